@@ -34,7 +34,7 @@ const (
 	named scope = iota + 1
 	// namedTarget is that of the path parameter name, which names a target.
 	namedTarget
-	// filtered is what the handler chooses with [mayUseCluster] and [mayUseTarget].
+	// filtered is what the handler chooses with [mayUseCluster], [mayUseTarget] and [scopeOf].
 	filtered
 )
 
@@ -147,10 +147,18 @@ func callerOf(w http.ResponseWriter) *access.Caller {
 	return w.(*recorder).caller //nolint:errcheck // handlers are called with no other
 }
 
+// scopeOf returns what the caller of the request that w answers may see.
+func scopeOf(w http.ResponseWriter) *ledger.Scope {
+	if c := callerOf(w); c.Restricted() {
+		return ledger.NewScope(c.MaySee)
+	}
+	return nil
+}
+
 // mayUseCluster returns an error if the caller of the request that w answers may not see a
-// cluster. It does not depend on whether the cluster exists.
+// cluster. It does not depend on whether the cluster exists. An empty name is no cluster.
 func mayUseCluster(w http.ResponseWriter, name string) error {
-	if c := callerOf(w); !c.MaySee(name) {
+	if c := callerOf(w); name != "" && !c.MaySee(name) {
 		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, clip(name))
 	}
 	return nil

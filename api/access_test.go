@@ -13,6 +13,7 @@ import (
 	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
 )
 
@@ -43,8 +44,8 @@ var roleOf = map[string]access.Roles{
 }
 
 // callers is an API whose callers have tokens: each role's name is the token of a
-// caller with that role, and restricted is one of a caller with all roles for the
-// cluster orders only.
+// caller with that role, everything is one with all roles, and restricted is one of a
+// caller with all roles for the clusters orders* only.
 type callers struct {
 	*daemon
 	listener *listen.Listener
@@ -53,14 +54,23 @@ type callers struct {
 
 func startWithCallers(t *testing.T, spec string) *callers {
 	t.Helper()
+	return startCallers(t, spec, nil, func(*service.Service) {})
+}
+
+// startCallers starts a service with other options, and calls begin before its start.
+func startCallers(t *testing.T, spec string, change func(*service.Options), begin func(*service.Service)) *callers {
+	t.Helper()
 	tokens := make(map[string]string)
 	var file strings.Builder
 	file.WriteString("tokens:\n")
-	for _, c := range append(access.All.Names(), "restricted") {
+	for _, c := range append(access.All.Names(), "restricted", "everything") {
 		token, hash := access.NewToken()
 		tokens[c] = token
 		roles, more := c, ""
-		if c == "restricted" {
+		switch c {
+		case "everything":
+			roles = strings.Join(access.All.Names(), ", ")
+		case "restricted":
 			roles, more = strings.Join(access.All.Names(), ", "), ", clusters: [orders*]"
 		}
 		fmt.Fprintf(&file, "- {name: %s, sha256: %q, roles: [%s]%s}\n", c, hash, roles, more)
@@ -69,7 +79,7 @@ func startWithCallers(t *testing.T, spec string) *callers {
 	noError(t, err)
 	specs, err := listen.Parse([]string{spec})
 	noError(t, err)
-	d := startFor(t, &listen.Callers{Identities: func() *access.Identities { return known }}, nil)
+	d := startBefore(t, &listen.Callers{Identities: func() *access.Identities { return known }}, api.Limits{}, change, begin)
 	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
 	return &callers{daemon: d, listener: l, tokens: tokens}
 }
@@ -171,7 +181,7 @@ func TestRestrictedCaller(t *testing.T) {
 	}
 	for path, want := range map[string]int{
 		"/pick?cluster=orders": 200, "/pick?target=orders": 404, "/pick?cluster=orders-eu": 200, "/v1/clusters/orders": 200, "/v1/clusters/orders/endpoints": 200,
-		"/v1/snapshot": 403, "/v1/events": 403, "/v1/clusters/watch": 403, "/v1/xds": 403, "/v1/files": 403, "/metrics": 403,
+		"/v1/events?cluster=orders": 200, "/v1/events?cluster=secret": 403, "/v1/events?target=xds:secret": 403, "/v1/events/watch?cluster=secret": 403,
 	} {
 		if w := c.as("restricted", "GET", path, ""); w.Code != want {
 			t.Errorf("%s: %d %s; want %d", path, w.Code, w.Body, want)

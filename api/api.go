@@ -92,7 +92,7 @@ func New(o Options) http.Handler {
 	pick.of(filtered).post("/v1/leases/done", h.endLeases)
 
 	read.of(filtered).doing(reading).get("/v1/clusters", h.listClusters)
-	read.doing(streaming).get("/v1/clusters/watch", h.watchClusters) // a cluster of that name is at /v1/clusters/%77atch
+	read.of(filtered).doing(streaming).get("/v1/clusters/watch", h.watchClusters) // a cluster of that name is at /v1/clusters/%77atch
 	read.of(named).doing(reading).get("/v1/clusters/{name}", h.getCluster)
 	read.of(named).doing(streaming).get("/v1/clusters/{name}/watch", h.watchCluster)
 	read.of(named).doing(reading).get("/v1/clusters/{name}/history", h.getClusterHistory)
@@ -101,7 +101,7 @@ func New(o Options) http.Handler {
 	read.of(namedTarget).get("/v1/targets/{name}", h.getTarget)
 	push.of(namedTarget).doing(pushing).put("/v1/targets/{name}", h.putTarget)
 	push.of(namedTarget).doing(pushing).delete("/v1/targets/{name}", h.deleteTarget)
-	read.doing(reading).get("/v1/xds", h.getXDS)
+	read.of(filtered).doing(reading).get("/v1/xds", h.getXDS)
 
 	read.of(named).doing(reading).get("/v1/clusters/{name}/endpoints", h.getEndpoints)
 	push.of(named).doing(pushing).put("/v1/clusters/{name}/endpoints", h.putEndpoints)
@@ -110,21 +110,21 @@ func New(o Options) http.Handler {
 	push.of(named).doing(pushing).put("/v1/clusters/{name}/config", h.putConfig)
 	push.of(named).doing(pushing).delete("/v1/clusters/{name}/config", h.deleteConfig)
 
-	read.doing(snapshotting).get("/v1/snapshot", h.getSnapshot)
+	read.of(filtered).doing(snapshotting).get("/v1/snapshot", h.getSnapshot)
 	push.doing(snapshotting).put("/v1/snapshot", h.putSnapshot)
 	push.doing(snapshotting).post("/v1/snapshot", h.postSnapshot)
-	read.doing(reading).get("/v1/files", h.listFiles)
+	read.of(filtered).doing(reading).get("/v1/files", h.listFiles)
 	admin.post("/v1/files/held/{hash}/permit", h.permitFiles)
 
-	read.get("/v1/daemon", h.getDaemon)
-	read.doing(streaming).get("/v1/daemon/watch", h.watchDaemon)
-	read.doing(reading).get("/v1/events", h.listEvents)
-	read.doing(streaming).get("/v1/events/watch", h.watchEvents)
+	read.of(filtered).get("/v1/daemon", h.getDaemon)
+	read.of(filtered).doing(streaming).get("/v1/daemon/watch", h.watchDaemon)
+	read.of(filtered).doing(reading).get("/v1/events", h.listEvents)
+	read.of(filtered).doing(streaming).get("/v1/events/watch", h.watchEvents)
 	public.get("/livez", h.livez)
 	public.get("/readyz", h.readyz)
-	m := &exposition{all: expose(o.Service.Registry(), o.Logger), endpoints: o.Service, logger: o.Logger}
-	r.as(access.Metrics).get("/metrics", m.getMetrics)
-	r.as(access.Metrics).get("/metrics/endpoints", m.getEndpointMetrics)
+	m := &exposition{all: expose(o.Service.Registry(), o.Logger), service: o.Service, logger: o.Logger}
+	r.as(access.Metrics).of(filtered).get("/metrics", m.getMetrics)
+	r.as(access.Metrics).of(filtered).get("/metrics/endpoints", m.getEndpointMetrics)
 	public.get("/openapi.yaml", contract(o.OpenAPI).getContract)
 	b := newDashboard(o.Dashboard)
 	pages.get("/", b.getHome)

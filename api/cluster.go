@@ -44,6 +44,10 @@ func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
 	}
 	var list ClusterList
 	list.Clusters, list.Next = part(l, h.service.Clusters(), func(s observe.ClusterSummary) string { return s.Name })
+	scope := scopeOf(w)
+	for i := range list.Clusters {
+		list.Clusters[i] = list.Clusters[i].Within(scope)
+	}
 	return reply(w, list, nil)
 }
 
@@ -93,7 +97,10 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.service.Cluster(r.Context(), name, target, endpoints)
-	return reply(w, state, err)
+	if err != nil {
+		return err
+	}
+	return reply(w, state.Within(scopeOf(w)), nil)
 }
 
 // @Summary     Get a cluster's history
@@ -115,7 +122,10 @@ func (h *handlers) getClusterHistory(w http.ResponseWriter, r *http.Request) err
 	}
 	request.Cluster = name
 	found, err := h.service.History(request)
-	return reply(w, found, err)
+	if err != nil {
+		return err
+	}
+	return reply(w, found.Within(scopeOf(w)), nil)
 }
 
 // past stores a time, which may be given as an age.

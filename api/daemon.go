@@ -15,14 +15,14 @@ type DaemonStream struct {
 }
 
 // @Summary     Get the daemon's state
-// @Description Its name, version and start time, and its conditions: problems of the whole daemon, such as an unreachable management server, rejected resources, invalid files, held changes, a shortage of file descriptors, or a failing store. At most 10 conditions of each kind are listed.
+// @Description Its name, version and start time, and its conditions: problems of the whole daemon, such as an unreachable management server, rejected resources, invalid files, held changes, a shortage of file descriptors, or a failing store. At most 10 conditions of each kind are listed. A caller with clusters does not get those about other resources and about files.
 // @Success     200 {object} observe.DaemonState "the daemon's state"
 // @Router      /v1/daemon [get]
 func (h *handlers) getDaemon(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	return reply(w, h.service.Daemon(), nil)
+	return reply(w, h.service.Daemon(scopeOf(w)), nil)
 }
 
 // @Summary     Watch the daemon's state
@@ -35,5 +35,5 @@ func (h *handlers) watchDaemon(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	return stream(w, r, h.service, h.service.WatchDaemon)
+	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchDaemon(scopeOf(w)) })
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ type EventList struct {
 }
 
 // @Summary     List events
-// @Description The last events since lbd started, newest first. Connection events have a buffer of their own, so that many of them do not evict other events.
+// @Description The last events since lbd started, newest first. Connection events have a buffer of their own, so that many of them do not evict other events. A caller with clusters gets the events that name only clusters and targets that it may see, with the changes of resources of these names, and those of the daemon and of the connections to management servers.
 // @Param       cluster query string   false "only events of this cluster, and pushes of several clusters that change its resources" minlength(1) maxlength(512)
 // @Param       target  query string   false "only events of the tree of this target" minlength(1) maxlength(512)
 // @Param       type    query []string false "only events of these types; repeatable" collectionFormat(multi) Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended,streams_ended)
@@ -31,22 +32,24 @@ type EventList struct {
 // @Router      /v1/events [get]
 func (h *handlers) listEvents(w http.ResponseWriter, r *http.Request) error {
 	f := observe.EventFilter{Limit: DefaultEvents}
-	err := readParameters(r.URL.RawQuery, append(eventParameters(&f),
+	err := readEventFilter(w, r, &f,
 		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxEvents) }},
-	)...)
+	)
 	if err != nil {
 		return err
 	}
 	return reply(w, EventList{Events: orEmpty(h.service.Events(f))}, nil)
 }
 
-// eventParameters are the parameters of a filter of events.
-func eventParameters(f *observe.EventFilter) []parameter {
-	return []parameter{
-		{name: "cluster", set: func(v value) string { return v.name(&f.Cluster) }},
-		{name: "target", set: func(v value) string { return v.name(&f.Target) }},
-		{name: "type", repeats: true, set: func(v value) string { return eventType(&f.Types, v) }},
-	}
+// readEventFilter reads a filter of events, whose scope is the caller's, and more parameters.
+func readEventFilter(w http.ResponseWriter, r *http.Request, f *observe.EventFilter, more ...parameter) error {
+	err := readParameters(r.URL.RawQuery, append(more,
+		parameter{name: "cluster", set: func(v value) string { return v.name(&f.Cluster) }},
+		parameter{name: "target", set: func(v value) string { return v.name(&f.Target) }},
+		parameter{name: "type", repeats: true, set: func(v value) string { return eventType(&f.Types, v) }},
+	)...)
+	f.Scope = scopeOf(w)
+	return cmp.Or(err, mayUseCluster(w, f.Cluster), mayUseTarget(w, f.Target))
 }
 
 // eventType appends an event type.

@@ -5,14 +5,14 @@ import (
 )
 
 // @Summary     List the resource files
-// @Description The files of the resource directory that have resources, the files that are invalid, with the reason, and the changes that are held until they are permitted. Empty without a resource directory.
+// @Description The files of the resource directory that have resources, the files that are invalid, with the reason, and the changes that are held until they are permitted. Empty without a resource directory. A caller with clusters gets the files that have resources, all of these names, and no held changes.
 // @Success     200 {object} sources.FilesState "sorted by name"
 // @Router      /v1/files [get]
 func (h *handlers) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	return reply(w, h.service.Files(), nil)
+	return reply(w, h.service.Files().Within(scopeOf(w)), nil)
 }
 
 // @Summary     Permit a held change of resource files

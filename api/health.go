@@ -26,7 +26,7 @@ func (h *handlers) livez(w http.ResponseWriter, r *http.Request) error {
 // @Failure 503 {string} string "the check failed, with the reason"
 // @Router  /readyz [get]
 func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {
-	return writeChecks(w, r, "readyz", h.service.Health())
+	return writeChecks(w, r, "readyz", h.service.Health(scopeOf(w)))
 }
 
 // writeChecks answers a probe in the format of Kubernetes components: "ok", or status 503 and the
@@ -50,7 +50,7 @@ func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []s
 			status, verdict = http.StatusServiceUnavailable, "failed"
 		}
 		fmt.Fprintf(&b, "[%c]%s", mark, c.Name)
-		if c.Detail != "" && hasRole(w, access.Read) && !callerOf(w).Restricted() {
+		if c.Detail != "" && hasRole(w, access.Read) {
 			b.WriteString(": " + strings.ReplaceAll(c.Detail, "\n", " "))
 		}
 		b.WriteByte('\n')

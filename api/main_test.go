@@ -75,6 +75,14 @@ func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Optio
 // startLimited is startFor with limits of what callers use.
 func startLimited(tb testing.TB, callers *listen.Callers, limits api.Limits, change func(*service.Options)) *daemon {
 	tb.Helper()
+	return startBefore(tb, callers, limits, change, func(*service.Service) {})
+}
+
+// startBefore is startLimited, and calls begin before the service is started.
+func startBefore(
+	tb testing.TB, callers *listen.Callers, limits api.Limits, change func(*service.Options), begin func(*service.Service),
+) *daemon {
+	tb.Helper()
 	d := &daemon{tb: tb}
 	var mu sync.Mutex // trees draw from their owners' goroutines
 	seeded := rand.New(rand.NewPCG(1, 2))
@@ -105,6 +113,7 @@ func startLimited(tb testing.TB, callers *listen.Callers, limits api.Limits, cha
 			tb.Error(err)
 		}
 	})
+	begin(d.service)
 	noError(tb, d.service.Start(tb.Context(), st))
 	d.handler = api.New(api.Options{
 		Service: d.service,

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // metrics counts requests.
@@ -75,9 +76,9 @@ func (s *series) observe(status int, took time.Duration) {
 
 // exposition serves metrics to Prometheus.
 type exposition struct {
-	all       http.Handler
-	endpoints *service.Service
-	logger    *slog.Logger
+	all     http.Handler // for callers without clusters
+	service *service.Service
+	logger  *slog.Logger
 }
 
 func expose(g prometheus.Gatherer, logger *slog.Logger) http.Handler {
@@ -102,12 +103,17 @@ func (l scrapeLog) Println(v ...any) {
 	l.Error("cannot gather metrics", slog.String("error", fmt.Sprint(v...)))
 }
 
-// @Summary Get metrics in Prometheus' text format
-// @Produce plain
-// @Success 200 {string} string "metrics"
-// @Router  /metrics [get]
+// @Summary     Get metrics in Prometheus' text format
+// @Description A caller with clusters gets the series of these, by the labels cluster and target, and those of the process.
+// @Produce     plain
+// @Success     200 {string} string "metrics"
+// @Router      /metrics [get]
 func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	e.all.ServeHTTP(w, r)
+	h := e.all
+	if scope := scopeOf(w); !scope.All() {
+		h = expose(observe.Within(scope, e.service.Registry()), e.logger)
+	}
+	h.ServeHTTP(w, r)
 	return nil
 }
 
@@ -117,6 +123,6 @@ func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
 // @Success     200 {string} string "metrics"
 // @Router      /metrics/endpoints [get]
 func (e *exposition) getEndpointMetrics(w http.ResponseWriter, r *http.Request) error {
-	expose(e.endpoints.EndpointMetrics(r.Context()), e.logger).ServeHTTP(w, r)
+	expose(e.service.EndpointMetrics(r.Context(), scopeOf(w)), e.logger).ServeHTTP(w, r)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 const MaxRemoved = 1_000_000
 
 // @Summary     Get all pushed resources
-// @Description For a backup, or for another daemon. Resources of files and of management servers are not in the snapshot.
+// @Description For a backup, or for another daemon. Resources of files and of management servers are not in the snapshot. A caller with clusters gets the resources of these names, with an ETag of their own; it cannot PUT or POST a snapshot.
 // @Produce     json,application/yaml,application/x-protobuf
 // @Success     200     {object} object "envoy.service.discovery.v3.DiscoveryResponse"
 // @Header      200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
@@ -25,7 +25,7 @@ func (h *handlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	as := accepted(r.Header)
-	stored, err := h.service.Snapshot(as.format)
+	stored, err := h.service.Snapshot(scopeOf(w), as.format)
 	if err != nil {
 		return err
 	}

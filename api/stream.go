@@ -58,7 +58,7 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	defer shed.leave()
 	err = out.send(func(b *bufio.Writer) {
 		_, _ = b.WriteString("retry: 1000\n\n")
-		writeMessage(b, heartbeat())
+		writeMessage(b, heartbeat(""))
 	})
 	for err == nil {
 		err = out.next(ctx, watch)
@@ -113,21 +113,21 @@ func (m *messageWriter) next(ctx context.Context, watch *observe.Watch) error {
 		if err := watch.Pace(ctx); err != nil {
 			return err
 		}
-		return m.send(func(b *bufio.Writer) { writeMessage(b, heartbeat()) })
+		return m.send(func(b *bufio.Writer) { writeMessage(b, heartbeat(watch.Position())) })
 	default:
 		return err
 	}
 }
 
-// heartbeat returns a message without ID, which does not change where a watch resumes. It is
-// not a comment, because scripts have to see it: a connection may stay open after the
-// daemon has gone.
-func heartbeat() observe.Message {
+// heartbeat returns a message. Its ID is where the watch resumes; without one, it does not
+// change that. It is not a comment, because scripts have to see it: a connection may stay open
+// after the daemon has gone.
+func heartbeat(id string) observe.Message {
 	text, err := json.Marshal(Heartbeat{Time: time.Now().UTC()})
 	if err != nil {
 		panic(err) // a time always encodes
 	}
-	return observe.Message{Type: "heartbeat", Data: func(yield func([]byte) bool) { yield(text) }}
+	return observe.Message{Type: "heartbeat", ID: id, Data: func(yield func([]byte) bool) { yield(text) }}
 }
 
 // writeMessage writes a message. b keeps an error.

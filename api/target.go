@@ -46,7 +46,10 @@ func (h *handlers) getTarget(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.service.Target(name)
-	return reply(w, state, err)
+	if err != nil {
+		return err
+	}
+	return reply(w, state.Within(scopeOf(w)), nil)
 }
 
 // @Summary     Host a target

@@ -81,12 +81,12 @@ func (h *handlers) watchCluster(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return stream(w, r, h.service, func() (*observe.Watch, error) {
-		return h.service.WatchCluster(name, target, endpoints, last)
+		return h.service.WatchCluster(scopeOf(w), name, target, endpoints, last)
 	})
 }
 
 // @Summary     Watch all clusters
-// @Description Server-sent events. "resync" has a summary of all clusters; "update", at most once a second, has the clusters that changed and the names of removed clusters. Both have an id. After a Last-Event-ID that lbd still knows, there is no resync, only the changes since then. "heartbeat" is sent when the stream opens, and after 15 s without another event. The state of a cluster with the name "watch" is at /v1/clusters/%77atch.
+// @Description Server-sent events. "resync" has a summary of all clusters; "update", at most once a second, has the clusters that changed and the names of removed clusters. Both have an id. After a Last-Event-ID that lbd still knows, there is no resync, only the changes since then. "heartbeat" is sent when the stream opens, and after 15 s without another event. Callers with clusters get only these. The state of a cluster with the name "watch" is at /v1/clusters/%77atch.
 // @Produce     text/event-stream
 // @Param       prefix        query  string false "only clusters whose name begins with this" minlength(1) maxlength(512)
 // @Param       last_event_id query  string false "as Last-Event-ID, for callers that cannot send headers" minlength(1) maxlength(64)
@@ -102,11 +102,11 @@ func (h *handlers) watchClusters(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchClusters(prefix, last) })
+	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchClusters(scopeOf(w), prefix, last) })
 }
 
 // @Summary     Watch events
-// @Description Server-sent events. "event" has one event and its id, oldest first: events after Last-Event-ID, or else the last past events (see last), then new ones. "resync" means that lbd no longer has the events after Last-Event-ID, or has restarted: GET /v1/events has those that lbd keeps. "heartbeat" is sent when the stream opens, and after 15 s without another event.
+// @Description Server-sent events. "event" has one event and its id, oldest first: events after Last-Event-ID, or else the last past events (see last), then new ones. "resync" means that lbd no longer has the events after Last-Event-ID, or has restarted: GET /v1/events has those that lbd keeps. "heartbeat" is sent when the stream opens, and after 15 s without another event; its id, if it has one, resumes the stream after events that were not selected. Callers with clusters get the same events as from GET /v1/events.
 // @Produce     text/event-stream
 // @Param       cluster       query  string   false "only events of this cluster, and pushes of several clusters that change its resources" minlength(1) maxlength(512)
 // @Param       target        query  string   false "only events of the tree of this target" minlength(1) maxlength(512)
@@ -120,9 +120,9 @@ func (h *handlers) watchClusters(w http.ResponseWriter, r *http.Request) error {
 func (h *handlers) watchEvents(w http.ResponseWriter, r *http.Request) error {
 	var f observe.EventFilter
 	last := r.Header.Get("Last-Event-ID")
-	err := readParameters(r.URL.RawQuery, append(eventParameters(&f), lastEventID(&last),
+	err := readEventFilter(w, r, &f, lastEventID(&last),
 		parameter{name: "last", set: func(v value) string { return v.integer(&f.Limit, 0, observe.MaxLastEvents) }},
-	)...)
+	)
 	if err != nil {
 		return err
 	}

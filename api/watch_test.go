@@ -149,7 +149,7 @@ func TestStreams(t *testing.T) {
 		began := time.Now()
 		for i := range 4 {
 			for _, s := range []*streaming{cluster, all, happened} {
-				if e, after := s.next(), time.Duration(i+1)*api.HeartbeatInterval; e.kind != "heartbeat" || e.id != "" || e.data != heartbeat(time.Now()) || time.Since(began) != after {
+				if e, after := s.next(), time.Duration(i+1)*api.HeartbeatInterval; e.kind != "heartbeat" || (e.id != "") != (s == happened) || e.data != heartbeat(time.Now()) || time.Since(began) != after {
 					t.Errorf("after %v, and not %v: %v", time.Since(began), after, e)
 				}
 			}

@@ -12,7 +12,7 @@ import (
 const DefaultXDS = 1000
 
 // @Summary     Get the state of the management servers
-// @Description Which servers are connected, which server each target uses, and the state of each resource that a target needs, with the reason if it was rejected (NACK), does not exist, or was not received. Each target and each on-demand cluster falls back to another server independently (gRFC A71).
+// @Description Which servers are connected, which server each target uses, and the state of each resource that a target needs, with the reason if it was rejected (NACK), does not exist, or was not received. Each target and each on-demand cluster falls back to another server independently (gRFC A71). A caller with clusters gets its own targets and their resources, without those of other clusters; counts are of these, and there are no load reports, unapplied fields and counts of on-demand clusters.
 // @Param       type   query string false "only resources of this type" Enums(Listener,RouteConfiguration,Cluster,ClusterLoadAssignment)
 // @Param       state  query string false "only resources in this state" Enums(requested,acked,nacked,nacked_but_cached,does_not_exist,does_not_exist_but_cached,received_error,received_error_but_cached,timeout)
 // @Param       prefix query string false "only resources whose name begins with this" minlength(1) maxlength(512)
@@ -21,7 +21,7 @@ const DefaultXDS = 1000
 // @Success     200 {object} sources.XDSState "servers and resources"
 // @Router      /v1/xds [get]
 func (h *handlers) getXDS(w http.ResponseWriter, r *http.Request) error {
-	f := sources.XDSFilter{Limit: DefaultXDS}
+	f := sources.XDSFilter{Limit: DefaultXDS, Scope: scopeOf(w)}
 	err := readParameters(r.URL.RawQuery,
 		parameter{name: "type", set: func(v value) string { return v.oneOf(&f.Type, sources.XDSTypes) }},
 		parameter{name: "state", set: func(v value) string { return v.oneOf(&f.State, sources.XDSStates) }},

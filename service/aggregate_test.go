@@ -139,7 +139,7 @@ lbd_endpoints{cluster="far",priority="0",state="ready",target=""} 1
 lbd_endpoints{cluster="near",priority="0",state="ready",target=""} 2
 `
 	service.CompareSeries(t, s.Registry(), want)
-	got := gathered(t, s.EndpointMetrics(t.Context()))
+	got := gathered(t, s.EndpointMetrics(t.Context(), nil))
 	if n := got["lbd_endpoint_state"]; n != 6 {
 		t.Errorf("%v states of endpoints, want 3 of the leaves and the same 3 of the aggregate", n)
 	}

@@ -32,7 +32,7 @@ func badFiles(since time.Time, names ...string) files.Set {
 
 func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 	s, _ := start(t, "", func(o *service.Options) { o.Name = "lbd-1" })
-	if d := s.Daemon(); d.Name != "lbd-1" || d.Version != "test" || d.Started.IsZero() || d.Conditions == nil || len(d.Conditions) != 0 {
+	if d := s.Daemon(nil); d.Name != "lbd-1" || d.Version != "test" || d.Started.IsZero() || d.Conditions == nil || len(d.Conditions) != 0 {
 		t.Errorf("a healthy daemon: %+v", d)
 	}
 	since := time.Unix(1000, 0)
@@ -44,14 +44,14 @@ func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 		{Kind: observe.ConditionStoreFailing, Since: since, Text: "lbd.db was replaced", Remedy: "restart", NotReady: true},
 	}
 	var kinds []string
-	for _, c := range s.Conditions() {
+	for _, c := range s.Conditions(nil) {
 		kinds = append(kinds, string(c.Kind))
 	}
 	if want := []string{"store_failing", "shortage", "file_bad"}; !slices.Equal(kinds, want) {
 		t.Errorf("got %q, want %q", kinds, want)
 	}
 	var health []string
-	for _, c := range s.Health()[2:] {
+	for _, c := range s.Health(nil)[2:] {
 		health = append(health, fmt.Sprint(c.Name, " ", c.OK, " ", c.Warning, ": ", c.Detail))
 	}
 	want := []string{
@@ -81,7 +81,7 @@ func TestConditionsOfAKindAreLimited(t *testing.T) {
 		names[i] = fmt.Sprintf("%02d.yaml", len(names)-i)
 	}
 	s.FilesChanged(badFiles(time.Unix(1000, 0), names...))
-	got := s.Conditions()
+	got := s.Conditions(nil)
 	if len(got) != observe.MaxConditions+1 {
 		t.Fatalf("%d conditions", len(got))
 	}
@@ -94,7 +94,7 @@ func TestWatchDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		begin := func() watching {
-			return watch(t)(s.WatchDaemon())
+			return watch(t)(s.WatchDaemon(nil))
 		}
 		first := begin()
 		conditions := func(m message) int { return len(read[observe.DaemonState](t, m.data).Conditions) }
@@ -183,7 +183,7 @@ lbd_overload{resource="system_descriptors"} 0
 		m.Report(overload.Descriptors, syscall.EMFILE)
 		metric(1, 1)
 		var conditions []string
-		for _, c := range s.Conditions() {
+		for _, c := range s.Conditions(nil) {
 			conditions = append(conditions, fmt.Sprint(c.Kind, " ", c.Subject, " ", time.Since(c.Since), " ", c.NotReady, ": ", c.Text))
 			if c.Remedy == "" {
 				t.Errorf("no remedy for %s", c.Subject)
@@ -196,7 +196,7 @@ lbd_overload{resource="system_descriptors"} 0
 		if !slices.Equal(conditions, want) {
 			t.Errorf("conditions %q, want %q", conditions, want)
 		}
-		for _, c := range s.Health() {
+		for _, c := range s.Health(nil) {
 			if !c.OK {
 				t.Errorf("not ready: %+v", c)
 			}
@@ -216,8 +216,8 @@ lbd_overload{resource="system_descriptors"} 0
 			"shortage_ended descriptors: over: lbd has no file descriptor left (EMFILE)",
 			"shortage_ended local_ports: over: no local port is left for connections to an endpoint (EADDRNOTAVAIL)",
 		}
-		if !slices.Equal(events, want) || len(s.Conditions()) != 0 {
-			t.Errorf("events %q, want %q; conditions %v", events, want, s.Conditions())
+		if !slices.Equal(events, want) || len(s.Conditions(nil)) != 0 {
+			t.Errorf("events %q, want %q; conditions %v", events, want, s.Conditions(nil))
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestEveryShortageHasARemedy(t *testing.T) {
 		for _, r := range overload.Resources {
 			m.Report(r, syscall.EMFILE)
 		}
-		for _, c := range s.Conditions() {
+		for _, c := range s.Conditions(nil) {
 			if c.Remedy == "" {
 				t.Errorf("no remedy for %s", c.Subject)
 			}

@@ -116,7 +116,7 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 	if got := strings.Count(d.log.String(), "level=ERROR"); got != 1 || !strings.Contains(d.log.String(), hash) {
 		t.Errorf("%d errors are logged:\n%s", got, d.log)
 	}
-	if got := d.Conditions(); len(got) != 1 || got[0].Kind != observe.ConditionChangeHeld || !strings.Contains(got[0].Remedy, sources.PermitPath(hash)) {
+	if got := d.Conditions(nil); len(got) != 1 || got[0].Kind != observe.ConditionChangeHeld || !strings.Contains(got[0].Remedy, sources.PermitPath(hash)) {
 		t.Errorf("conditions: %+v", got)
 	}
 	const series = `

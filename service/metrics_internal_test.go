@@ -61,7 +61,7 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 			t.Errorf("%s: %d series, %v; want %d", name, n, err, want)
 		}
 	}
-	n, err := testutil.GatherAndCount(s.EndpointMetrics(t.Context()), "lbd_endpoint_state")
+	n, err := testutil.GatherAndCount(s.EndpointMetrics(t.Context(), nil), "lbd_endpoint_state")
 	if err != nil || n != 3*len(names) {
 		t.Errorf("endpoints: %d series, %v; want %d", n, err, 3*len(names))
 	}

@@ -309,8 +309,8 @@ lbd_endpoint_weight{address="x-0:80",cluster="a",locality="/x/",priority="0",tar
 lbd_endpoint_weight{address="y-0:80",cluster="a",locality="/y/",priority="0",target=""} 1
 lbd_endpoint_weight{address="y-1:80",cluster="a",locality="/y/",priority="0",target=""} 1
 `
-	service.CompareSeries(t, s.EndpointMetrics(t.Context()), want)
-	if problems, err := testutil.GatherAndLint(s.EndpointMetrics(t.Context())); err != nil || len(problems) > 0 {
+	service.CompareSeries(t, s.EndpointMetrics(t.Context(), nil), want)
+	if problems, err := testutil.GatherAndLint(s.EndpointMetrics(t.Context(), nil)); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %+v, %v", problems, err)
 	}
 	all, err := s.Registry().Gather()
@@ -371,19 +371,19 @@ func TestEndpointMetricsWaitForNoTree(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		got := gathered(t, s.EndpointMetrics(t.Context()))
+		got := gathered(t, s.EndpointMetrics(t.Context(), nil))
 		if took := time.Since(began); took != time.Second || got["lbd_endpoint_state"] != 5 || got["lbd_endpoint_series_truncated"] != 1 {
 			t.Errorf("after %v: %v", took, got)
 		}
 		left, cancel := context.WithCancel(t.Context())
 		cancel()
 		began = time.Now()
-		if got := gathered(t, s.EndpointMetrics(left)); time.Since(began) != 0 || got["lbd_endpoint_series_truncated"] != 1 {
+		if got := gathered(t, s.EndpointMetrics(left, nil)); time.Since(began) != 0 || got["lbd_endpoint_series_truncated"] != 1 {
 			t.Errorf("the caller is gone; after %v: %v", time.Since(began), got)
 		}
 		close(until)
 		<-pushed
-		if got := gathered(t, s.EndpointMetrics(t.Context())); got["lbd_endpoint_state"] != 9 || got["lbd_endpoint_series_truncated"] != 0 {
+		if got := gathered(t, s.EndpointMetrics(t.Context(), nil)); got["lbd_endpoint_state"] != 9 || got["lbd_endpoint_series_truncated"] != 0 {
 			t.Errorf("once it answers: %v", got)
 		}
 		stop()

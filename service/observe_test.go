@@ -362,7 +362,7 @@ func TestWatchClusters(t *testing.T) {
 			pushOne(t, s, name, "h")
 		}
 		begin := func(prefix, lastID string) watching {
-			return watch(t)(s.WatchClusters(prefix, lastID))
+			return watch(t)(s.WatchClusters(nil, prefix, lastID))
 		}
 		all, shop := begin("", ""), begin("shop/", "")
 		defer all.Close()
@@ -431,12 +431,12 @@ func TestOverviewOfAnotherTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		pushOne(t, s, "a", "h")
-		w := watch(t)(s.WatchClusters("", ""))
+		w := watch(t)(s.WatchClusters(nil, "", ""))
 		id := w.must("resync").id
 		w.Close()
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		w = watch(t)(s.WatchClusters("", id))
+		w = watch(t)(s.WatchClusters(nil, "", id))
 		w.must("resync")
 		w.Close()
 	})
@@ -448,7 +448,7 @@ func TestOverviewIsAsTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		pushAll(t, s, listener("shop", route("/", "a"), route("/b", "b")), listener("zoo", route("/", "b"), route("/x", "gone")), assigned("a", "a-1"), assigned("b", "b-1"))
-		w := watch(t)(s.WatchClusters("", ""))
+		w := watch(t)(s.WatchClusters(nil, "", ""))
 		defer w.Close()
 		var summaries []observe.ClusterSummary
 		for _, c := range read[update](t, w.must("resync").data).Clusters {

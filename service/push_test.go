@@ -415,14 +415,14 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 	if err != nil || back.Hash != first.Hash {
 		t.Errorf("equal content has an equal tag: %+v, %v; first %s", back, err, first.Hash)
 	}
-	kept, err := s.Snapshot(sources.JSON)
+	kept, err := s.Snapshot(nil, sources.JSON)
 	if err != nil || kept.Hash != first.Hash {
 		t.Fatalf("%+v, %v", kept, err)
 	}
-	if shared, err := s.Snapshot(sources.JSON); err != nil || shared != kept {
+	if shared, err := s.Snapshot(nil, sources.JSON); err != nil || shared != kept {
 		t.Errorf("a second reader has another copy: %v", err)
 	}
-	if other, err := s.Snapshot(sources.YAML); err != nil || bytes.Equal(other.Body.Bytes(), kept.Body.Bytes()) {
+	if other, err := s.Snapshot(nil, sources.YAML); err != nil || bytes.Equal(other.Body.Bytes(), kept.Body.Bytes()) {
 		t.Errorf("YAML is %s, %v", other.Body.Bytes(), err)
 	}
 	stop()
@@ -465,13 +465,13 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 			if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: good}); err != nil {
 				t.Fatal(err)
 			}
-			before, err := s.Snapshot(sources.Protobuf)
+			before, err := s.Snapshot(nil, sources.Protobuf)
 			must(t, err)
 			_, err = pushSnapshot(t, s, c.request)
 			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
 			}
-			if after, err := s.Snapshot(sources.Protobuf); err != nil || after.Hash != before.Hash {
+			if after, err := s.Snapshot(nil, sources.Protobuf); err != nil || after.Hash != before.Hash {
 				t.Errorf("half applied: %+v, %v", after, err)
 			}
 		})

@@ -188,8 +188,8 @@ type Check struct {
 }
 
 // Health returns the checks of readiness: those of the service, and one for each
-// condition of the daemon.
-func (s *Service) Health() []Check {
+// condition of the daemon within a scope.
+func (s *Service) Health(in *ledger.Scope) []Check {
 	loaded := Check{Name: "store", OK: s.Loaded(), Detail: "what was pushed is loaded"}
 	if !loaded.OK {
 		loaded.Detail = "what was pushed is being loaded"
@@ -199,7 +199,7 @@ func (s *Service) Health() []Check {
 		serving.Detail = "shutting down"
 	}
 	checks := []Check{loaded, serving}
-	for _, c := range s.Conditions() {
+	for _, c := range s.Conditions(in) {
 		detail := c.Text
 		if c.Remedy != "" {
 			detail += ": " + c.Remedy

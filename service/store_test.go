@@ -86,7 +86,7 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 		add(s.Push(t.Context(), &push)) // which exists by then
 		add(s.HostTarget(t.Context(), "shop", sources.ChangeOptions{}))
 		add(s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}))
-		stored, err := s.Snapshot(sources.JSON)
+		stored, err := s.Snapshot(nil, sources.JSON)
 		must(t, err)
 		add(s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}))
 		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: sources.JSON, Replace: true}))
@@ -198,7 +198,7 @@ func TestStoredWarnings(t *testing.T) {
 // notReady are the names of the checks that make /readyz fail.
 func notReady(s *service.Service) []string {
 	var names []string
-	for _, c := range s.Health() {
+	for _, c := range s.Health(nil) {
 		if !c.OK {
 			names = append(names, c.Name)
 		}
@@ -273,7 +273,7 @@ func TestUpgrade(t *testing.T) {
 
 	// What GET /v1/snapshot returns has no unknown field any more, and can be pushed.
 	for _, f := range []sources.Format{sources.JSON, sources.YAML, sources.Protobuf} {
-		stored, err := s.Snapshot(f)
+		stored, err := s.Snapshot(nil, f)
 		must(t, err)
 		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: f, Replace: true, AllowEmpty: true, ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		if err != nil {

@@ -91,7 +91,7 @@ func TestWatchCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
-		w := watch(t)(s.WatchCluster("orders", "", true, ""))
+		w := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 
 		first := w.must("state")
@@ -132,10 +132,10 @@ func TestWatchCluster(t *testing.T) {
 		if _, err := w.Next(t.Context()); !errors.Is(err, observe.ErrWatchEnded) {
 			t.Errorf("after the end: %v", err)
 		}
-		if _, err := s.WatchCluster("orders", "", true, ""); code(err) != fault.UnknownCluster {
+		if _, err := s.WatchCluster(nil, "orders", "", true, ""); code(err) != fault.UnknownCluster {
 			t.Errorf("what is gone: %v", err)
 		}
-		if _, err := s.WatchCluster("orders", "unknown", true, ""); code(err) != fault.UnknownTarget {
+		if _, err := s.WatchCluster(nil, "orders", "unknown", true, ""); code(err) != fault.UnknownTarget {
 			t.Errorf("of no target: %v", err)
 		}
 	})
@@ -148,7 +148,7 @@ func TestWatchClusterResumes(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		begin := func(lastID string) (first message) {
 			t.Helper()
-			w := watch(t)(s.WatchCluster("orders", "", false, lastID))
+			w := watch(t)(s.WatchCluster(nil, "orders", "", false, lastID))
 			defer w.Close()
 			first, _ = w.within(time.Minute)
 			return first
@@ -175,7 +175,7 @@ func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-		w := watch(t)(s.WatchCluster("orders", "", true, ""))
+		w := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		before := w.must("state")
 		w.must("counts")
@@ -202,7 +202,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		var all []watching
 		join := func(endpoints bool) watching {
-			w := watch(t)(s.WatchCluster("orders", "", endpoints, ""))
+			w := watch(t)(s.WatchCluster(nil, "orders", "", endpoints, ""))
 			w.must("state")
 			w.must("counts")
 			return w
@@ -235,13 +235,13 @@ func TestLateWatcherGetsCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-		early := watch(t)(s.WatchCluster("orders", "", true, ""))
+		early := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
 		defer early.Close()
 		early.must("state")
 		early.must("counts")
 		time.Sleep(idle)
 		mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute, Owner: ledger.Owner{Identity: "web", Name: "web-1"}})
-		late := watch(t)(s.WatchCluster("orders", "", true, ""))
+		late := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
 		defer late.Close()
 		state := read[observe.ClusterState](t, late.must("state").data)
 		counts := read[observe.ClusterCounts](t, late.must("counts").data)
@@ -265,9 +265,9 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 			push(t, s, sources.Endpoints, "stuck", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
 		synctest.Wait()
-		stuck := watch(t)(s.WatchCluster("stuck", "", true, ""))
+		stuck := watch(t)(s.WatchCluster(nil, "stuck", "", true, ""))
 		defer stuck.Close()
-		orders := watch(t)(s.WatchCluster("orders", "", true, ""))
+		orders := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
 		defer orders.Close()
 		if m, after := orders.within(time.Minute); m.kind != "state" || after > 0 {
 			t.Errorf("after %v: %v", after, m)
@@ -286,8 +286,8 @@ func TestDrainEndsWatches(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		var all []*observe.Watch
 		for _, begin := range []func() (*observe.Watch, error){
-			func() (*observe.Watch, error) { return s.WatchCluster("orders", "", true, "") },
-			func() (*observe.Watch, error) { return s.WatchClusters("", "") },
+			func() (*observe.Watch, error) { return s.WatchCluster(nil, "orders", "", true, "") },
+			func() (*observe.Watch, error) { return s.WatchClusters(nil, "", "") },
 			func() (*observe.Watch, error) { return s.WatchEvents(observe.EventFilter{}, "") },
 		} {
 			got, err := begin()
@@ -327,12 +327,12 @@ func TestWatchersAreBounded(t *testing.T) {
 		all = append(all, watch(t)(got, err).Watch)
 	}
 	expect(t, "watchers", metric(t, s, "lbd_watchers", "sse"), observe.MaxWatchers)
-	_, err := s.WatchClusters("", "")
+	_, err := s.WatchClusters(nil, "", "")
 	if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.RateLimited || e.RetryAfter == 0 {
 		t.Errorf("one too many: %v", err)
 	}
 	all[0].Close()
-	got, err := s.WatchClusters("", "")
+	got, err := s.WatchClusters(nil, "", "")
 	all[0] = watch(t)(got, err).Watch
 	for _, w := range all {
 		w.Close()
@@ -369,7 +369,7 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 			}},
 		}}}}))
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-		w := watch(t)(s.WatchCluster("orders", "", true, ""))
+		w := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		first := w.must("state")
 		w.must("counts")
@@ -411,7 +411,7 @@ func TestWatchCountsLeaves(t *testing.T) {
 		mustPick(t, s, picks.Request{Cluster: "agg", TTL: time.Minute})
 		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 		mustRefuse(t, s, picks.Request{Cluster: "far"}, fault.Dropped)
-		w := watch(t)(s.WatchCluster("agg", "", true, ""))
+		w := watch(t)(s.WatchCluster(nil, "agg", "", true, ""))
 		defer w.Close()
 		w.must("state")
 		counts := read[observe.ClusterCounts](t, w.must("counts").data)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -327,4 +328,33 @@ func endpointsOf(m *ledger.Cluster, priority int, census policy.Census) *Endpoin
 		}
 	}
 	return &out
+}
+
+// Within removes from the summary the targets that are out of a scope: it does not show what
+// refers to the cluster.
+func (c ClusterSummary) Within(s *ledger.Scope) ClusterSummary {
+	c.Targets = s.Targets(c.Targets)
+	if !s.Target(c.Target) {
+		c.Target = ""
+	}
+	return c
+}
+
+// Within is that of [ClusterSummary], for the whole state.
+func (c *ClusterState) Within(s *ledger.Scope) *ClusterState {
+	if s.All() {
+		return c
+	}
+	out := *c
+	out.ClusterSummary = c.ClusterSummary.Within(s)
+	if out.Target != c.Target { // the target's Listener and routes are not the cluster's
+		out.AmbientErrors = slices.DeleteFunc(slices.Clone(c.AmbientErrors), func(e AmbientError) bool { return !e.ofCluster() })
+	}
+	return &out
+}
+
+// ofCluster reports whether the resource is of a cluster, and not of the target.
+func (e AmbientError) ofCluster() bool {
+	kind := difference.Change{Resource: e.Resource}.Key().Type
+	return kind == resource.TypeCluster || kind == resource.TypeAssignment
 }

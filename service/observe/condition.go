@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 // ConditionKind says which part of the daemon has a problem.
@@ -76,20 +78,21 @@ func (s *State) AddConditions(source func() []Condition) {
 	s.conditions = append(s.conditions, source)
 }
 
-// Conditions returns the current conditions of the daemon, the most urgent kind
-// first and the oldest of each kind first. Beyond [MaxConditions] of a kind, one
-// more condition says how many were left out.
-func (s *State) Conditions() []Condition {
+// Conditions returns the current conditions of the daemon within a scope, the most
+// urgent kind first and the oldest of each kind first. Beyond [MaxConditions] of a
+// kind, one more condition says how many were left out.
+func (s *State) Conditions(in *ledger.Scope) []Condition { return listed(s.allConditions(), in) }
+
+func listed(all []Condition, in *ledger.Scope) []Condition {
 	byKind := make(map[ConditionKind][]Condition)
-	for _, c := range s.allConditions() {
-		byKind[c.Kind] = append(byKind[c.Kind], c)
+	for _, c := range all {
+		if c, ok := c.within(in); ok {
+			byKind[c.Kind] = append(byKind[c.Kind], c)
+		}
 	}
 	out := []Condition{}
 	for _, kind := range ConditionKinds {
 		of := byKind[kind]
-		slices.SortStableFunc(of, func(a, b Condition) int {
-			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Subject, b.Subject))
-		})
 		out = append(out, of[:min(len(of), MaxConditions)]...)
 		if more := len(of) - MaxConditions; more > 0 {
 			out = append(out, Condition{
@@ -101,7 +104,29 @@ func (s *State) Conditions() []Condition {
 	return out
 }
 
-// allConditions returns the conditions of all sources, in no order.
+// within returns the condition as a caller of a scope sees it. ok is false if the caller does
+// not see it: it is about a resource out of the scope, or about a file, which may have some.
+func (c Condition) within(s *ledger.Scope) (_ Condition, ok bool) {
+	if s.All() {
+		return c, true
+	}
+	switch c.Kind {
+	case ConditionStoreFailing, ConditionAuditFailing, ConditionInsecure:
+		return c, true
+	case ConditionShortage: // its error may have the address of an endpoint
+		c.Text = overload.Resource(c.Subject).Text() + "; " + shortageEffect
+		return c, true
+	case ConditionServerUnreachable: // the number of targets includes those that are out of the scope
+		c.Text, _, _ = strings.Cut(c.Text, " (targets: ")
+		return c, true
+	case ConditionResourceRejected:
+		return c, s.Resource(difference.Change{Resource: c.Subject}.Key())
+	default:
+		return c, false
+	}
+}
+
+// allConditions returns the conditions of all sources, the oldest first.
 func (s *State) allConditions() []Condition {
 	s.mu.Lock()
 	sources := slices.Clone(s.conditions)
@@ -113,8 +138,14 @@ func (s *State) allConditions() []Condition {
 			out = append(out, c)
 		}
 	}
+	slices.SortStableFunc(out, func(a, b Condition) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Subject, b.Subject))
+	})
 	return out
 }
+
+// shortageEffect says what a shortage does.
+const shortageEffect = "endpoints keep their states, and lbd retries what failed"
 
 // overloaded remembers and logs the shortages that began and ended. The monitor makes
 // one call at a time.
@@ -144,7 +175,7 @@ func (s *State) shortageConditions() []Condition {
 	for _, st := range s.options.Overload.Current() {
 		out = append(out, Condition{
 			Kind: ConditionShortage, Subject: string(st.Resource), Since: st.Since,
-			Text:   st.String() + "; endpoints keep their states, and lbd retries what failed",
+			Text:   st.String() + "; " + shortageEffect,
 			Remedy: remedies[st.Resource],
 		})
 	}

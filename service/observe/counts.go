@@ -123,3 +123,10 @@ func countersOf(m *ledger.Cluster, withLocalities bool) counters {
 	}
 	return out
 }
+
+func (c ClusterCounts) within(s *ledger.Scope) ClusterCounts {
+	if !s.Target(c.Target) {
+		c.Target = ""
+	}
+	return c
+}

@@ -38,12 +38,12 @@ var (
 		"1 if endpoints are missing because there are more than 100000 or a cluster did not answer in time, else 0.")
 )
 
-// EndpointMetrics returns the current series of endpoints: of the first
+// EndpointMetrics returns the current series of the endpoints in a scope: of the first
 // MaxEndpointsWithSeries, in the order of cluster names, then of xds targets.
 // lbd_endpoint_series_truncated is 1 if some are left out because there are more, a tree
 // does not answer in time, or ctx ends.
-func (m *Metrics) EndpointMetrics(ctx context.Context) prometheus.Gatherer {
-	e := m.state.endpointSeries(ctx, m.maxEndpoints)
+func (m *Metrics) EndpointMetrics(ctx context.Context, in *ledger.Scope) prometheus.Gatherer {
+	e := m.state.endpointSeries(ctx, in, m.maxEndpoints)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(Collector(func(out chan<- prometheus.Metric) {
 		for _, m := range e.series {
@@ -61,11 +61,14 @@ type endpointSeries struct {
 	truncated bool
 }
 
-// endpointSeries returns the series of at most limit endpoints.
-func (s *State) endpointSeries(ctx context.Context, limit int) *endpointSeries {
+// endpointSeries returns the series of at most limit endpoints in a scope.
+func (s *State) endpointSeries(ctx context.Context, in *ledger.Scope, limit int) *endpointSeries {
 	e := &endpointSeries{left: limit}
 	for _, t := range s.ledger.Hosted().Sorted() {
-		members := slices.DeleteFunc(t.View().Sorted(), func(m *ledger.Cluster) bool { return !hasEndpoints(m) })
+		if !in.Target(t.Label) {
+			continue
+		}
+		members := slices.DeleteFunc(t.View().Sorted(), func(m *ledger.Cluster) bool { return !in.Cluster(m.Name) || !hasEndpoints(m) })
 		if len(members) == 0 {
 			continue
 		}

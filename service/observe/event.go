@@ -194,6 +194,10 @@ type EventFilter struct {
 	Cluster string
 	Target  string
 	Types   []EventType
+	// Scope is that of the caller, from whom events and changes of other clusters and
+	// targets are hidden. Of events that name neither, those about the daemon and the
+	// connections to management servers are visible.
+	Scope *ledger.Scope
 	// Limit is the maximum number of events.
 	Limit int
 }
@@ -217,7 +221,7 @@ func (es *Events) Last(f EventFilter) []Event {
 	es.mu.Lock()
 	found := es.since(0, f)
 	es.mu.Unlock()
-	found = found[max(0, len(found)-f.Limit):]
+	found = f.last(f.visible(found))
 	out := make([]Event, len(found))
 	for i, e := range found {
 		out[len(found)-1-i] = e.Event
@@ -225,8 +229,10 @@ func (es *Events) Last(f EventFilter) []Event {
 	return out
 }
 
-// since returns the events after an ID that f selects, the oldest first. It is called
-// under es.mu.
+func (f EventFilter) last(all []*remembered) []*remembered { return all[max(0, len(all)-f.Limit):] }
+
+// since returns the events after an ID that f selects, in any scope, the oldest first. It is
+// called under es.mu.
 func (es *Events) since(id uint64, f EventFilter) []*remembered {
 	var found []*remembered
 	for _, r := range es.rings(f) {
@@ -282,8 +288,7 @@ func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
 		case lastID != "":
 			r.at, _ = strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
 		case f.Limit > 0:
-			r.page = es.since(0, f)
-			r.page = r.page[max(0, len(r.page)-f.Limit):]
+			r.past = es.since(0, f)
 		}
 		return r, nil, nil
 	})
@@ -294,11 +299,15 @@ type eventReader struct {
 	events *Events
 	filter EventFilter
 	at     uint64        // the last event that was read
+	past   []*remembered // events to begin with, before the filter's scope and limit
 	page   []*remembered // to be sent next
 }
 
 func (r *eventReader) next() (*Message, <-chan struct{}) {
-	if len(r.page) == 0 {
+	if r.past != nil {
+		r.page, r.past = r.filter.last(r.filter.visible(r.past)), nil
+	}
+	for len(r.page) == 0 {
 		if forgotten, more := r.turn(); forgotten {
 			return &Message{Type: "resync", ID: strconv.FormatUint(r.at, 10), Data: whole([]byte("{}"))}, nil
 		} else if more != nil {
@@ -312,9 +321,25 @@ func (r *eventReader) next() (*Message, <-chan struct{}) {
 
 func (r *eventReader) close() {}
 
-// turn reads the next page. If there is none, it returns a channel that is closed when
-// there may be one. If events of the page were evicted, it skips all events up to now.
+// position is the ID after which the watch resumes: that of the last event that was read, which
+// the filter may not have selected.
+func (r *eventReader) position() string {
+	if r.past != nil || len(r.page) > 0 {
+		return ""
+	}
+	return strconv.FormatUint(r.at, 10)
+}
+
+// turn reads the next page, which is empty if the filter's scope has none of its events. If there
+// are no more events, it returns a channel that is closed when there may be some. If events of
+// the page were evicted, it skips all events up to now.
 func (r *eventReader) turn() (forgotten bool, more <-chan struct{}) {
+	forgotten, more = r.read()
+	r.page = r.filter.visible(r.page)
+	return forgotten, more
+}
+
+func (r *eventReader) read() (forgotten bool, more <-chan struct{}) {
 	es := r.events
 	more = es.added.Wait()
 	es.mu.Lock()
@@ -353,4 +378,66 @@ func (e *remembered) encoded() []byte {
 		e.json.Store(&b)
 	}
 	return b
+}
+
+// visible returns the events as a caller with the filter's scope sees them. It is called
+// without es.mu: matching many patterns takes time.
+func (f EventFilter) visible(all []*remembered) []*remembered {
+	if f.Scope.All() {
+		return all
+	}
+	out := make([]*remembered, 0, len(all))
+	for _, e := range all {
+		if seen := e.within(f.Scope); seen != nil {
+			out = append(out, seen)
+		}
+	}
+	return out
+}
+
+// namelessEvents are the types of events that are about the daemon or a management server,
+// whose texts name no cluster and no target.
+var namelessEvents = []EventType{
+	EventStoreFailing, EventStoreRecovered, EventXDSConnected, EventXDSDisconnected, EventShortageBegan, EventShortageEnded,
+}
+
+// within returns the event without what is out of a scope; nil if the scope does not have it.
+//
+// An event of a cluster or target is in the scope if its cluster and its target are. One of
+// several resources is about those of its changes that are in the scope. Any other event is
+// visible only if its type is one of namelessEvents. No file names are shown: they may name
+// clusters.
+func (e *remembered) within(s *ledger.Scope) *remembered {
+	if !s.Cluster(e.Cluster) || !s.Target(e.Target) {
+		return nil
+	}
+	out := e.Event
+	out.File = ""
+	switch {
+	case e.Cluster != "" || e.Target != "":
+		out.Changes = changesWithin(e.Changes, s)
+		if e.File == "" && len(out.Changes) == len(e.Changes) {
+			return e
+		}
+	case len(e.Changes) > 0:
+		if out.Changes = changesWithin(e.Changes, s); len(out.Changes) == 0 {
+			return nil
+		}
+		out.Says = difference.Summary(out.Changes)
+	case !slices.Contains(namelessEvents, e.Type):
+		return nil
+	case e.Type == EventShortageBegan:
+		out.Error = "" // may have the address of an endpoint
+	}
+	return &remembered{Event: out}
+}
+
+func changesWithin(all []difference.Change, s *ledger.Scope) []difference.Change {
+	var out []difference.Change
+	for _, c := range all {
+		if s.Resource(c.Key()) {
+			out = append(out, c)
+		}
+	}
+	return out
 }

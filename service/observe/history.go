@@ -271,3 +271,13 @@ func segmentOf(samples history.Samples, first, next int) HistorySegment {
 	}
 	return out
 }
+
+// Within is that of [ClusterSummary].
+func (h *ClusterHistory) Within(s *ledger.Scope) *ClusterHistory {
+	if s.Target(h.Target) {
+		return h
+	}
+	out := *h
+	out.Target = ""
+	return &out
+}

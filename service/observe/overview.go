@@ -31,7 +31,7 @@ type WatchedCluster struct {
 	Counts ClusterCounts `json:"counts"`
 }
 
-// WatchClusters watches all clusters whose names begin with prefix, as Clusters
+// WatchClusters watches all clusters of a scope whose names begin with prefix, as Clusters
 // returns them.
 //
 // A message "resync" has {"clusters":[…]}, a [WatchedCluster] of each, by name. A message
@@ -39,11 +39,11 @@ type WatchedCluster struct {
 // changed since the last message, and the names of removed ones. The watch begins with a
 // resync, or, after a lastID that is still known, with what changed since. It fails with
 // RateLimited and ShuttingDown.
-func (ws *Watches) WatchClusters(prefix, lastID string) (*Watch, error) {
+func (ws *Watches) WatchClusters(in *ledger.Scope, prefix, lastID string) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		o, shared := join(ws, "overview", func() *overview { return newOverview(ws.state.ledger) })
 		at, _ := strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
-		return &overviewReader{overview: o, subscriber: o.watchers.add(), prefix: prefix, at: at}, shared, nil
+		return &overviewReader{overview: o, subscriber: o.watchers.add(), scope: in, prefix: prefix, at: at}, shared, nil
 	})
 }
 
@@ -79,7 +79,7 @@ type seen struct {
 
 // line is a cluster in a view, encoded once for all. It is never changed.
 type line struct {
-	name    string
+	naming  naming
 	changed uint64 // the first view that has it
 	json    []byte
 }
@@ -136,7 +136,7 @@ func (o *overview) look(ctx context.Context) {
 	if same && len(next.changed) == 0 && old.at != 0 {
 		return
 	}
-	slices.SortFunc(next.changed, func(a, b line) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(next.changed, func(a, b line) int { return strings.Compare(a.naming.Name, b.naming.Name) })
 	if !same {
 		o.names = slices.Sorted(maps.Keys(o.rows))
 	}
@@ -163,7 +163,7 @@ func (o *overview) see(m *ledger.Cluster, targets []string, at uint64, now time.
 	r.seen = seen
 	cluster := WatchedCluster{ClusterSummary: summarize(m), Counts: counted(m, false)}
 	cluster.Targets, cluster.Counts.Time = targets, now
-	r.line = line{m.Name, at, encode(cluster)}
+	r.line = line{namingOf(&cluster.ClusterSummary), at, encode(cluster)}
 	return r.line, true
 }
 
@@ -200,6 +200,7 @@ type overviewReader struct {
 	*subscriber
 
 	overview *overview
+	scope    *ledger.Scope
 	prefix   string
 	at       uint64 // the view that it has; zero for none
 }
@@ -222,7 +223,7 @@ func (r *overviewReader) next() (*Message, <-chan struct{}) {
 	}
 	removed := []string{}
 	for _, gone := range p.removed {
-		if gone.at > last && strings.HasPrefix(gone.name, r.prefix) {
+		if gone.at > last && strings.HasPrefix(gone.name, r.prefix) && r.scope.Cluster(gone.name) {
 			removed = append(removed, gone.name)
 		}
 	}
@@ -235,7 +236,7 @@ func (r *overviewReader) next() (*Message, <-chan struct{}) {
 
 // wants reports whether a message after the view last has the line.
 func (r *overviewReader) wants(l line, last uint64) bool {
-	return l.changed > last && strings.HasPrefix(l.name, r.prefix)
+	return l.changed > last && strings.HasPrefix(l.naming.Name, r.prefix) && r.scope.Cluster(l.naming.Name)
 }
 
 // data is JSON of those lines that changed after last. removed is nil in a resync.
@@ -244,7 +245,7 @@ func (r *overviewReader) data(lines []line, last uint64, removed []string) iter.
 		before := []byte(`{"clusters":[`)
 		for _, l := range lines {
 			if r.wants(l, last) {
-				if !yield(before) || !yield(l.json) {
+				if !yield(before) || !yield(l.naming.within(r.scope, l.json, maskWatched)) {
 					return
 				}
 				before = []byte(",")
@@ -259,4 +260,10 @@ func (r *overviewReader) data(lines []line, last uint64, removed []string) iter.
 		}
 		yield([]byte(end))
 	}
+}
+
+// Within is that of [ClusterSummary], with the counts.
+func (c WatchedCluster) Within(s *ledger.Scope) WatchedCluster {
+	c.ClusterSummary, c.Counts = c.ClusterSummary.Within(s), c.Counts.within(s)
+	return c
 }

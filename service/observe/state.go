@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -276,4 +278,22 @@ func HashWords(p *resource.HashPolicy) string {
 		words += "; terminal: what comes after counts only where this made none"
 	}
 	return words
+}
+
+// Within leaves the states of the clusters that are in a scope.
+func (t *TargetState) Within(s *ledger.Scope) *TargetState {
+	if s.All() {
+		return t
+	}
+	out := *t
+	out.ClusterStates = []ClusterSummary{}
+	for _, c := range t.ClusterStates {
+		if s.Cluster(c.Name) {
+			out.ClusterStates = append(out.ClusterStates, c.Within(s))
+		}
+	}
+	out.AmbientErrors = slices.DeleteFunc(slices.Clone(t.AmbientErrors), func(e AmbientError) bool {
+		return e.ofCluster() && !s.Resource(difference.Change{Resource: e.Resource}.Key())
+	})
+	return &out
 }

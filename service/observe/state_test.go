@@ -60,9 +60,9 @@ func TestFeedsEndWithTheirLastWatcher(t *testing.T) {
 		ws := NewWatches(s, 0)
 		apply(t, s, "orders", ledgertest.Config("orders", ledgertest.Assignment("orders", resource.Locality{})))
 		for name, begin := range map[string]func() (*Watch, error){
-			"cluster":  func() (*Watch, error) { return ws.WatchCluster("orders", "", true, "") },
-			"overview": func() (*Watch, error) { return ws.WatchClusters("", "") },
-			"daemon":   ws.WatchDaemon,
+			"cluster":  func() (*Watch, error) { return ws.WatchCluster(nil, "orders", "", true, "") },
+			"overview": func() (*Watch, error) { return ws.WatchClusters(nil, "", "") },
+			"daemon":   func() (*Watch, error) { return ws.WatchDaemon(nil) },
 		} {
 			for range 2 {
 				first, err := begin()
@@ -91,7 +91,7 @@ func TestFeedReadsWhatChanged(t *testing.T) {
 		s := newState(t)
 		ws := NewWatches(s, 0)
 		apply(t, s, "orders", ledgertest.Config("orders", ledgertest.Assignment("orders", resource.Locality{})))
-		w, err := ws.WatchCluster("orders", "", true, "")
+		w, err := ws.WatchCluster(nil, "orders", "", true, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +165,7 @@ func TestEndpointMetricsAreBounded(t *testing.T) {
 	} {
 		apply(t, s, c.cluster, ledgertest.Config(c.cluster, ledgertest.Assignment(c.cluster, zones[:c.n]...)))
 		for name, want := range map[string]int{"lbd_endpoint_state": c.states, "lbd_endpoint_weight": c.states} {
-			if n, err := testutil.GatherAndCount(m.EndpointMetrics(t.Context()), name); err != nil || n != want {
+			if n, err := testutil.GatherAndCount(m.EndpointMetrics(t.Context(), nil), name); err != nil || n != want {
 				t.Errorf("%d endpoints in %s: %d of %s, %v; want %d", c.n, c.cluster, n, name, err, want)
 			}
 		}
@@ -173,7 +173,7 @@ func TestEndpointMetricsAreBounded(t *testing.T) {
 # TYPE lbd_endpoint_series_truncated gauge
 lbd_endpoint_series_truncated %d
 `, c.truncated)
-		if err := testutil.GatherAndCompare(m.EndpointMetrics(t.Context()), strings.NewReader(want), "lbd_endpoint_series_truncated"); err != nil {
+		if err := testutil.GatherAndCompare(m.EndpointMetrics(t.Context(), nil), strings.NewReader(want), "lbd_endpoint_series_truncated"); err != nil {
 			t.Errorf("%d endpoints in %s: %v", c.n, c.cluster, err)
 		}
 	}

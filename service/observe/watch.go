@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 // MaxWatchers is the default limit on watchers.
@@ -44,6 +45,16 @@ type Watch struct {
 	watches *Watches
 	reader  reader
 	feed    *sharedFeed // nil for events
+}
+
+// Position returns the ID after which the watch resumes if all its messages were received; empty
+// if that of the last message is the only known one. A watcher that receives no message for long
+// need not read again what it was not sent.
+func (w *Watch) Position() string {
+	if r, ok := w.reader.(interface{ position() string }); ok {
+		return r.position()
+	}
+	return ""
 }
 
 // reader is a watcher's position.
@@ -257,18 +268,20 @@ type DaemonState struct {
 	Conditions []Condition `json:"conditions"`
 }
 
-// Daemon returns the daemon's state.
-func (s *State) Daemon() DaemonState {
-	return DaemonState{Name: s.options.Name, Version: s.options.Version, Started: s.started, Conditions: s.Conditions()}
+// Daemon returns the daemon's state within a scope.
+func (s *State) Daemon(in *ledger.Scope) DaemonState { return s.daemon(listed(s.allConditions(), in)) }
+
+func (s *State) daemon(conditions []Condition) DaemonState {
+	return DaemonState{Name: s.options.Name, Version: s.options.Version, Started: s.started, Conditions: conditions}
 }
 
 // WatchDaemon watches the daemon's state: a message "daemon" has the whole
-// [DaemonState], at once and then when it changes, at most once a second. It
+// [DaemonState] within a scope, at once and then when it changes, at most once a second. It
 // fails with RateLimited and ShuttingDown.
-func (ws *Watches) WatchDaemon() (*Watch, error) {
+func (ws *Watches) WatchDaemon(in *ledger.Scope) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		f, shared := join(ws, "daemon", func() *daemonFeed { return &daemonFeed{state: ws.state} })
-		return &daemonReader{feed: f, subscriber: f.watchers.add()}, shared, nil
+		return &daemonReader{feed: f, subscriber: f.watchers.add(), scope: in}, shared, nil
 	})
 }
 
@@ -277,17 +290,17 @@ type daemonFeed struct {
 	state *State
 }
 
-// daemonView is one state, encoded once for all. It is never changed.
+// daemonView is one state, encoded once for all callers without a scope. It is never changed.
 type daemonView struct {
-	conditions []Condition
+	conditions []Condition // all, in order
 	data       []byte
 }
 
 func (f *daemonFeed) run(ctx context.Context) {
 	every(ctx, daemonInterval, func() {
-		state, old := f.state.Daemon(), f.view.Load()
-		if old == nil || !slices.Equal(state.Conditions, old.conditions) {
-			f.publish(ctx, &daemonView{conditions: state.Conditions, data: encode(state)})
+		all, old := f.state.allConditions(), f.view.Load()
+		if old == nil || !slices.Equal(all, old.conditions) {
+			f.publish(ctx, &daemonView{conditions: all, data: encode(f.state.daemon(listed(all, nil)))})
 		}
 	})
 }
@@ -296,8 +309,10 @@ func (f *daemonFeed) run(ctx context.Context) {
 type daemonReader struct {
 	*subscriber
 
-	feed *daemonFeed
-	last *daemonView
+	feed  *daemonFeed
+	scope *ledger.Scope
+	last  *daemonView
+	sent  []byte // with a scope: the last message
 }
 
 func (r *daemonReader) next() (*Message, <-chan struct{}) {
@@ -306,5 +321,13 @@ func (r *daemonReader) next() (*Message, <-chan struct{}) {
 		return nil, r.changed
 	}
 	r.last = view
-	return &Message{Type: "daemon", Data: whole(view.data)}, nil
+	data := view.data
+	if !r.scope.All() {
+		data = encode(r.feed.state.daemon(listed(view.conditions, r.scope)))
+		if bytes.Equal(data, r.sent) {
+			return nil, r.changed
+		}
+		r.sent = data
+	}
+	return &Message{Type: "daemon", Data: whole(data)}, nil
 }

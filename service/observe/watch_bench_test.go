@@ -30,7 +30,7 @@ func BenchmarkIdleWatchers(b *testing.B) {
 				if i < clusters {
 					apply(b, s, name, ledgertest.Config(name, ledgertest.Assignment(name, resource.Locality{Zone: "a"}, resource.Locality{Zone: "b"})))
 				}
-				w, err := ws.WatchCluster(name, "", true, "")
+				w, err := ws.WatchCluster(nil, name, "", true, "")
 				if err != nil {
 					b.Fatal(err)
 				}

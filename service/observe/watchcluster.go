@@ -3,7 +3,7 @@ package observe
 import (
 	"context"
 	"errors"
-	"hash/fnv"
+	"hash/maphash"
 	"strconv"
 	"strings"
 	"time"
@@ -33,9 +33,9 @@ type watchedCluster struct {
 // generation is the same (an endpoint connects, weights follow load, a management server
 // is unreachable). Counts alone do not make another state. A message "counts" has the
 // [ClusterCounts]: at once, and once a second if they changed. The last message is
-// "gone", without data, after the cluster was removed. The errors are those of Cluster,
-// RateLimited and ShuttingDown.
-func (ws *Watches) WatchCluster(name, target string, endpoints bool, lastID string) (*Watch, error) {
+// "gone", without data, after the cluster was removed. Both have what [ClusterState.Within]
+// leaves of them. The errors are those of Cluster, RateLimited and ShuttingDown.
+func (ws *Watches) WatchCluster(in *ledger.Scope, name, target string, endpoints bool, lastID string) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		m, err := ws.state.ledger.Find(name, target)
 		if err != nil {
@@ -50,7 +50,7 @@ func (ws *Watches) WatchCluster(name, target string, endpoints bool, lastID stri
 			f.view.Store(&clusterView{})
 			return f
 		})
-		return &clusterReader{feed: f, subscriber: f.watchers.add(), lastID: lastID, from: f.request()}, shared, nil
+		return &clusterReader{feed: f, subscriber: f.watchers.add(), scope: in, lastID: lastID, from: f.request()}, shared, nil
 	})
 }
 
@@ -81,12 +81,13 @@ type clusterView struct {
 type encoded struct {
 	version uint64 // grows if those who have the last one must receive it
 	digest  string // identifies the content; the ID of a state
+	naming  naming
 	data    []byte
 }
 
 // replace returns a newer message, with data, that was read after e.
-func (e encoded) replace(digest string, data []byte) encoded {
-	next := encoded{version: e.version, digest: digest, data: data}
+func (e encoded) replace(digest string, n naming, data []byte) encoded {
+	next := encoded{version: e.version, digest: digest, naming: n, data: data}
 	if e.version == 0 || digest != e.digest {
 		next.version++
 	}
@@ -196,7 +197,7 @@ func (f *clusterFeed) readState(ctx context.Context, m *ledger.Cluster) bool {
 	data := encode(state)
 	state.forgetCounts()
 	next := *f.view.Load()
-	next.state = next.state.replace(strconv.FormatInt(state.Generation, 10)+"."+digest(state), data)
+	next.state = next.state.replace(strconv.FormatInt(state.Generation, 10)+"."+digest(state), namingOf(&state.ClusterSummary), data)
 	next.reads++
 	next.at = time.Now()
 	f.publish(ctx, &next)
@@ -215,7 +216,7 @@ func (f *clusterFeed) readCounts(ctx context.Context, m *ledger.Cluster, request
 	d := digest(counts)
 	counts.Time = time.Now().UTC()
 	next := *f.view.Load()
-	next.counts = next.counts.replace(d, encode(counts))
+	next.counts = next.counts.replace(d, naming{Name: m.Name, Target: m.Target.Label}, encode(counts))
 	f.publish(ctx, &next)
 }
 
@@ -256,17 +257,20 @@ func forgetDrops(drops []DropState) {
 	}
 }
 
+// digest returns a hash that is unpredictable: it does not confirm a guess of the names that a
+// caller may not see.
 func digest(v any) string {
-	h := fnv.New64a()
-	_, _ = h.Write(encode(v)) // it returns no error
-	return strconv.FormatUint(h.Sum64(), 36)
+	return strconv.FormatUint(maphash.Bytes(digests, encode(v)), 36)
 }
+
+var digests = maphash.MakeSeed()
 
 // clusterReader is the position of a watcher of a cluster.
 type clusterReader struct {
 	*subscriber
 
 	feed   *clusterFeed
+	scope  *ledger.Scope
 	lastID string // of the state that it has from before
 	from   uint64 // the read of the state that it begins with
 
@@ -289,12 +293,12 @@ func (r *clusterReader) next() (*Message, <-chan struct{}) {
 		first := r.state == 0
 		r.state = v.state.version
 		if !first || !r.knows(v.state.digest) {
-			return &Message{Type: "state", ID: v.state.digest, Data: whole(v.state.data)}, nil
+			return &Message{Type: "state", ID: v.state.digest, Data: whole(v.state.naming.within(r.scope, v.state.data, maskState))}, nil
 		}
 	}
 	if r.counts != v.counts.version {
 		r.counts = v.counts.version
-		return &Message{Type: "counts", Data: whole(v.counts.data)}, nil
+		return &Message{Type: "counts", Data: whole(v.counts.naming.countsWithin(r.scope, v.counts.data))}, nil
 	}
 	return nil, r.changed
 }

@@ -1,10 +1,12 @@
 package sources
 
 import (
+	"slices"
 	"sync"
 	"weak"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -28,7 +30,7 @@ func (all *renderedSnapshots) of(s *store.Snapshot, f Format) (*Stored, error) {
 	if text := r.text.Value(); text != nil && r.of.Value() == s {
 		return text, nil
 	}
-	text, err := render(s, f)
+	text, err := render(s, nil, f)
 	if err != nil {
 		return nil, fault.Errorf(fault.Internal, "%v", err)
 	}
@@ -36,23 +38,32 @@ func (all *renderedSnapshots) of(s *store.Snapshot, f Format) (*Stored, error) {
 	return text, nil
 }
 
-func render(s *store.Snapshot, f Format) (*Stored, error) {
+func render(s *store.Snapshot, in *ledger.Scope, f Format) (*Stored, error) {
+	var entries []store.Entry
 	var resources []resource.Item
 	for e := range s.All() {
-		if !internal(e.Key) {
+		if !internal(e.Key) && in.Resource(e.Key) {
+			entries = append(entries, e)
 			resources = append(resources, resource.Item{Key: e.Key, Raw: e.Raw})
 		}
 	}
-	tag := hashAll(s.All())
+	tag := hashAll(slices.Values(entries))
 	body, err := decode.RenderBundle(tag, resources, f)
 	return &Stored{Body: body, Hash: tag}, err
 }
 
-// Snapshot returns all pushed resources, as a DiscoveryResponse in a format.
-func (p *pushes) Snapshot(f Format) (*Stored, error) {
+// Snapshot returns all pushed resources in a scope, as a DiscoveryResponse in a format.
+func (p *pushes) Snapshot(in *ledger.Scope, f Format) (*Stored, error) {
 	st, err := p.open()
 	if err != nil {
 		return nil, err
 	}
-	return p.rendered.of(st.Snapshot(), f)
+	if in.All() {
+		return p.rendered.of(st.Snapshot(), f)
+	}
+	text, err := render(st.Snapshot(), in, f)
+	if err != nil {
+		return nil, fault.Errorf(fault.Internal, "%v", err)
+	}
+	return text, nil
 }

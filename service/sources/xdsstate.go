@@ -108,6 +108,9 @@ type XDSFilter struct {
 	Type, State, Prefix string
 	// Target is the only target that is listed, with its resources; empty for all.
 	Target string
+	// Scope is that of the caller: other targets and resources are neither listed nor
+	// counted.
+	Scope *ledger.Scope
 	// Limit is how many targets, and how many resources, at most; 0 is all.
 	Limit int
 }
@@ -132,8 +135,7 @@ func (s *servers) XDS(f XDSFilter) XDSState {
 		return out
 	}
 	out.Configured, out.NodeID, out.Bootstrap = true, s.Bootstrap.Node.GetId(), s.Bootstrap.Source
-	out.OnDemand = s.demand.state()
-	status := withCached(s.Ledger.Hosted(), s.client.Status())
+	status := within(f.Scope, withCached(s.Ledger.Hosted(), s.client.Status()))
 	for _, server := range status.Servers {
 		out.Servers = append(out.Servers, XDSServer{
 			Server: server.URI, Authority: server.Authority, Connected: server.Connected,
@@ -149,15 +151,8 @@ func (s *servers) XDS(f XDSFilter) XDSState {
 	}
 	out.TargetsTotal, out.Targets = len(targets), list(limited(targets, f.Limit))
 	out.Unapplied = list(slices.DeleteFunc(status.Unapplied, func(u client.UnappliedField) bool { return f.Type != "" && string(u.Type) != f.Type }))
-	for _, to := range s.reports.Status() {
-		state := XDSLoadReports{
-			Server: to.URI, Connected: to.Connected, Clusters: to.Clusters,
-			LastReport: observe.Optional(to.LastReport), LastError: text(to.Err), LastErrorAt: observe.Optional(to.ErrAt),
-		}
-		if to.Interval > 0 {
-			state.Interval = to.Interval.String()
-		}
-		out.LoadReports = append(out.LoadReports, state)
+	if f.Scope.All() {
+		out.OnDemand, out.LoadReports = s.demand.state(), s.loadReports()
 	}
 	chosen := slices.DeleteFunc(status.Resources, func(r client.ResourceStatus) bool {
 		return f.Target != "" && r.Target != f.Target || f.Type != "" && string(r.Key.Type) != f.Type || f.State != "" && string(r.State) != f.State ||
@@ -176,6 +171,21 @@ func list[V any](vs []V) []V {
 		return []V{}
 	}
 	return vs
+}
+
+func (s *servers) loadReports() []XDSLoadReports {
+	out := []XDSLoadReports{}
+	for _, to := range s.reports.Status() {
+		state := XDSLoadReports{
+			Server: to.URI, Connected: to.Connected, Clusters: to.Clusters,
+			LastReport: observe.Optional(to.LastReport), LastError: text(to.Err), LastErrorAt: observe.Optional(to.ErrAt),
+		}
+		if to.Interval > 0 {
+			state.Interval = to.Interval.String()
+		}
+		out = append(out, state)
+	}
+	return out
 }
 
 // limited returns the first elements of a list; all for a limit of 0.
