@@ -20,6 +20,9 @@ export interface Access {
 /** Whether another token could be accepted. */
 export const needsToken = (p: Problem) => p.code === "unauthenticated" || (p.code === "permission_denied" && p.role !== undefined);
 
+/** Whether the caller may see other clusters only: another role would not help. */
+export const isAnotherCluster = (p: Problem) => p.code === "permission_denied" && p.role === undefined;
+
 const invalidToken = (p: Problem) => p.code === "unauthenticated";
 
 /**

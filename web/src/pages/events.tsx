@@ -1,7 +1,7 @@
 // Events, newest first.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { get, says, withQuery } from "../api.ts";
+import { get, Refusal, says, withQuery } from "../api.ts";
 import { EventLog, isAbout } from "../eventlog.ts";
 import { count, dayAndClock, plural } from "../format.ts";
 import type { EventList, EventType, LbdEvent } from "../model.ts";
@@ -9,6 +9,7 @@ import { Alert, Live, Title, useNow } from "../parts/basics.tsx";
 import { EventRows, eventTypes, eventWord } from "../parts/events.tsx";
 import { useQuestion } from "../question.ts";
 import { replaceQuery } from "../route.ts";
+import { isAnotherCluster } from "../session.ts";
 import { useStream } from "../stream.ts";
 
 const firstLoad = 1000;
@@ -62,7 +63,16 @@ export function Events({ query }: { query: URLSearchParams }) {
     const exact = name.length <= longestName ? name : "";
     const about = [{}, exact && { cluster: exact }, target && { target, cluster: exact }].filter((q) => typeof q === "object");
     question.ask(
-      (signal) => Promise.all(about.map((q) => get<EventList>(withQuery("v1/events", { ...q, type, limit: String(limit) }), signal))),
+      (signal) =>
+        Promise.all(
+          about.map((q) =>
+            get<EventList>(withQuery("v1/events", { ...q, type, limit: String(limit) }), signal).catch((why: unknown): EventList => {
+              // A caller of some clusters may not use the name, which may be a part of one.
+              if (why instanceof Refusal && isAnotherCluster(why.problem) && Object.keys(q).length > 0) return { events: [] };
+              throw why;
+            }),
+          ),
+        ),
       (lists) => {
         log.remembered(lists.flatMap((l) => l.events));
         const newest = lists[0]?.events ?? [];

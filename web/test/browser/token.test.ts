@@ -277,15 +277,39 @@ test("a token without the role that the page needs is not used", async (t) => {
 });
 
 test("a caller of some clusters sees them", async (t) => {
-  const g = await guarded(t, [{ ...viewer, clusters: "orders*" }]);
+  const g = await guarded(t, [{ ...viewer, roles: "read+pick", clusters: "orders*" }]);
   await push(g.daemon.as(g.tokens.setup!), "/v1/clusters/secret/endpoints", endpointsOf({ a: ["10.0.0.1:80"] }));
   const { page, faults } = await open(t, g, "#/clusters");
   await enter(page, g.tokens.viewer!);
   await closed(page);
+  const refused: string[] = [];
+  page.on("response", (r) => void (r.status() >= 400 && refused.push(r.url())));
   await has(page, /orders.*READY/, '[data-key="orders"]');
   assert.equal(await page.$('[data-key="secret"]'), null);
+  await has(page, /test-lbd/, "header .which");
   await page.goto(`${g.daemon.url}/#/clusters/orders`);
   await has(page, /READY on priority 0/, "#headline.good");
+  await has(page, /1 resource changed: orders/, '[aria-labelledby="event-title"]');
+
+  await page.goto(`${g.daemon.url}/#/events`);
+  await has(page, /live/, ".live.is-live");
+  await has(page, /1 resource changed: orders:/);
+  const rejected = page.waitForResponse(/cluster=ord(&|$)/);
+  await page.fill('input[type="search"]', "ord"); // not the name of a cluster that the caller may see
+  assert.equal((await rejected).status(), 403);
+  await has(page, /1 resource changed: orders:/);
+  await push(g.daemon.as(g.tokens.setup!), "/v1/clusters/secret/endpoints", endpointsOf({ a: ["10.0.0.2:80"] }));
+  await push(g.daemon.as(g.tokens.setup!), "/v1/clusters/orders-eu/endpoints", endpointsOf({ a: ["10.0.0.3:80"] }));
+  await has(page, /1 resource changed: orders-eu/);
+  assert.equal(await page.$(".alert"), null);
+  for (const place of ["targets", "xds", "explain", "push?cluster=orders"]) {
+    await page.goto(`${g.daemon.url}/#/${place}`);
+    await page.waitForSelector("#title");
+    assert.equal(await page.$(".alert"), null, place);
+    assert.ok(!(await page.textContent("body"))?.includes("secret"), place);
+  }
+  assert.equal(await page.$("dialog"), null);
+  assert.deepEqual(refused.filter((url) => !/cluster=ord(&|$)/.test(url)), []);
   await page.goto(`${g.daemon.url}/#/clusters/secret`);
   await has(page, /viewer may not use "secret"/, ".alert");
   assert.equal(await page.$("dialog"), null);
