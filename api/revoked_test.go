@@ -34,11 +34,12 @@ func TestWaitsEndWithTheIdentity(t *testing.T) {
 		expiry := time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339)
 		entries["expires"] = strings.Replace(entries["expires"], "}", ", expires: "+expiry+"}", 1)
 		write := func(names ...string) {
-			content := "tokens:\n"
+			var content strings.Builder
+			content.WriteString("tokens:\n")
 			for _, name := range names {
-				content += entries[name]
+				content.WriteString(entries[name])
 			}
-			noError(t, errors.Join(os.WriteFile(path+".next", []byte(content), 0o600), os.Rename(path+".next", path)))
+			noError(t, errors.Join(os.WriteFile(path+".next", []byte(content.String()), 0o600), os.Rename(path+".next", path)))
 		}
 		write("removed", "kept", "expires")
 		known, err := access.Open(path, slog.New(slog.DiscardHandler), nil)
