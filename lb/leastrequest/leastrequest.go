@@ -59,7 +59,7 @@ func (b *leastRequest) Picker(state connectivity.State) balancer.Picker {
 	if state != connectivity.Ready {
 		return b.endpoints.Picker(state)
 	}
-	return &picker{Seats: b.Seats(), choices: b.Config.ChoiceCount, draw: b.Conn.Draw()}
+	return &picker{Seats: b.Seats(), inFlight: b.Own(), choices: b.Config.ChoiceCount, draw: b.Conn.Draw()}
 }
 
 // inFlight counts the requests of one endpoint across pickers, and after its removal.
@@ -70,10 +70,11 @@ func (f *inFlight) Finish(policy.Outcome, balancer.DoneInfo) { f.n.Add(-1) }
 // picker chooses from the endpoints that were READY when it was made. Their counts are
 // shared.
 type picker struct {
-	policy.Seats[inFlight]
+	policy.Seats
 
-	choices uint32
-	draw    func() uint64
+	inFlight []*inFlight // of the seats
+	choices  uint32
+	draw     func() uint64
 }
 
 // Pick draws endpoints, possibly the same several times, and takes the first of those
@@ -93,7 +94,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		if i < 0 {
 			return balancer.PickResult{}, policy.ErrAllExcluded
 		}
-		n := p.Seats[i].Own.n.Load()
+		n := p.inFlight[i].n.Load()
 		if best < 0 || n < fewest {
 			best, fewest = i, n
 		}
@@ -104,8 +105,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	s := &p.Seats[best]
 	call.Endpoint = s.Endpoint
 	if call.Hold {
-		s.Own.n.Add(1)
-		call.OnFinish(s.Own)
+		p.inFlight[best].n.Add(1)
+		call.OnFinish(p.inFlight[best])
 	}
 	if step != nil {
 		step.Index, step.Endpoint, step.Detail = best, s.Endpoint, compared

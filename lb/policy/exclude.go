@@ -104,38 +104,47 @@ func UnitOf(draw uint64) float64 { return float64(draw>>11) / (1 << 53) }
 
 // Seats are the READY endpoints that a picker chooses from. A picker embeds them as a
 // [Rotation] with equal weights.
-type Seats[T any] []Seat[T]
+type Seats []Seat
 
 // Seat is one endpoint of a picker.
-type Seat[T any] struct {
+type Seat struct {
 	SubConn  balancer.SubConn
 	Endpoint *resource.Endpoint
-	// Own is what the policy keeps for the endpoint.
-	Own *T
 }
 
 // Seats returns the READY endpoints, in the config's order.
-func (e *Endpoints[C, T]) Seats() Seats[T] {
-	seats := make(Seats[T], 0, e.Census.Ready)
+func (e *Endpoints[C, T]) Seats() Seats {
+	seats := make(Seats, 0, e.Census.Ready)
 	for _, m := range e.Order {
 		if m.State == connectivity.Ready {
-			seats = append(seats, Seat[T]{m.SubConn, m.Value, &m.Own})
+			seats = append(seats, Seat{m.SubConn, m.Value})
 		}
 	}
 	return seats
 }
 
+// Own returns what the policy keeps for each of the endpoints that Seats returns.
+func (e *Endpoints[C, T]) Own() []*T {
+	own := make([]*T, 0, e.Census.Ready)
+	for _, m := range e.Order {
+		if m.State == connectivity.Ready {
+			own = append(own, &m.Own)
+		}
+	}
+	return own
+}
+
 // Len returns the number of endpoints.
-func (s Seats[T]) Len() int { return len(s) }
+func (s Seats) Len() int { return len(s) }
 
 // Endpoint returns the endpoint at an index.
-func (s Seats[T]) Endpoint(i int) *resource.Endpoint { return s[i].Endpoint }
+func (s Seats) Endpoint(i int) *resource.Endpoint { return s[i].Endpoint }
 
 // Weight returns 1.
-func (s Seats[T]) Weight(int) float64 { return 1 }
+func (s Seats) Weight(int) float64 { return 1 }
 
 // At returns the index that 64 random bits choose.
-func (s Seats[T]) At(draw uint64) int {
+func (s Seats) At(draw uint64) int {
 	i, _ := bits.Mul64(draw, uint64(len(s)))
 	return int(i)
 }

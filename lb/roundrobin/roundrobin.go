@@ -40,7 +40,7 @@ func (b *roundRobin) Picker(state connectivity.State) balancer.Picker {
 
 // picker takes the READY endpoints in turn, from a random start.
 type picker struct {
-	policy.Seats[nothing]
+	policy.Seats
 
 	draw func() uint64
 	next atomic.Uint32

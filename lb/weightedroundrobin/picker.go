@@ -18,22 +18,21 @@ import (
 // Weights change every second. A new picker each time would wake every waiting pick
 // and every watcher of the generation, so the owner replaces the scheduler instead.
 type picker struct {
-	seats    seats
+	seats    policy.Seats
+	loads    []*load // of the seats
 	draw     func() uint64
 	sequence atomic.Uint32
 	// scheduler is set before the first pick.
 	scheduler atomic.Pointer[scheduler]
 }
 
-type seats = policy.Seats[load]
-
 // newPicker returns a picker without weights. wake is called with an endpoint's first
 // report.
-func newPicker(seats seats, wake func(), draw func() uint64) *picker {
-	p := &picker{seats: seats, draw: draw}
-	for _, s := range seats {
-		if s.Own.wake == nil {
-			s.Own.wake = wake
+func newPicker(seats policy.Seats, loads []*load, wake func(), draw func() uint64) *picker {
+	p := &picker{seats: seats, loads: loads, draw: draw}
+	for _, l := range loads {
+		if l.wake == nil {
+			l.wake = wake
 		}
 	}
 	p.sequence.Store(uint32(draw()))
@@ -45,8 +44,7 @@ func newPicker(seats seats, wake func(), draw func() uint64) *picker {
 func (p *picker) weigh(now time.Time, c Config) (reported bool) {
 	weights := make([]float64, len(p.seats))
 	known, from := 0, WeightsFromLoads
-	for i := range p.seats {
-		l := p.seats[i].Own
+	for i, l := range p.loads {
 		if weights[i] = l.weight(now, c); weights[i] > 0 {
 			known++
 		}
@@ -59,8 +57,8 @@ func (p *picker) weigh(now time.Time, c Config) (reported bool) {
 		}
 	}
 	s := newScheduler(p.seats, weights, from)
-	for i := range p.seats {
-		p.seats[i].Own.share = s.weights[i] / s.sum
+	for i, l := range p.loads {
+		l.share = s.weights[i] / s.sum
 	}
 	p.scheduler.Store(s)
 	return reported
@@ -77,7 +75,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	call.Endpoint = p.seats[i].Endpoint
 	if call.Hold {
-		call.OnFinish(p.seats[i].Own)
+		call.OnFinish(p.loads[i])
 	}
 	return balancer.PickResult{SubConn: p.seats[i].SubConn}, nil
 }
@@ -116,7 +114,7 @@ const fullStride = math.MaxUint16
 // each seat takes a part of its turns, evenly spread: its weight divided by the
 // heaviest. It is immutable.
 type scheduler struct {
-	seats
+	policy.Seats
 
 	// weights are above 0, ends their cumulative sums, and sum the last of these.
 	weights []float64
@@ -129,9 +127,9 @@ type scheduler struct {
 
 // newScheduler returns the scheduler of seats. At least one weight is above 0. A seat
 // without weight gets the mean.
-func newScheduler(seats seats, weights []float64, from WeightSource) *scheduler {
+func newScheduler(seats policy.Seats, weights []float64, from WeightSource) *scheduler {
 	n := len(weights)
-	s := &scheduler{seats: seats, weights: weights, from: from, ends: make([]float64, n), strides: make([]uint16, n)}
+	s := &scheduler{Seats: seats, weights: weights, from: from, ends: make([]float64, n), strides: make([]uint16, n)}
 	var heaviest float64
 	known := 0
 	for _, w := range weights {

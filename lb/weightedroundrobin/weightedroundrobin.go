@@ -53,7 +53,7 @@ func (b *weightedRoundRobin) Picker(state connectivity.State) balancer.Picker {
 	if state != connectivity.Ready {
 		return b.endpoints.Picker(state)
 	}
-	b.picker = newPicker(b.Seats(), b.wake, b.Conn.Draw())
+	b.picker = newPicker(b.Seats(), b.Own(), b.wake, b.Conn.Draw())
 	b.weigh()
 	return b.picker
 }
