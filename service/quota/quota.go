@@ -113,7 +113,12 @@ type Manager struct {
 
 	mu     sync.Mutex // guards creation and removal of accounts
 	number int
+	swept  time.Time // when sweep last began
 }
+
+// sweepInterval is the minimum time between two searches for accounts that can be removed: each one
+// looks at all accounts, while other new callers wait.
+const sweepInterval = time.Second
 
 type rejections struct{ own, total atomic.Uint64 }
 
@@ -164,9 +169,10 @@ func (m *Manager) Enter(key string, class *Class, now time.Time) *Account {
 		if !ok {
 			a = m.open(key, class, now)
 		}
-		account := a.(*Account) //nolint:errcheck // the map has nothing else
-		if account.pins.Add(1) <= 0 {
-			continue // it was removed meanwhile
+		account := a.(*Account)       //nolint:errcheck // the map has nothing else
+		if account.pins.Add(1) <= 0 { // sweep is removing it
+			account.pins.Add(-1)
+			continue
 		}
 		if account.class.Load() != class && account != m.overflow {
 			account.class.Store(class)
@@ -185,7 +191,8 @@ func (m *Manager) open(key string, class *Class, now time.Time) any {
 	if a, ok := m.accounts.Load(key); ok {
 		return a
 	}
-	if m.number >= m.maxAccounts {
+	if m.number >= m.maxAccounts && now.Sub(m.swept) >= sweepInterval {
+		m.swept = now
 		m.sweep(now)
 	}
 	if m.number >= m.maxAccounts {
@@ -202,10 +209,10 @@ func (m *Manager) open(key string, class *Class, now time.Time) any {
 func (m *Manager) sweep(now time.Time) {
 	m.accounts.Range(func(key, value any) bool {
 		a := value.(*Account) //nolint:errcheck // the map has nothing else
-		if !a.pins.CompareAndSwap(0, math.MinInt64/2) {
+		if !a.idle(now) || !a.pins.CompareAndSwap(0, math.MinInt64/2) {
 			return true
 		}
-		if !a.idle(now) {
+		if !a.idle(now) { // it was in use meanwhile
 			a.pins.Add(-math.MinInt64 / 2)
 			return true
 		}

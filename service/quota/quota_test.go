@@ -3,6 +3,8 @@ package quota
 import (
 	"errors"
 	"fmt"
+	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -174,6 +176,45 @@ func TestMaxAccounts(t *testing.T) {
 	// After a second the request does not count any more.
 	if enter("seventh", start.Add(time.Second)) == m.overflow {
 		t.Error("an account that became idle was not removed")
+	}
+}
+
+// Callers beyond MaxAccounts do not each search all accounts.
+func TestSearchesForIdleAccounts(t *testing.T) {
+	m := New(Options{Totals: map[Resource]int64{Leases: 10}, MaxAccounts: 1})
+	busy := m.Enter("busy", nil, start)
+	if m.Enter("other", nil, start) != m.overflow {
+		t.Error("an account in use was removed")
+	}
+	busy.Leave()
+	if m.Enter("other", nil, start.Add(sweepInterval-1)) != m.overflow {
+		t.Error("two searches within the interval")
+	}
+	if m.Enter("other", nil, start.Add(sweepInterval)) == m.overflow {
+		t.Error("no search after the interval")
+	}
+}
+
+// A caller that enters while its account is being removed, but then is not, has it once.
+func TestEnterDuringASearch(t *testing.T) {
+	m := New(Options{MaxAccounts: 1})
+	a := m.Enter("a", nil, start)
+	a.Leave()
+	const removing = math.MinInt64 / 2
+	a.pins.Store(removing)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if m.Enter("a", nil, start) != a {
+			t.Error("another account")
+		}
+	})
+	for a.pins.Load() == removing {
+		runtime.Gosched()
+	}
+	a.pins.Add(-removing)
+	wg.Wait()
+	if pins := a.pins.Load(); pins != 1 {
+		t.Errorf("the account is in use %d times; want 1", pins)
 	}
 }
 
