@@ -442,13 +442,23 @@ type LeaseFilter struct {
 	Limit int
 }
 
-// matches returns the function of a filter.
+// matches returns the function of a filter. It calls MaySee once for each cluster: a shard is locked
+// meanwhile, and a caller may have many patterns.
 func (f *LeaseFilter) matches() func(*held) bool {
 	before := time.Now().Add(-f.OlderThan)
+	known := make(map[string]bool)
+	maySee := func(cluster string) bool {
+		may, ok := known[cluster]
+		if !ok {
+			may = f.MaySee(cluster)
+			known[cluster] = may
+		}
+		return may
+	}
 	return func(h *held) bool {
 		return (f.Cluster == "" || h.record.Name == f.Cluster) && (f.Owner == "" || h.owner.Name == f.Owner) &&
 			(f.Identity == nil || h.owner.Identity == *f.Identity) && !h.granted.After(before) && h.id > f.After &&
-			(f.MaySee == nil || f.MaySee(h.record.Name))
+			(f.MaySee == nil || maySee(h.record.Name))
 	}
 }
 

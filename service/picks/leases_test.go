@@ -119,6 +119,10 @@ func TestLeasesAreListedAndEnded(t *testing.T) {
 				t.Errorf("%s: %d leases, more: %v; want %d", name, len(list), more, tt.want)
 			}
 		}
+		calls := 0
+		if k.Leases(LeaseFilter{Limit: 100, MaySee: func(string) bool { calls++; return true }}); calls != 1 {
+			t.Errorf("MaySee is called %d times for one cluster", calls)
+		}
 		var ids []string
 		for f := (LeaseFilter{Limit: 5}); ; f.After = ids[len(ids)-1] {
 			list, more := k.Leases(f)
