@@ -406,9 +406,9 @@ var namelessEvents = []EventType{
 // An event of a cluster or target is in the scope if its cluster and its target are. One of
 // several resources is about those of its changes that are in the scope. Any other event is
 // visible only if its type is one of namelessEvents. No file names are shown: they may name
-// clusters.
+// clusters. Held changes are not visible.
 func (e *remembered) within(s *ledger.Scope) *remembered {
-	if !s.Cluster(e.Cluster) || !s.Target(e.Target) {
+	if !s.Cluster(e.Cluster) || !s.Target(e.Target) || e.Type == EventChangeHeld { // its reason counts all clusters
 		return nil
 	}
 	out := e.Event

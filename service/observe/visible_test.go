@@ -46,6 +46,7 @@ func TestEventsWithinAScope(t *testing.T) {
 		"a shortage":              {event: Event{Type: EventShortageBegan, Error: "dial 10.0.0.1"}, visible: true, want: func(e Event) bool { return e.Error == "" }},
 		"a file":                  {event: Event{Type: EventFileRefused, File: "users.yaml"}},
 		"its cluster, a file":     {event: Event{Type: EventFileChanged, Cluster: "orders", File: "users.yaml"}, visible: true, want: func(e Event) bool { return e.File == "" }},
+		"a held change":           {event: Event{Type: EventChangeHeld, Cluster: "orders", Reason: "removes 2 of 3 clusters"}},
 		"changes of others":       {event: Event{Type: EventPushed, Changes: change("Cluster/users", "Listener/users")}},
 		"changes of its clusters": {event: Event{Type: EventPushed, Changes: change("Cluster/orders"), Says: "1 resource changed"}, visible: true},
 		"changes of several": {
