@@ -60,11 +60,12 @@ func (r router) of(s scope) *router {
 // error if the caller may not make the request.
 func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error {
 	caller, policy, err := e.router.callers.Identify(r, now)
+	w.policy = policy
 	if e.permission.role == 0 {
 		if err != nil {
 			caller = access.Anonymous(0)
 		}
-		w.caller, w.policy = caller, policy
+		w.caller = caller
 		return nil
 	}
 	if e.permission.role == access.Dashboard {
@@ -76,7 +77,7 @@ func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error 
 		}
 		return err
 	}
-	w.caller, w.policy = caller, policy
+	w.caller = caller
 	if err := e.permission.require(caller, policy); err != nil {
 		return err
 	}

@@ -65,6 +65,32 @@ func TestQuotaLimitsTTLAndPicks(t *testing.T) {
 	}
 }
 
+// The files of pages, which need no identity, count against the limits of the listener's callers.
+func TestPagesCountAgainstTheListenersLimits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := quota.New(quota.Options{Default: &quota.Class{Rate: 1}, MaxAccounts: 10})
+		d := startLimited(t, &listen.Callers{}, api.Limits{Quotas: m}, nil)
+		specs, err := listen.Parse([]string{"127.0.0.1:1", "192.0.2.1:1,tls,anonymous=all"})
+		noError(t, err)
+		get := func(spec *listen.Spec, from string) int {
+			l := &listen.Listener{Spec: *spec, Policy: spec.Policy(true, true)}
+			r := httptest.NewRequest(http.MethodGet, "/docs", http.NoBody).WithContext(listen.BaseContext(l))
+			r.Host, r.RemoteAddr = "127.0.0.1", from
+			return d.answer(r).Code
+		}
+		remote := map[int]int{}
+		for range 20 { // recorders are used again, but not always
+			if code := get(&specs[0], "127.0.0.1:1"); code != http.StatusOK {
+				t.Errorf("a local caller: %d", code)
+			}
+			remote[get(&specs[1], "192.0.2.7:1")]++
+		}
+		if remote[http.StatusOK] != 1 || remote[http.StatusTooManyRequests] != 19 {
+			t.Errorf("another machine: %v", remote)
+		}
+	})
+}
+
 // Long polls count as streams while they wait, not as bulk requests, which pushes and lists need.
 func TestLongPollsAreNoBulkRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

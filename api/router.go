@@ -139,7 +139,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		e.record(rec, r, start)
 		e.logAccess(rec, r, start, took)
 		rec.finish()
-		rec.ResponseWriter, rec.caller, rec.expired, rec.changes, rec.code = nil, nil, "", nil, ""
+		rec.ResponseWriter, rec.caller, rec.policy, rec.expired, rec.changes, rec.code = nil, nil, listen.Policy{}, "", nil, ""
 		recorders.Put(rec)
 	}()
 	defer func() {
