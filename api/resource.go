@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"runtime"
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -111,6 +112,7 @@ func (h *handlers) getResource(w http.ResponseWriter, r *http.Request, kind sour
 
 // writeStored writes a pushed resource, or status 304.
 func writeStored(w http.ResponseWriter, r *http.Request, as *representation, stored *sources.Stored) error {
+	defer runtime.KeepAlive(stored) // other readers share it until it is written
 	same, err := unchanged(r.Header, stored.Hash, as.suffix)
 	if err != nil {
 		return err

@@ -1,14 +1,17 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // bundle is JSON with an assignment for each name, of one endpoint.
@@ -155,4 +158,42 @@ func TestPreconditionRequired(t *testing.T) {
 	d.must(http.StatusCreated, "PUT", orders, inJSON, "If-None-Match: *")
 	tag := d.must(200, "GET", "/v1/snapshot", "").Header().Get("ETag")
 	d.must(200, "POST", "/v1/snapshot", bundle("a"), "If-Match: "+tag)
+}
+
+// Readers share the text of a snapshot until it is written.
+func TestSlowReadersShareTheSnapshot(t *testing.T) {
+	d := start(t, nil)
+	names := make([]string, 2000)
+	for i := range names {
+		names[i] = fmt.Sprintf("cluster-%d", i)
+	}
+	d.must(200, "PUT", "/v1/snapshot", bundle(names...))
+	w := &slowReader{ResponseRecorder: httptest.NewRecorder()}
+	w.first = func(p []byte) {
+		runtime.GC()
+		again, err := d.service.Snapshot(nil, sources.JSON)
+		noError(t, err)
+		if &p[0] != &again.Body[0][0] {
+			t.Error("a second reader has another copy")
+		}
+	}
+	d.handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/snapshot", http.NoBody))
+	if w.first != nil {
+		t.Error("nothing was written")
+	}
+}
+
+// slowReader calls first before it accepts anything.
+type slowReader struct {
+	*httptest.ResponseRecorder
+
+	first func([]byte)
+}
+
+func (r *slowReader) Write(p []byte) (int, error) {
+	if f := r.first; f != nil {
+		r.first = nil
+		f(p)
+	}
+	return r.ResponseRecorder.Write(p)
 }
