@@ -90,7 +90,7 @@ func (h *handlers) getLease(w http.ResponseWriter, r *http.Request) error {
 	if err = cmp.Or(err, mayUseLease(w, &state)); err != nil {
 		return err
 	}
-	return reply(w, state, nil)
+	return reply(w, state.Within(scopeOf(w)), nil)
 }
 
 // mayUseLease returns an error if the caller of the request that w answers may not see a lease,
@@ -127,7 +127,7 @@ func (h *handlers) endLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.finishLease(w, id, &d)
-	return reply(w, state, err)
+	return reply(w, state.Within(scopeOf(w)), err)
 }
 
 // finishLease ends one lease.
@@ -168,7 +168,7 @@ func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.service.RenewLease(id, ttl)
-	return reply(w, state, err)
+	return reply(w, state.Within(scopeOf(w)), err)
 }
 
 // @Summary     End many leases
@@ -196,7 +196,7 @@ func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 			return fault.Errorf(fault.InvalidArgument, "body: leases[%d]: id is required", i)
 		}
 	}
-	verdicts := Verdicts{Leases: make([]Verdict, len(many.Leases))}
+	verdicts, scope := Verdicts{Leases: make([]Verdict, len(many.Leases))}, scopeOf(w)
 	for i := range many.Leases {
 		v, done := &verdicts.Leases[i], &many.Leases[i]
 		v.ID = done.ID
@@ -206,6 +206,7 @@ func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 			v.Problem = &p
 			continue
 		}
+		state = state.Within(scope)
 		v.Lease = &state
 	}
 	return reply(w, verdicts, nil)
@@ -240,6 +241,10 @@ func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
 	var more bool
 	if list.Leases, more = h.service.Leases(f); more {
 		list.Next = list.Leases[len(list.Leases)-1].ID
+	}
+	scope := scopeOf(w)
+	for i := range list.Leases {
+		list.Leases[i] = list.Leases[i].Within(scope)
 	}
 	return reply(w, list, nil)
 }
@@ -297,7 +302,9 @@ func readLeaseFilter(w http.ResponseWriter, r *http.Request, f *picks.LeaseFilte
 		return false, err
 	}
 	c := callerOf(w)
-	f.MaySee = c.MaySee
+	if c.Restricted() {
+		f.MaySee = c.MaySee
+	}
 	if hasRole(w, role) {
 		return given, nil
 	}

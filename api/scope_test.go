@@ -134,6 +134,29 @@ func TestEveryRouteHidesOtherClusters(t *testing.T) {
 	})
 }
 
+// Leases of a cluster that were picked through a target out of the scope do not show it.
+func TestLeasesHideTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := startWithCanary(t)
+		lease := c.as("pick", "POST", "/pick?ttl=10m&target="+canary+"-shop", "").Header().Get("Location")
+		if w := c.as("pick", "GET", lease, ""); !strings.Contains(w.Body.String(), `"target":"xds:///canary-shop"`) {
+			t.Fatal(w.Code, w.Body)
+		}
+		for _, request := range []struct{ method, path, body string }{
+			{"GET", lease, ""},
+			{"GET", "/v1/leases", ""},
+			{"POST", lease + "/renew", ""},
+			{"POST", "/v1/leases/done", fmt.Sprintf(`{"leases":[{"id":%q}]}`, strings.TrimPrefix(lease, "/v1/leases/"))},
+			{"POST", lease + "/done", ""},
+		} {
+			w := c.as("restricted", request.method, request.path, request.body)
+			if answer := w.Body.String(); w.Code != 200 || !strings.Contains(answer, `"cluster":"orders"`) || strings.Contains(answer, canary) {
+				t.Errorf("%s %s: %d %s", request.method, request.path, w.Code, answer)
+			}
+		}
+	})
+}
+
 func checkVisible(t *testing.T, c *callers, route string, v visibility, lease string) {
 	method, pattern, _ := strings.Cut(route, " ")
 	path, body := parameters.ReplaceAllString(pattern, cmp.Or(v.name, "orders")), ""

@@ -103,6 +103,14 @@ type LeaseState struct {
 	EndedAt *time.Time     `json:"ended_at,omitempty"`
 }
 
+// Within returns the state as a caller of a scope sees it: without a target that is out of the scope.
+func (l LeaseState) Within(s *ledger.Scope) LeaseState {
+	if !s.Target(l.Target) {
+		l.Target = ""
+	}
+	return l
+}
+
 // firstStates returns the n states with the first IDs, in their order.
 func firstStates(list []LeaseState, n int) []LeaseState {
 	slices.SortFunc(list, func(a, b LeaseState) int { return strings.Compare(a.ID, b.ID) })
