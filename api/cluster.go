@@ -35,7 +35,7 @@ type ClusterList struct {
 // @Failure 503 {object} Problem
 // @Router  /v1/clusters [get]
 func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
-	l, err := readListing(w, r.URL.RawQuery)
+	l, err := readListing(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var list ClusterList
-	list.Clusters, list.Next = part(l, h.service.Clusters(), func(s observe.ClusterSummary) string { return s.Name })
 	scope := scopeOf(w)
+	list.Clusters, list.Next = part(l, h.service.Clusters(), scope.Cluster, func(s observe.ClusterSummary) string { return s.Name })
 	for i := range list.Clusters {
 		list.Clusters[i] = list.Clusters[i].Within(scope)
 	}

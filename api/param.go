@@ -10,9 +10,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
-	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
@@ -268,12 +266,10 @@ const addressWanted = "an address, such as 10.0.0.7:8080 or [2001:db8::7]:8080"
 type listing struct {
 	prefix, after string
 	limit         int // 0 for no limit
-	caller        *access.Caller
 }
 
 // readListing reads the parameters prefix, after and limit.
-func readListing(w http.ResponseWriter, query string) (l listing, err error) {
-	l.caller = callerOf(w)
+func readListing(query string) (l listing, err error) {
 	err = readParameters(query,
 		parameter{name: "prefix", set: func(v value) string { return v.name(&l.prefix) }},
 		parameter{name: "after", set: func(v value) string { return v.name(&l.after) }},
@@ -283,11 +279,11 @@ func readListing(w http.ResponseWriter, query string) (l listing, err error) {
 }
 
 // part returns the selected part of a list, which is never nil, and the value of after=
-// for the next part; empty if there is none.
-func part[S any](l listing, all []S, name func(S) string) (page []S, next string) {
+// for the next part; empty if there is none. visible reports whether the caller may see a name.
+func part[S any](l listing, all []S, visible func(string) bool, name func(S) string) (page []S, next string) {
 	page = []S{}
 	for _, s := range all {
-		if name(s) <= l.after || !strings.HasPrefix(name(s), l.prefix) || !l.caller.MaySee(ledger.TargetKey(name(s))) {
+		if name(s) <= l.after || !strings.HasPrefix(name(s), l.prefix) || !visible(name(s)) {
 			continue
 		}
 		if l.limit > 0 && len(page) == l.limit {

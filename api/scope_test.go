@@ -240,7 +240,7 @@ func startWithCanary(t *testing.T) (c *callers, lease string) {
 	}
 	must(200, "push", "POST", "/v1/snapshot", `{"resources":[`+strings.Join([]string{
 		served("orders", "10.0.0.1"), served("orders-eu", "10.0.0.2"), served(canary, "10.0.0.3"),
-		target("orders-shop", "orders", "linked"), served("linked", "10.0.0.5"), target(canary+"-shop", "orders", canary, "orders-inner"),
+		target("orders-shop", "orders", "linked"), served("linked", "10.0.0.5"), served("xds:///orders-"+canary, "10.0.0.6"), target(canary+"-shop", "orders", canary, "orders-inner"),
 	}, ",")+`]}`)
 	inner, err := xds.All([]byte(`{"resources":[`+served("orders-inner", "10.0.0.4")+`,{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"orders-inner",`+
 		`"type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}}}]}`), xds.Options{Format: xds.FormatJSON})

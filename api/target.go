@@ -23,7 +23,7 @@ type TargetList struct {
 // @Failure     503 {object} Problem
 // @Router      /v1/targets [get]
 func (h *handlers) listTargets(w http.ResponseWriter, r *http.Request) error {
-	l, err := readListing(w, r.URL.RawQuery)
+	l, err := readListing(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (h *handlers) listTargets(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var list TargetList
-	list.Targets, list.Next = part(l, all, func(s observe.TargetSummary) string { return s.Name })
+	list.Targets, list.Next = part(l, all, scopeOf(w).Target, func(s observe.TargetSummary) string { return s.Name })
 	return reply(w, list, nil)
 }
 
