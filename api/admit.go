@@ -213,9 +213,14 @@ func (w *recorder) finish() {
 // remains for picks. The turn ends before a large response is written.
 func takeTurn(ctx context.Context, w http.ResponseWriter) error {
 	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	return rec.takeTurn(ctx, rec.router.turns)
+}
+
+// takeTurn is that of a request which others of the same turns delay.
+func (w *recorder) takeTurn(ctx context.Context, turns chan struct{}) error {
 	select {
-	case rec.router.turns <- struct{}{}:
-		rec.computes = true
+	case turns <- struct{}{}:
+		w.turns = turns
 		return nil
 	case <-ctx.Done():
 		return fault.FromContext(ctx.Err())
@@ -223,8 +228,8 @@ func takeTurn(ctx context.Context, w http.ResponseWriter) error {
 }
 
 func (w *recorder) yieldTurn() {
-	if w.computes {
-		<-w.router.turns
-		w.computes = false
+	if w.turns != nil {
+		<-w.turns
+		w.turns = nil
 	}
 }

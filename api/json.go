@@ -85,6 +85,7 @@ func writeLarge(w http.ResponseWriter, status int, body sources.Parts) {
 		rec.yieldTurn()
 		if e := rec.acquire(quota.Bytes, int64(length)); e != nil {
 			h := w.Header()
+			h.Del("Content-Encoding")
 			h.Del("ETag")
 			h.Del("Vary")
 			rec.code = e.Code

@@ -1,10 +1,9 @@
 package api
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
@@ -90,17 +89,35 @@ func expose(g prometheus.Gatherer, logger *slog.Logger) http.Handler {
 // scrapeLog logs the errors of promhttp.
 type scrapeLog struct{ *slog.Logger }
 
-// Println logs an error. It ignores a caller that disconnects during a scrape, which
-// promhttp reports for each remaining family.
+// Println logs an error.
 func (l scrapeLog) Println(v ...any) {
-	for _, a := range v {
-		err, _ := a.(error)
-		if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "write" {
-			l.Debug("caller disconnected during scrape", slog.Any("error", err))
-			return
-		}
-	}
 	l.Error("cannot gather metrics", slog.String("error", fmt.Sprint(v...)))
+}
+
+// buffered keeps a response, whose header is that of the ResponseWriter.
+type buffered struct {
+	http.ResponseWriter
+
+	status int
+	body   bytes.Buffer
+}
+
+func (b *buffered) WriteHeader(status int) { b.status = status }
+
+func (b *buffered) Write(p []byte) (int, error) { return b.body.Write(p) }
+
+// scrape writes metrics. Anyone may scrape a listener without identities: one scrape at a time
+// gathers, and what is not yet written counts against the quota of its caller.
+func scrape(w http.ResponseWriter, r *http.Request, from func() http.Handler) error {
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	if err := rec.takeTurn(r.Context(), rec.router.scrapes); err != nil {
+		return err
+	}
+	b := &buffered{ResponseWriter: w, status: http.StatusOK}
+	from().ServeHTTP(b, r)
+	rec.yieldTurn()
+	writeBody(w, b.status, b.body.Bytes())
+	return nil
 }
 
 // @Summary     Get metrics in Prometheus' text format
@@ -109,12 +126,12 @@ func (l scrapeLog) Println(v ...any) {
 // @Success     200 {string} string "metrics"
 // @Router      /metrics [get]
 func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	h := e.all
-	if scope := scopeOf(w); !scope.All() {
-		h = expose(observe.Within(scope, e.service.Registry()), e.logger)
-	}
-	h.ServeHTTP(w, r)
-	return nil
+	return scrape(w, r, func() http.Handler {
+		if scope := scopeOf(w); !scope.All() {
+			return expose(observe.Within(scope, e.service.Registry()), e.logger)
+		}
+		return e.all
+	})
 }
 
 // @Summary     Get metrics of endpoints in Prometheus' text format
@@ -123,6 +140,5 @@ func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
 // @Success     200 {string} string "metrics"
 // @Router      /metrics/endpoints [get]
 func (e *exposition) getEndpointMetrics(w http.ResponseWriter, r *http.Request) error {
-	expose(e.service.EndpointMetrics(r.Context(), scopeOf(w)), e.logger).ServeHTTP(w, r)
-	return nil
+	return scrape(w, r, func() http.Handler { return expose(e.service.EndpointMetrics(r.Context(), scopeOf(w)), e.logger) })
 }

@@ -24,7 +24,7 @@ type recorder struct {
 	// acquired is what the request holds of the account's resources.
 	acquired []acquired
 	router   *router
-	computes bool // the request has one of the router's turns
+	turns    chan struct{} // the request has one of these turns of the router; nil without
 	// expired, changes and code are for the audit log: the name of an identity that has expired,
 	// what the request changed, and why it was rejected.
 	expired string

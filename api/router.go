@@ -33,6 +33,7 @@ type router struct {
 	access  *accesslog.Log // nil without
 	limits  Limits
 	turns   chan struct{} // of requests that compute a large response
+	scrapes chan struct{} // of those that gather metrics
 
 	permission permission // of the routes that are added
 }

@@ -192,7 +192,11 @@ func TestScrapeErrors(t *testing.T) {
 				registry.MustRegister(unwell{prometheus.NewDesc("lbd_c", "", nil, nil)})
 			}
 			var log bytes.Buffer
-			expose(registry, slog.New(slog.NewTextHandler(&log, nil))).ServeHTTP(tt.writer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+			w := &recorder{ResponseWriter: tt.writer, router: &router{scrapes: make(chan struct{}, 1)}}
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
+			if err := scrape(w, r, func() http.Handler { return expose(registry, slog.New(slog.NewTextHandler(&log, nil))) }); err != nil {
+				t.Error(err)
+			}
 			if logged := strings.Contains(log.String(), "level=ERROR"); logged != tt.bad {
 				t.Errorf("logged %q", log.String())
 			}

@@ -1,0 +1,68 @@
+package api_test
+
+import (
+	"encoding/hex"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/quota"
+)
+
+// Scrapes gather metrics one after the other, and do not delay lists.
+func TestScrapesGatherOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := start(t, nil)
+		var running, most atomic.Int64
+		d.service.Registry().MustRegister(observe.Collector(func(chan<- prometheus.Metric) {
+			if n := running.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			time.Sleep(time.Second)
+			running.Add(-1)
+		}))
+		begin := time.Now()
+		for range 3 {
+			go d.must(http.StatusOK, http.MethodGet, "/metrics", "")
+		}
+		synctest.Wait()
+		d.must(http.StatusOK, http.MethodGet, "/v1/clusters", "")
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("a list took %v", took)
+		}
+		time.Sleep(time.Minute)
+		if most.Load() != 1 {
+			t.Errorf("%d scrapes gather at a time", most.Load())
+		}
+	})
+}
+
+// Metrics that are not yet written count against the bytes of their caller, also if they are compressed.
+func TestScrapesCountBytes(t *testing.T) {
+	m := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Bytes: 100 << 10}, MaxAccounts: 1})
+	d := startLimited(t, nil, api.Limits{Quotas: m}, nil)
+	d.must(http.StatusOK, http.MethodGet, "/metrics", "")
+	noise := make([]byte, 300<<10)
+	for i := range noise {
+		noise[i] = byte(rand.N(256))
+	}
+	large := observe.Gauge("large", "A large series.", "text")
+	d.service.Registry().MustRegister(observe.Collector(func(out chan<- prometheus.Metric) { out <- large.Metric(1, hex.EncodeToString(noise)) }))
+	for _, encoding := range []string{"identity", "gzip"} {
+		_, w := d.refused(fault.RateLimited, http.MethodGet, "/metrics", "", "Accept-Encoding: "+encoding)
+		if got := w.Header().Get("Content-Encoding"); got != "" {
+			t.Errorf("%s: the problem has the Content-Encoding %q", encoding, got)
+		}
+	}
+	if m.Use(quota.Bytes) != 0 {
+		t.Error("bytes are in use after all requests have ended")
+	}
+}
