@@ -130,40 +130,43 @@ func (s *security) callers() *listen.Callers {
 // conditions returns what the operator should correct.
 func (s *security) conditions() []observe.Condition {
 	var all []observe.Condition
-	invalid := func(flag string, since time.Time, err error) {
+	invalid := func(flag string, since time.Time, err error, use string) {
 		if err != nil {
 			all = append(all, observe.Condition{
 				Kind: observe.ConditionCredentialsInvalid, Subject: flag, Since: since,
-				Text:   fmt.Sprintf("%s: %v. The last valid version stays in use.", flag, err),
-				Remedy: "Correct the file: lbd reads it again when it changes.",
+				Text:   fmt.Sprintf("%s: %v; %s", flag, err, use),
+				Remedy: "correct the file; lbd reads it again when it changes",
 			})
 		}
 	}
+	const keeps = "the last valid version stays in use"
 	if s.identities != nil {
 		since, err := s.identities.Err()
-		invalid("--tokens", since, err)
+		invalid("--tokens", since, err, keeps)
 	}
 	if s.tls != nil {
 		since, err := s.tls.Err()
+		use := keeps
 		if err == nil {
 			err, since = s.files().Expired(s.tls.Current(), time.Now()), s.tls.Current().Certificates[0].Leaf.NotAfter
+			use = "it stays in use"
 		}
-		invalid("--tls-cert", since, err)
+		invalid("--tls-cert", since, err, use)
 	}
 	if s.audit != nil {
 		if since, err := s.audit.Err(); err != nil {
 			all = append(all, observe.Condition{
 				Kind: observe.ConditionAuditFailing, Subject: s.config.Audit, Since: since,
-				Text:   fmt.Sprintf("The audit log cannot be written: %v. Records are lost.", err),
-				Remedy: "Check the disk. Send SIGHUP if the file was moved.",
+				Text:   fmt.Sprintf("the audit log cannot be written: %v; records are lost", err),
+				Remedy: "check the disk; send SIGHUP if the file was moved",
 			})
 		}
 	}
 	if s.config.Insecure {
 		all = append(all, observe.Condition{
 			Kind: observe.ConditionInsecure, Since: s.start,
-			Text:   "lbd runs with --insecure: roles are not limited on listeners without TLS or identities.",
-			Remedy: "Use --tokens and listeners with the option tls.",
+			Text:   "lbd runs with --insecure: roles are not limited on listeners without TLS or identities",
+			Remedy: "use --tokens and listeners with the option tls",
 		})
 	}
 	return all

@@ -114,6 +114,10 @@ func TestTokensOfTheDaemon(t *testing.T) {
 	defer watch.Body.Close()
 	writeSecret(t, file, "tokens: [{}]")
 	awaitStatus("credentials_invalid", 200)
+	const want = "; the last valid version stays in use: correct the file;"
+	if _, conditions := request(t, client, "GET", p.url+"/readyz?verbose", ci, ""); !strings.Contains(conditions, want) {
+		t.Errorf("%s; want %s", conditions, want)
+	}
 	writeSecret(t, file, "tokens:\n"+webEntry)
 	awaitStatus("", 401)
 	if _, err := io.Copy(io.Discard, watch.Body); err != nil { // ends
