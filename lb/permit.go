@@ -39,7 +39,7 @@ type DeniedError struct {
 func (e *DeniedError) Error() string {
 	switch {
 	case e.Own:
-		return fmt.Sprintf("%v is denied: lbd listens there", e.Address)
+		return fmt.Sprintf("%v is denied: lbd listens there (--deny-endpoints=none permits it)", e.Address)
 	case e.Network.IsValid():
 		return fmt.Sprintf("%v is denied by --deny-endpoints (%v)", e.Address.Addr(), e.Network)
 	default:

@@ -24,7 +24,7 @@ func TestPermit(t *testing.T) {
 		want    string
 	}{
 		{p, "10.1.2.3:80", ""},
-		{p, "10.1.2.3:8080", "10.1.2.3:8080 is denied: lbd listens there"},
+		{p, "10.1.2.3:8080", "10.1.2.3:8080 is denied: lbd listens there (--deny-endpoints=none permits it)"},
 		{p, "[::ffff:10.1.2.3]:8080", "is denied: lbd listens there"},
 		{p, "11.0.0.1:80", "11.0.0.1 is not in --allow-endpoints"},
 		{p, "169.254.1.1:80", "169.254.1.1 is denied by --deny-endpoints (169.254.0.0/16)"},
