@@ -29,6 +29,7 @@ func TestParseRoles(t *testing.T) {
 		{in: "none"},
 		{in: "", err: `unknown role ""`},
 		{in: "root", err: `unknown role "root": roles are pick, read, push, admin, metrics, dashboard`},
+		{in: "pick,read", err: `"pick,read": join roles with +, such as pick+read`},
 		{in: "pick+pick", err: `duplicate role "pick"`},
 		{in: "pick+", err: `unknown role ""`},
 		{in: "pick+all", err: `unknown role "all"`},

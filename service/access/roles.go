@@ -73,6 +73,9 @@ func rolesOf(names []string) (Roles, error) {
 	var r Roles
 	for _, name := range names {
 		role, ok := roleOf(name)
+		if !ok && strings.Contains(name, ",") {
+			return 0, fmt.Errorf("%q: join roles with +, such as pick+read", name)
+		}
 		if !ok {
 			return 0, fmt.Errorf("unknown role %q: roles are %s", name, strings.Join(roleNames, ", "))
 		}
