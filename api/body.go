@@ -95,8 +95,8 @@ func tooLarge(most int64) error {
 	return fault.Errorf(fault.TooLarge, "body: larger than %d bytes", most)
 }
 
-// noBody rejects a body where none is expected, because it would be ignored.
-func noBody(w http.ResponseWriter, r *http.Request) error {
+// rejectBody rejects a body where none is expected, because it would be ignored.
+func rejectBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}

@@ -161,7 +161,7 @@ func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := noBody(w, r); err != nil {
+	if err := rejectBody(w, r); err != nil {
 		return err
 	}
 	if err := h.mayUseLeaseID(w, id); err != nil {
@@ -258,7 +258,7 @@ func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
 // @Success     200 {object} LeasesDeleted "how many leases were ended"
 // @Router      /v1/leases [delete]
 func (h *handlers) deleteLeases(w http.ResponseWriter, r *http.Request) error {
-	if err := noBody(w, r); err != nil {
+	if err := rejectBody(w, r); err != nil {
 		return err
 	}
 	var f picks.LeaseFilter

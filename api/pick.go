@@ -140,7 +140,7 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
-	if err := noBody(w, r); err != nil {
+	if err := rejectBody(w, r); err != nil {
 		return err
 	}
 	if err := h.limits.rejects(overload.ShedLeases); err != nil {
