@@ -6,8 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
-	"hash"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -99,7 +99,7 @@ func (k *idempotencyKeys) enter(r *Request, digest [sha256.Size]byte) (e *idempo
 		return e, false, nil
 	}
 	e = &idempotent{
-		key: r.IdempotencyKey, request: digest, account: r.Account, done: make(chan struct{}),
+		key: strings.Clone(r.IdempotencyKey), request: digest, account: r.Account, done: make(chan struct{}),
 		bytes: int64(KeyBytes + len(r.IdempotencyKey) + AnswerBytes*max(r.N, 1)), count: int64(max(r.N, 1)),
 	}
 	if err := k.acquire(e); err != nil {
@@ -163,9 +163,16 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 		return
 	}
 	answer := *out
+	answer.Cluster = strings.Clone(out.Cluster)
 	answer.Picks = slices.Clone(out.Picks)
 	for i := range answer.Picks {
-		answer.Picks[i].Explain = nil // it is large
+		p := &answer.Picks[i]
+		p.Explain = nil // it is large
+		if p.Cluster == answer.Cluster {
+			p.Cluster = answer.Cluster
+		} else {
+			p.Cluster = strings.Clone(p.Cluster)
+		}
 	}
 	e.answer = &answer
 	e.place = k.order.PushBack(e)
@@ -221,39 +228,40 @@ func (k *idempotencyKeys) empty() bool {
 }
 
 // digestOf returns a hash of all that must be equal in a repeated request: all but Wait.
-func digestOf(r *Request) (sum [sha256.Size]byte) {
-	d := digest{sha256.New()}
-	d.text(r.Cluster, r.Target, r.Path, r.Hash, r.Owner.Identity, r.Owner.Name)
-	d.number(int64(r.N), int64(r.TTL), int64(len(r.Headers)), int64(len(r.Exclude)))
+func digestOf(r *Request) [sha256.Size]byte {
+	buffer := digests.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
+	b := appendTexts((*buffer)[:0], r.Cluster, r.Target, r.Path, r.Hash, r.Owner.Identity, r.Owner.Name)
+	b = appendNumbers(b, int64(r.N), int64(r.TTL), int64(len(r.Headers)), int64(len(r.Exclude)))
 	for _, h := range r.Headers {
-		d.text(h.Name, h.Value)
+		b = appendTexts(b, h.Name, h.Value)
 	}
-	d.text(r.Exclude...)
+	b = appendTexts(b, r.Exclude...)
 	for _, set := range []bool{r.Explain, r.WaitForReady} {
 		if set {
-			d.number(1)
+			b = append(b, 1)
 		} else {
-			d.number(0)
+			b = append(b, 0)
 		}
 	}
-	d.Sum(sum[:0])
+	sum := sha256.Sum256(b)
+	*buffer = b
+	digests.Put(buffer)
 	return sum
 }
 
-// digest hashes values so that different sequences have different bytes.
-type digest struct{ hash.Hash }
+var digests = sync.Pool{New: func() any { return new([]byte) }}
 
-func (d digest) text(values ...string) {
+// appendTexts appends values so that different sequences have different bytes.
+func appendTexts(b []byte, values ...string) []byte {
 	for _, v := range values {
-		d.number(int64(len(v)))
-		_, _ = d.Write([]byte(v)) // a hash returns no error
+		b = append(appendNumbers(b, int64(len(v))), v...)
 	}
+	return b
 }
 
-func (d digest) number(values ...int64) {
+func appendNumbers(b []byte, values ...int64) []byte {
 	for _, v := range values {
-		var b [8]byte
-		binary.LittleEndian.PutUint64(b[:], uint64(v))
-		_, _ = d.Write(b[:]) // a hash returns no error
+		b = binary.LittleEndian.AppendUint64(b, uint64(v))
 	}
+	return b
 }

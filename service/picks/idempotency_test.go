@@ -2,10 +2,13 @@ package picks
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
+	"weak"
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/quota"
@@ -67,6 +70,29 @@ func TestIdempotencyKeysPerCaller(t *testing.T) {
 			t.Errorf("keys remain: %v", k.leases.keys.own)
 		}
 	})
+}
+
+// What is kept of a request does not keep its URL, of which its texts are parts.
+func TestLeasesDoNotKeepTheRequest(t *testing.T) {
+	k := newKit(t, 0, nil, 1024, locality("a", 0, 1, 1))
+	var kept weak.Pointer[[32 << 10]byte]
+	func() {
+		url := new([32 << 10]byte)
+		kept = weak.Make(url)
+		part := func(at int, text string) string {
+			copy(url[at:], text)
+			return unsafe.String(&url[at], len(text))
+		}
+		r := Request{Cluster: part(0, "orders"), IdempotencyKey: part(100, "key"), Owner: owned("", part(200, "job-1")), N: 2, TTL: time.Hour}
+		if err := k.Pick(t.Context(), &r, new(Picks)); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	runtime.GC()
+	if kept.Value() != nil {
+		t.Error("the URL is still in memory")
+	}
+	k.expect(2)
 }
 
 // A request that gets fewer leases than it asked for, or none, counts only what it got.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,7 +110,8 @@ func (ls *leases) shard(id string) *leaseShard {
 func (ls *leases) grant(c *ledger.Cluster, call *policy.Call, r *Request, share float64) (*Lease, *fault.Error) {
 	now := time.Now()
 	h := &held{
-		record: c.Record, held: call.Held(), id: rand.Text(), account: r.Account, owner: r.Owner,
+		record: c.Record, held: call.Held(), id: rand.Text(), account: r.Account,
+		owner:   ledger.Owner{Identity: r.Owner.Identity, Name: strings.Clone(r.Owner.Name)},
 		address: call.Address, priority: call.Priority, granted: now, expiresAt: now.Add(r.TTL),
 	}
 	h.timer.Item = h

@@ -111,7 +111,8 @@ const sampleMask = 255
 var callPool sync.Pool // of *policy.Call
 
 // Pick picks r.N times and fills out, whose slice is reused. If no pick succeeds, it
-// returns the error of the first. It keeps no reference to r or out.
+// returns the error of the first. It keeps no reference to r or out, nor to the texts of
+// r: they may be parts of a URL, which is much longer.
 func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
 	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0]}
 	if r.Explain && r.N > MaxExplain {

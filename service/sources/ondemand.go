@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,6 +144,7 @@ func (d *onDemand) demand(cluster string, by Payer) (_ *ledger.Target, ended led
 	if d.closed {
 		return nil, ended, d.Ledger.Gone(cluster, "")
 	}
+	cluster = strings.Clone(cluster) // it may be a part of a URL, which is much longer
 	evicted, err := d.reserve(cluster, by)
 	if err != nil {
 		if evicted != "" {
