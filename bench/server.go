@@ -105,7 +105,7 @@ func (b *bench) startDaemon(ctx context.Context, r *running, network, data strin
 		if at.Network == "unix" {
 			address = "unix:" + address
 		}
-		return append([]string{b.lbd, "serve", "--listen=" + address, "--data=" + data, "--connect=none", "--log-level=error"}, args...), nil
+		return append([]string{b.lbd, "serve", "--listen=" + address, "--data=" + data, "--connect=none", "--log-level=error", "--caller-share=1"}, args...), nil
 	})
 	if err != nil {
 		return nil, err
