@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/lbd-dev/lbd/api/listen"
@@ -51,21 +52,25 @@ type Limits struct {
 const retryAfter = time.Second
 
 // accountOf returns the account of who makes a request: of an identity by its name, of a
-// caller without one by its address. IPv6 addresses of one /64 network share an account.
+// caller without one by [peerOf]. Callers on loopback share one, which may use all: lbd cannot
+// distinguish them.
 func (l *Limits) accountOf(w *recorder, r *http.Request, now time.Time) *quota.Account {
 	c := w.caller
 	if c != nil && c.Name != "" {
 		return l.Quotas.Enter(c.Name, c.Quota, now)
 	}
-	if w.policy.Local {
+	if _, _, known := listen.ProcessOf(r); w.policy.Local && !known {
 		return l.Quotas.Enter(peerOf(r), l.Quotas.Whole(), now)
 	}
 	return l.Quotas.Enter(peerOf(r), nil, now)
 }
 
-// peerOf returns the address of the peer for its account. It begins with a space, which no name of an
-// identity has.
+// peerOf returns the name of the peer for its account: its address, for IPv6 its /64 network, or the
+// user of a process on a unix socket. It begins with a space, which no name of an identity has.
 func peerOf(r *http.Request) string {
+	if uid, _, ok := listen.ProcessOf(r); ok {
+		return " uid " + strconv.FormatUint(uint64(uid), 10)
+	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return " unix"
