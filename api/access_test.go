@@ -217,9 +217,23 @@ func TestIdempotencyKeysAreOfTheirCaller(t *testing.T) {
 		}
 		return w.Header().Get("Location")
 	}
+	leaseFrom := func(address string) string {
+		r := httptest.NewRequest(http.MethodPost, "/pick?cluster=orders", http.NoBody).WithContext(listen.BaseContext(c.listener))
+		r.Host, r.RemoteAddr = "127.0.0.1:8080", address
+		r.Header.Set("Idempotency-Key", "1")
+		return c.answer(r).Header().Get("Location")
+	}
 	own, others, anonymous := lease("pick"), lease("restricted"), lease("")
 	if own == others || own == anonymous || others == anonymous || own != lease("pick") {
 		t.Errorf("leases %s, %s, %s", own, others, anonymous)
+	}
+	// Callers without identity have the keys of their account.
+	leases := map[string]bool{own: true, others: true}
+	for _, address := range []string{"192.0.2.1:7", "192.0.2.7:7", "[2001:db8::1]:7", "[2001:db8:0:1::1]:7", "@"} {
+		leases[leaseFrom(address)] = true
+	}
+	if len(leases) != 7 || !leases[anonymous] || !leases[leaseFrom("[2001:db8::2]:9")] {
+		t.Errorf("leases %v; %s", leases, anonymous)
 	}
 }
 

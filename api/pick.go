@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"sync"
@@ -129,7 +130,7 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 // @Param       hash            query  string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
 // @Param       exclude         query  []string false "addresses of endpoints to avoid; repeatable, at most 100" collectionFormat(multi)
 // @Param       explain         query  bool     false "return every step of the decision"
-// @Param       Idempotency-Key header string   false "a request with the same key returns the same lease; printable ASCII" minlength(1) maxlength(255)
+// @Param       Idempotency-Key header string   false "a request of the same caller with the same key returns the same lease; printable ASCII" minlength(1) maxlength(255)
 // @Success     201                 {object}  PickOrPicks "an endpoint with its lease, or a list with n"
 // @Header      201                 {string}  Location    "the lease, without n"
 // @Header      201                 {string}  Lbd-Stale   "true if the resources come from a management server that is unreachable"
@@ -154,7 +155,7 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.request.IdempotencyKey = ownKey(w, key)
+	s.request.IdempotencyKey = ownKey(w, r, key)
 	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
@@ -247,12 +248,12 @@ func idempotencyKey(h http.Header) (string, error) {
 	return key, nil
 }
 
-// ownKey returns an idempotency key that no other caller can have.
-func ownKey(w http.ResponseWriter, key string) string {
-	if name := callerOf(w).Name; key != "" && name != "" {
-		return name + "\n" + key
+// ownKey returns an idempotency key that no caller with another account can have; empty for an empty one.
+func ownKey(w http.ResponseWriter, r *http.Request, key string) string {
+	if key == "" {
+		return ""
 	}
-	return key
+	return cmp.Or(callerOf(w).Name, peerOf(r)) + "\n" + key
 }
 
 // write writes the picks.

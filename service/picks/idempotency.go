@@ -27,8 +27,8 @@ const (
 )
 
 // idempotencyKeys remembers the answers to requests with a key, so that a repeated
-// request gets the same leases. It forgets the oldest above MaxEndedLeases leases, and the
-// oldest of a caller above its quota.
+// request gets the same leases. Above MaxEndedLeases leases, it forgets the oldest of a caller with
+// many, and above the quota of a caller, its oldest.
 type idempotencyKeys struct {
 	mu      sync.Mutex
 	entries map[string]*idempotent
@@ -111,7 +111,7 @@ func (k *idempotencyKeys) enter(r *Request, digest [sha256.Size]byte) (e *idempo
 }
 
 // acquire counts an entry against the quotas of its account. At the limit of leases, it forgets
-// answers: the oldest of the account at its own limit, otherwise the oldest of all. The caller
+// answers: the oldest of the account at its own limit, otherwise of one that has more. The caller
 // holds mu.
 func (k *idempotencyKeys) acquire(e *idempotent) error {
 	if e.account == nil {
@@ -126,11 +126,11 @@ func (k *idempotencyKeys) acquire(e *idempotent) error {
 		if !ok || limit.Limit < e.count {
 			return err
 		}
-		answers := k.order
-		if limit.Own {
-			answers = k.own[e.account]
+		answers := k.own[e.account]
+		if !limit.Own {
+			answers = k.largest(e.account)
 		}
-		if answers == nil || answers.Len() == 0 { // requests that are under way have all
+		if answers == nil { // requests that are under way have all
 			return err
 		}
 		oldest := answers.Front()
@@ -141,6 +141,28 @@ func (k *idempotencyKeys) acquire(e *idempotent) error {
 		return err
 	}
 	return nil
+}
+
+// maxCompared is the maximum number of accounts that largest compares: many have answers if many
+// addresses send keys.
+const maxCompared = 64
+
+// largest returns the answers of an account that has more leases than a, or those of a if it finds none;
+// nil without any. So no caller makes lbd forget the answers of one that has fewer. The caller holds mu.
+func (k *idempotencyKeys) largest(a *quota.Account) *list.List {
+	answers, most, compared := k.own[a], int64(0), 0
+	if answers != nil {
+		most = a.Used(quota.IdempotentLeases)
+	}
+	for other, own := range k.own { // in random order
+		if used := other.Used(quota.IdempotentLeases); used > most {
+			answers, most = own, used
+		}
+		if compared++; compared == maxCompared {
+			break
+		}
+	}
+	return answers
 }
 
 // fill runs pick for the request of e, and releases those who wait for it, even if pick

@@ -14,8 +14,8 @@ import (
 	"github.com/lbd-dev/lbd/service/quota"
 )
 
-// A caller with many idempotency keys makes lbd forget its own oldest answers, not those of others,
-// until the limit of all is reached.
+// A caller with many idempotency keys makes lbd forget its own oldest answers, not those of callers
+// that have fewer.
 func TestIdempotencyKeysPerCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const total, own = 8, 4
@@ -60,8 +60,22 @@ func TestIdempotencyKeysPerCaller(t *testing.T) {
 		}
 		used(own, 2, 0)
 		id("flood", 40, own)
-		id("late", 0, 3) // all are used: the oldest is that of web
-		used(own, 0, 3)
+		for i := range own {
+			id("flood", 50+i, 1)
+		}
+		late := id("late", 0, 2)
+		used(own, 2, 2)
+		id("late", 1, 1) // all are used: flood has the most
+		used(own-1, 2, 3)
+		id("late", 2, 1) // flood has as many: late loses its own oldest, with 2
+		id("late", 3, 1)
+		for key := range 5 {
+			id("flood", 60+key, 1)
+		}
+		used(3, 2, 3)
+		if id("web", 0, 2) != web || id("late", 0, 2) == late {
+			t.Error("a caller lost an answer to one that has as many or more")
+		}
 
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
