@@ -57,7 +57,7 @@ const retryAfter = time.Second
 func (l *Limits) accountOf(w *recorder, r *http.Request, now time.Time) *quota.Account {
 	c := w.caller
 	if c != nil && c.Name != "" {
-		return l.Quotas.Enter(c.Name, c.Quota, now)
+		return l.Quotas.EnterIdentity(c.Name, c.Quota, now)
 	}
 	if _, _, known := listen.ProcessOf(r); w.policy.Local && !known {
 		return l.Quotas.Enter(peerOf(r), l.Quotas.Whole(), now)

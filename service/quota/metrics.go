@@ -32,7 +32,7 @@ func (m *Manager) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(throttledDesc, prometheus.CounterValue, float64(m.throttled.Load()))
 	m.mu.Lock()
-	n := m.number
+	n := m.anonymous.number + m.known.number
 	m.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(accountsDesc, prometheus.GaugeValue, float64(n))
 }

@@ -72,7 +72,8 @@ type Options struct {
 	Share float64
 	// Default is the class of callers without a class.
 	Default *Class
-	// MaxAccounts is the maximum number of accounts. Callers beyond it share one.
+	// MaxAccounts is the maximum number of accounts of callers without identity, and, apart from
+	// them, of identities. Callers beyond it share one.
 	MaxAccounts int
 }
 
@@ -109,9 +110,17 @@ type Manager struct {
 	used      [resources]atomic.Int64
 	rejected  [resources]rejections
 	throttled atomic.Uint64
-	accounts  sync.Map // string → *Account
+	anonymous room
+	known     room // of identities
 
-	mu     sync.Mutex // guards creation and removal of accounts
+	mu sync.Mutex // guards creation and removal of accounts
+}
+
+// room has the accounts of one kind of callers, so that others leave room for them.
+type room struct {
+	accounts sync.Map // string → *Account
+
+	// Guarded by mu of the Manager.
 	number int
 	swept  time.Time // when sweep last began
 }
@@ -158,16 +167,26 @@ type Account struct {
 	next atomic.Int64
 }
 
-// Enter returns the account of the caller with a key, in a class; nil is the
+// Enter returns the account of the caller without identity that has a key, in a class; nil is the
 // default class. It must be followed by [Account.Leave].
 func (m *Manager) Enter(key string, class *Class, now time.Time) *Account {
+	return m.enter(&m.anonymous, key, class, now)
+}
+
+// EnterIdentity is Enter for the identity with a name. However many other callers there are, it has an
+// account of its own.
+func (m *Manager) EnterIdentity(name string, class *Class, now time.Time) *Account {
+	return m.enter(&m.known, name, class, now)
+}
+
+func (m *Manager) enter(in *room, key string, class *Class, now time.Time) *Account {
 	if class == nil {
 		class = m.normal
 	}
 	for {
-		a, ok := m.accounts.Load(key)
+		a, ok := in.accounts.Load(key)
 		if !ok {
-			a = m.open(key, class, now)
+			a = m.open(in, key, class, now)
 		}
 		account := a.(*Account)       //nolint:errcheck // the map has nothing else
 		if account.pins.Add(1) <= 0 { // sweep is removing it
@@ -185,29 +204,29 @@ func (m *Manager) Enter(key string, class *Class, now time.Time) *Account {
 func (a *Account) Leave() { a.pins.Add(-1) }
 
 // open returns the account of a key, which it creates if there is room.
-func (m *Manager) open(key string, class *Class, now time.Time) any {
+func (m *Manager) open(in *room, key string, class *Class, now time.Time) any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a, ok := m.accounts.Load(key); ok {
+	if a, ok := in.accounts.Load(key); ok {
 		return a
 	}
-	if m.number >= m.maxAccounts && now.Sub(m.swept) >= sweepInterval {
-		m.swept = now
-		m.sweep(now)
+	if in.number >= m.maxAccounts && now.Sub(in.swept) >= sweepInterval {
+		in.swept = now
+		in.sweep(now)
 	}
-	if m.number >= m.maxAccounts {
+	if in.number >= m.maxAccounts {
 		return m.overflow
 	}
 	a := &Account{manager: m}
 	a.class.Store(class)
-	m.accounts.Store(key, a)
-	m.number++
+	in.accounts.Store(key, a)
+	in.number++
 	return a
 }
 
 // sweep removes the accounts that use nothing. It is called under mu.
-func (m *Manager) sweep(now time.Time) {
-	m.accounts.Range(func(key, value any) bool {
+func (in *room) sweep(now time.Time) {
+	in.accounts.Range(func(key, value any) bool {
 		a := value.(*Account) //nolint:errcheck // the map has nothing else
 		if !a.idle(now) || !a.pins.CompareAndSwap(0, math.MinInt64/2) {
 			return true
@@ -216,8 +235,8 @@ func (m *Manager) sweep(now time.Time) {
 			a.pins.Add(-math.MinInt64 / 2)
 			return true
 		}
-		m.accounts.Delete(key)
-		m.number--
+		in.accounts.Delete(key)
+		in.number--
 		return true
 	})
 }

@@ -109,7 +109,7 @@ func TestConcurrentAcquire(t *testing.T) {
 	if got := m.used[Bytes].Load(); got != 0 {
 		t.Errorf("%d are used after all are released", got)
 	}
-	m.accounts.Range(func(key, value any) bool {
+	m.anonymous.accounts.Range(func(key, value any) bool {
 		if a, ok := value.(*Account); !ok || a.pins.Load() != 0 || a.used[Bytes].Load() != 0 {
 			t.Errorf("account %v: %+v", key, value)
 		}
@@ -176,6 +176,25 @@ func TestMaxAccounts(t *testing.T) {
 	// After a second the request does not count any more.
 	if enter("seventh", start.Add(time.Second)) == m.overflow {
 		t.Error("an account that became idle was not removed")
+	}
+}
+
+// Callers without identity leave room for the accounts of identities, and the reverse.
+func TestIdentitiesHaveAccounts(t *testing.T) {
+	m := New(Options{Totals: map[Resource]int64{Leases: 10}, MaxAccounts: 2})
+	for _, key := range []string{"1", "2", "3"} {
+		_ = m.Enter(key, nil, start).Acquire(Leases, 1)
+	}
+	a, b := m.EnterIdentity("1", nil, start), m.EnterIdentity("b", nil, start)
+	if a == m.overflow || b == m.overflow || a == b || a == m.Enter("1", nil, start) {
+		t.Error("an identity shares its account")
+	}
+	if m.EnterIdentity("c", nil, start) != m.overflow {
+		t.Error("accounts of identities have no limit")
+	}
+	const want = "# HELP lbd_quota_callers Callers whose use is counted.\n# TYPE lbd_quota_callers gauge\nlbd_quota_callers 4\n"
+	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "lbd_quota_callers"); err != nil {
+		t.Error(err)
 	}
 }
 
