@@ -72,7 +72,7 @@ func New(o Options) http.Handler {
 		access:  o.AccessLog,
 		limits:  o.Limits,
 		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		scrapes: make(chan struct{}, 1),
+		scrapes: make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
 	}
 	pick, read, push, admin, pages, public := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard), r.as(0)
 

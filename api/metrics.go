@@ -106,16 +106,15 @@ func (b *buffered) WriteHeader(status int) { b.status = status }
 
 func (b *buffered) Write(p []byte) (int, error) { return b.body.Write(p) }
 
-// scrape writes metrics. Anyone may scrape a listener without identities: one scrape at a time
-// gathers, and what is not yet written counts against the quota of its caller.
-func scrape(w http.ResponseWriter, r *http.Request, from func() http.Handler) error {
-	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	if err := rec.takeTurn(r.Context(), rec.router.scrapes); err != nil {
+// scrape writes metrics. Anyone may scrape a listener without identities: one scrape of the same turns
+// gathers at a time, and what is not yet written counts against the quota of its caller.
+func scrape(w *recorder, r *http.Request, turns chan struct{}, from func() http.Handler) error {
+	if err := w.takeTurn(r.Context(), turns); err != nil {
 		return err
 	}
 	b := &buffered{ResponseWriter: w, status: http.StatusOK}
 	from().ServeHTTP(b, r)
-	rec.yieldTurn()
+	w.yieldTurn()
 	writeBody(w, b.status, b.body.Bytes())
 	return nil
 }
@@ -126,7 +125,8 @@ func scrape(w http.ResponseWriter, r *http.Request, from func() http.Handler) er
 // @Success     200 {string} string "metrics"
 // @Router      /metrics [get]
 func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
-	return scrape(w, r, func() http.Handler {
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	return scrape(rec, r, rec.router.scrapes, func() http.Handler {
 		if scope := scopeOf(w); !scope.All() {
 			return expose(observe.Within(scope, e.service.Registry()), e.logger)
 		}
@@ -140,5 +140,8 @@ func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
 // @Success     200 {string} string "metrics"
 // @Router      /metrics/endpoints [get]
 func (e *exposition) getEndpointMetrics(w http.ResponseWriter, r *http.Request) error {
-	return scrape(w, r, func() http.Handler { return expose(e.service.EndpointMetrics(r.Context(), scopeOf(w)), e.logger) })
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	return scrape(rec, r, rec.router.endpointScrapes, func() http.Handler {
+		return expose(e.service.EndpointMetrics(r.Context(), scopeOf(w)), e.logger)
+	})
 }

@@ -34,6 +34,8 @@ type router struct {
 	limits  Limits
 	turns   chan struct{} // of requests that compute a large response
 	scrapes chan struct{} // of those that gather metrics
+	// endpointScrapes are those of /metrics/endpoints, which take longer.
+	endpointScrapes chan struct{}
 
 	permission permission // of the routes that are added
 }

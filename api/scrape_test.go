@@ -17,7 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/service/quota"
 )
 
-// Scrapes gather metrics one after the other, and do not delay lists.
+// Scrapes of /metrics gather one after the other, and do not delay lists and scrapes of endpoints.
 func TestScrapesGatherOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, nil)
@@ -34,9 +34,11 @@ func TestScrapesGatherOneAtATime(t *testing.T) {
 			go d.must(http.StatusOK, http.MethodGet, "/metrics", "")
 		}
 		synctest.Wait()
-		d.must(http.StatusOK, http.MethodGet, "/v1/clusters", "")
-		if took := time.Since(begin); took != 0 {
-			t.Errorf("a list took %v", took)
+		for _, path := range []string{"/v1/clusters", "/metrics/endpoints"} {
+			d.must(http.StatusOK, http.MethodGet, path, "")
+			if took := time.Since(begin); took != 0 {
+				t.Errorf("%s took %v", path, took)
+			}
 		}
 		time.Sleep(time.Minute)
 		if most.Load() != 1 {
