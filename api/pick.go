@@ -172,8 +172,11 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 	q := &s.request
 	q.N = 1
 	q.Wait = h.service.DefaultWait()
-	q.Owner.Identity, q.Account = callerOf(w).Name, w.(*recorder).account //nolint:errcheck // handlers are called with no other
-	q.Canceled = callerOf(w).Revoked()
+	caller := callerOf(w)
+	q.Owner.Identity, q.Account = caller.Name, w.(*recorder).account //nolint:errcheck // handlers are called with no other
+	if q.Canceled = caller.Revoked(); caller.Restricted() {
+		q.Viewer = caller
+	}
 	known := pickParameters
 	if !leased {
 		known = known[:len(known)-2]

@@ -345,6 +345,8 @@ type stuck struct {
 
 func (stuck) Enabled(context.Context, slog.Level) bool { return true }
 
+func (h stuck) WithAttrs([]slog.Attr) slog.Handler { return h }
+
 func (h stuck) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == "cluster" && a.Value.String() == h.cluster && r.Message == "cluster state changed" {

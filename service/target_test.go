@@ -276,7 +276,42 @@ func TestAClusterOfTargetsOnlyIsListed(t *testing.T) {
 	if _, err := pick(s, picks.Request{Cluster: "a"}); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "is only in xds:///shop") {
 		t.Errorf("got %v", err)
 	}
+	for viewer, want := range map[sees]string{"zoo": "is only in xds:///zoo:", "a": `cluster "a" not found`} {
+		if _, err := pick(s, picks.Request{Cluster: "a", Viewer: viewer}); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), want) {
+			t.Errorf("to a caller that sees %s: %v", viewer, err)
+		}
+	}
 }
+
+// The error of a tree names its target only to a caller that named it: others may not see the target.
+func TestErrorsOfATreeNameItsTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		s, stop := start(t, "", func(o *service.Options) {
+			o.Logger = slog.New(stuck{Handler: slog.DiscardHandler, cluster: "a", until: until})
+		})
+		pushed := make(chan struct{})
+		go func() {
+			defer close(pushed)
+			pushAll(t, s, listener("shop", route("/", "a")))
+		}()
+		synctest.Wait()
+		for target, want := range map[string]string{"": "", "shop": "xds:///shop"} {
+			_, err := s.Cluster(t.Context(), "a", target, true)
+			if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.Internal || e.Target != want {
+				t.Errorf("with target %q: %+v", target, err)
+			}
+		}
+		close(until)
+		<-pushed
+		stop()
+	})
+}
+
+// sees is a caller that may see one name.
+type sees string
+
+func (s sees) MaySee(name string) bool { return name == string(s) }
 
 func TestEventsNameTheirTarget(t *testing.T) {
 	s, _ := start(t, "", nil)

@@ -182,8 +182,8 @@ func UnknownTarget(name string) *fault.Error {
 	return fault.Errorf(fault.UnknownTarget, "target %q not found: use --target or PUT /v1/targets/NAME, or add its Listener", name).Of("", name)
 }
 
-// Gone returns the error of a request whose tree was closed meanwhile. label is the
-// target's.
+// Gone returns the error of a request whose tree was closed meanwhile. label is that of the
+// target if the request named it.
 func (l *Ledger) Gone(cluster, label string) *fault.Error {
 	var e *fault.Error
 	switch {

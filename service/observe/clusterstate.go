@@ -259,11 +259,15 @@ func (s *State) Cluster(ctx context.Context, name, target string, endpoints bool
 	defer cancel()
 	generation := m.Target.Channel.Generation() // the description is not older
 	node, err := m.Target.Channel.DescribeCluster(ctx, name)
+	label := "" // the caller may not see a target that it did not name
+	if target != "" {
+		label = m.Target.Label
+	}
 	switch {
 	case errors.Is(err, lb.ErrClosed):
-		return nil, s.ledger.Gone(name, m.Target.Label)
+		return nil, s.ledger.Gone(name, label)
 	case errors.Is(err, errNoAnswer):
-		return nil, fault.Errorf(fault.Internal, "cluster %q: %v", name, errNoAnswer).Of(name, m.Target.Label)
+		return nil, fault.Errorf(fault.Internal, "cluster %q: %v", name, errNoAnswer).Of(name, label)
 	case err != nil:
 		return nil, fault.FromContext(err)
 	}

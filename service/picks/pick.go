@@ -60,6 +60,8 @@ type Request struct {
 	// nil.
 	Owner   ledger.Owner
 	Account *quota.Account
+	// Viewer reports which targets an error may name; nil for all.
+	Viewer interface{ MaySee(name string) bool }
 	// Canceled ends a wait when it is closed; nil for never.
 	Canceled <-chan struct{}
 }

@@ -84,7 +84,11 @@ func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {
 		return t, err
 	}
 	err := ledger.UnknownCluster(r.Cluster)
-	if in := h.LivesIn(r.Cluster); in != nil {
+	in := h.LivesIn(r.Cluster)
+	if r.Viewer != nil {
+		in = ledger.NewScope(r.Viewer.MaySee).Targets(in)
+	}
+	if len(in) > 0 {
 		err.Detail = fmt.Sprintf("cluster %q is only in %s: set target=, whose routes choose the cluster", r.Cluster, in[0])
 	}
 	return nil, err
