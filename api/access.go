@@ -128,10 +128,11 @@ func loadsPage(p listen.Policy, err error) error {
 }
 
 // whileWaiting returns the error of a handler: another one if its wait ended because the identity of
-// the caller did.
+// the caller did. That of a pick is canceled, or has its timeout when the identity expires.
 func whileWaiting(w *recorder, r *http.Request, err error) error {
 	e, ok := errors.AsType[*fault.Error](err)
-	if !ok || e.Code != fault.CallerGone || r.Context().Err() != nil || w.caller == nil || !w.caller.Ended(time.Now()) {
+	if !ok || e.Code != fault.CallerGone && e.Code != fault.PickTimeout ||
+		r.Context().Err() != nil || w.caller == nil || !w.caller.Ended(time.Now()) {
 		return err
 	}
 	return fault.Errorf(listen.Unauthenticated, "%s is no longer valid: the identity was removed or changed, or has expired, while the request waited", w.caller.Name)

@@ -187,7 +187,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 			return v.name(&q.Cluster)
 		case "n":
 			s.many = true
-			return h.count(v, &q.N, callerOf(w))
+			return h.count(v, &q.N, caller)
 		case "wait":
 			return v.duration(&q.Wait, 0, picks.MaxWait)
 		case "wait_for_ready":
@@ -207,7 +207,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 		case "owner":
 			return v.limited(&q.Owner.Name, MaxOwnerBytes)
 		default:
-			return h.ttl(v, &q.TTL, callerOf(w))
+			return h.ttl(v, &q.TTL, caller)
 		}
 	})
 	if err != nil {
@@ -224,6 +224,9 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 		return fault.Errorf(fault.InvalidArgument, "header.%s is only valid with target", clip(q.Headers[0].Name))
 	case q.Target != "" && q.Path == "":
 		q.Path = "/"
+	}
+	if q.Wait > 0 && !caller.Expires.IsZero() {
+		q.Wait = min(q.Wait, max(time.Until(caller.Expires), 0)) // see whileWaiting
 	}
 	if q.Wait > longWait {
 		allowWait(w, q.Wait)

@@ -22,7 +22,7 @@ import (
 )
 
 // Picks that wait, and long polls, end when the identity of their caller is removed; those of others go
-// on. A long poll also ends when the identity expires.
+// on. They also end when the identity expires.
 func TestWaitsEndWithTheIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "identities.yaml")
@@ -80,6 +80,9 @@ func TestWaitsEndWithTheIdentity(t *testing.T) {
 			{"kept", http.MethodGet, "/pick?cluster=orders&wait=60s", http.StatusGatewayTimeout, time.Minute},
 			{"kept", http.MethodGet, poll, http.StatusOK, 5 * time.Minute},
 			{"expires", http.MethodGet, poll, unauthenticated, 20 * time.Second},
+			{"expires", http.MethodGet, "/pick?cluster=orders&wait=60s", unauthenticated, 20 * time.Second},
+			{"expires", http.MethodPost, "/pick?cluster=orders&wait=60s&wait_for_ready=true&n=3", unauthenticated, 20 * time.Second},
+			{"expires", http.MethodGet, "/pick?cluster=orders&wait=19s", http.StatusGatewayTimeout, 19 * time.Second},
 		} {
 			go func() {
 				w := do(tt.name, tt.method, tt.target, "")
