@@ -135,7 +135,11 @@ func (l *Limits) rejects(level overload.Level) error {
 	if !l.Shedding.rejects(level) {
 		return nil
 	}
-	return fault.Errorf(overloaded, "lbd is overloaded: %s. GET /readyz?verbose names the cause", level).Retry(retryAfter)
+	return shedProblem(level, retryAfter)
+}
+
+func shedProblem(level overload.Level, retry time.Duration) error {
+	return fault.Errorf(overloaded, "lbd is overloaded: %s. GET /readyz?verbose names the cause", level).Retry(retry)
 }
 
 // limitProblem returns an error of package quota as that of a request.
@@ -184,14 +188,26 @@ func (w *recorder) release(r quota.Resource, n int64) {
 }
 
 // awaiting runs the wait of a request that counts as bulk work. It counts as a stream meanwhile, so that
-// long polls do not use up what pushes and lists need.
-func awaiting(w http.ResponseWriter, wait func() error) error {
+// long polls do not use up what pushes and lists need, and is shed as one. The context of wait ends with
+// the identity of the caller.
+func awaiting(w http.ResponseWriter, r *http.Request, wait func(context.Context) error) error {
 	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	limits := &rec.router.limits
+	if err := limits.shed(streaming, rec.caller); err != nil {
+		return err
+	}
 	rec.release(quota.Bulk, 1)
 	if refused := rec.acquire(quota.Streams, 1); refused != nil {
 		return refused
 	}
-	if err := wait(); err != nil {
+	ctx, cancel := whileValid(r.Context(), rec.caller)
+	defer cancel()
+	shed := limits.Shedding.add(rec.caller, cancel)
+	defer shed.leave()
+	if err := wait(ctx); err != nil {
+		if shed.isEnded() {
+			return shedProblem(overload.ShedStreams, shedRetry())
+		}
 		return err
 	}
 	rec.release(quota.Streams, 1)
@@ -199,6 +215,26 @@ func awaiting(w http.ResponseWriter, wait func() error) error {
 		return refused
 	}
 	return nil
+}
+
+// whileValid returns a context that ends when the identity of the caller does: when it expires or
+// is revoked.
+func whileValid(ctx context.Context, c *access.Caller) (context.Context, context.CancelFunc) {
+	end := c.Expires
+	if end.IsZero() {
+		end = time.Now().Add(100 * 365 * 24 * time.Hour)
+	}
+	ctx, cancel := context.WithDeadline(ctx, end)
+	if c.Revoked() != nil {
+		go func() {
+			select {
+			case <-c.Revoked():
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, cancel
 }
 
 // finish releases what the request has acquired.

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"time"
 
@@ -87,9 +88,7 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 		return fault.Errorf(fault.InvalidArgument, "wait is only valid with index")
 	case indexed:
 		allowWait(w, wait)
-		ctx, cancel := whileValid(r.Context(), callerOf(w))
-		defer cancel()
-		if err := awaiting(w, func() error { return h.service.AwaitCluster(ctx, name, target, index, wait) }); err != nil {
+		if err := awaiting(w, r, func(ctx context.Context) error { return h.service.AwaitCluster(ctx, name, target, index, wait) }); err != nil {
 			return err
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Shedding) rejects(l overload.Level) bool {
 	return true
 }
 
-// shedStream is an open stream of a caller without identity. The methods of a nil *shedStream,
+// shedStream is an open stream, or a long poll, of a caller without identity. The methods of a nil *shedStream,
 // which is any other stream, do nothing.
 type shedStream struct {
 	shedding *Shedding
@@ -76,16 +76,22 @@ func (s *shedStream) leave() {
 	delete(s.shedding.open, s)
 }
 
+// isEnded reports whether the stream was ended because of overload.
+func (s *shedStream) isEnded() bool { return s != nil && s.ended.Load() }
+
 // retry returns the field that makes a client reconnect later, if the stream was ended because of
 // overload; otherwise an empty text.
 func (s *shedStream) retry() string {
-	if s == nil || !s.ended.Load() {
+	if !s.isEnded() {
 		return ""
 	}
-	return "retry: " + strconv.FormatInt((ShedRetry+rand.N(ShedRetry)).Milliseconds(), 10) + "\n\n"
+	return "retry: " + strconv.FormatInt(shedRetry().Milliseconds(), 10) + "\n\n"
 }
 
-// EndStreams ends open streams of callers without identity if they are shed now: at most
+// shedRetry returns the time after which the client of a stream that was ended reconnects.
+func shedRetry() time.Duration { return ShedRetry + rand.N(ShedRetry) }
+
+// EndStreams ends open streams and long polls of callers without identity if they are shed now: at most
 // [MaxShedStreams], so that the work of one call is bounded. It returns how many.
 func (s *Shedding) EndStreams() (n int) {
 	if !s.sheds(overload.ShedStreams) {
@@ -107,7 +113,7 @@ func (s *Shedding) EndStreams() (n int) {
 }
 
 var shedDesc = prometheus.NewDesc("lbd_shed_total",
-	"Work shed because lbd was overloaded: requests rejected (streams, snapshots, pushes, leases), and streams ended (open_streams).", []string{"work"}, nil)
+	"Work shed because lbd was overloaded: requests rejected (streams, snapshots, pushes, leases), and streams and long polls ended (open_streams).", []string{"work"}, nil)
 
 var shedWork = map[overload.Level]string{
 	overload.ShedStreams: "streams", overload.ShedSnapshots: "snapshots", overload.ShedPushes: "pushes", overload.ShedLeases: "leases",

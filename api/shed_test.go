@@ -17,6 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // shedLevel is a level that tests set.
@@ -25,12 +26,13 @@ type shedLevel struct{ atomic.Int32 }
 func (l *shedLevel) sheds(at overload.Level) bool { return overload.Level(l.Load()) >= at }
 
 // At overload, the open streams of callers without identity end with a time after which clients
-// reconnect, also those whose client does not read; streams of identities go on.
+// reconnect, also those whose client does not read, and their long polls; those of identities go on.
 func TestOverloadEndsStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		token, hash := access.NewToken()
 		known, err := access.Parse(fmt.Appendf(nil, "tokens: [{name: web, roles: [read], sha256: %s}]", hash))
 		noError(t, err)
+		begin := time.Now()
 		level := new(shedLevel)
 		shedding := api.NewShedding(level.sheds)
 		d := startLimited(t, &listen.Callers{Identities: func() *access.Identities { return known }}, api.Limits{Shedding: shedding}, nil)
@@ -48,12 +50,23 @@ func TestOverloadEndsStreams(t *testing.T) {
 		anonymous := answered(t, send(get("/v1/events/watch")))
 		send(get("/v1/clusters/orders/watch")) // is not read
 		identity := answered(t, send(get("/v1/events/watch", "Authorization: Bearer "+token)))
+		generation := decode[observe.ClusterState](t, d.must(200, http.MethodGet, "/v1/clusters/orders", "").Body.Bytes()).Generation
+		poll := fmt.Sprintf("/v1/clusters/orders?index=%d&wait=1s", generation)
+		polls := []int{http.StatusServiceUnavailable, http.StatusOK}
+		for i, headers := range [][]string{nil, {"Authorization: Bearer " + token}} {
+			go func() {
+				w := d.do("GET", poll, "", headers...)
+				if w.Code != polls[i] || i == 0 && (!strings.Contains(w.Body.String(), "overloaded") || len(w.Header().Get("Retry-After")) == 0 || time.Since(begin) != 0) {
+					t.Errorf("long poll %d: %d after %v: %s", i, w.Code, time.Since(begin), w.Body)
+				}
+			}()
+		}
 		synctest.Wait() // all are open
 		if n := shedding.EndStreams(); n != 0 {
 			t.Errorf("%d streams ended without overload", n)
 		}
 		level.Store(int32(overload.ShedStreams))
-		if n := shedding.EndStreams(); n != 2 {
+		if n := shedding.EndStreams(); n != 3 {
 			t.Errorf("%d streams ended", n)
 		}
 		rest, err := io.ReadAll(anonymous.body)
@@ -62,6 +75,7 @@ func TestOverloadEndsStreams(t *testing.T) {
 			t.Errorf("the end of the stream is %q, %v", rest, err)
 		}
 		d.refused("overloaded", "GET", "/v1/events/watch", "")
+		d.refused("overloaded", "GET", poll, "")
 		if n := shedding.EndStreams(); n != 0 {
 			t.Errorf("%d streams ended again", n)
 		}
@@ -71,7 +85,7 @@ func TestOverloadEndsStreams(t *testing.T) {
 		if got := counted(d, watchers); got != "1" {
 			t.Errorf("%s streams are open", got)
 		}
-		for work, want := range map[string]string{"open_streams": "2", "streams": "1", "snapshots": "0", "pushes": "0", "leases": "0"} {
+		for work, want := range map[string]string{"open_streams": "3", "streams": "2", "snapshots": "0", "pushes": "0", "leases": "0"} {
 			if got := counted(d, fmt.Sprintf("lbd_shed_total{work=%q}", work)); got != want {
 				t.Errorf("%s: %s are counted, not %s", work, got, want)
 			}

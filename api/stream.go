@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
-	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
@@ -67,26 +66,6 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 		_ = out.send(func(b *bufio.Writer) { _, _ = b.WriteString(retry) }) // a client that does not read gets nothing
 	}
 	return nil // the response has begun: the end of the stream is the only possible report
-}
-
-// whileValid returns a context that ends when the identity of the caller does: when it expires or
-// is revoked.
-func whileValid(ctx context.Context, c *access.Caller) (context.Context, context.CancelFunc) {
-	end := c.Expires
-	if end.IsZero() {
-		end = time.Now().Add(100 * 365 * 24 * time.Hour)
-	}
-	ctx, cancel := context.WithDeadline(ctx, end)
-	if c.Revoked() != nil {
-		go func() {
-			select {
-			case <-c.Revoked():
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-	}
-	return ctx, cancel
 }
 
 // messageWriter writes messages with a deadline.

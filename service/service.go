@@ -161,12 +161,12 @@ func (s *Service) EndLeases(f picks.LeaseFilter, by string) map[picks.EndedLease
 	return ended
 }
 
-// ReportEndedStreams reports as an event that streams of callers without identity were ended because
-// lbd is overloaded.
+// ReportEndedStreams reports as an event that streams and long polls of callers without identity were
+// ended because lbd is overloaded.
 func (s *Service) ReportEndedStreams(n int) {
 	s.events.Add(observe.Event{
 		Type: observe.EventStreamsEnded,
-		Says: fmt.Sprintf("lbd is overloaded: streams of callers without identity were ended: %d", n),
+		Says: fmt.Sprintf("lbd is overloaded: streams and long polls of callers without identity were ended: %d", n),
 	})
 }
 
