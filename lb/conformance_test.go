@@ -141,7 +141,7 @@ func (tr *trial) pick(call *policy.Call) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		sc := lbtest.As[*lbtest.SubConn](tr.t, res.SubConn)
+		sc := lbtest.Picked(tr.t, res)
 		if e := call.Endpoint; e == nil || e != tr.endpoints[sc.Addresses[0].Addr] {
 			tr.t.Errorf("picked endpoint %v at %s", e, sc.Addresses[0].Addr)
 		}
@@ -434,7 +434,7 @@ var conformance = map[string]func(tr *trial){
 		tr.config("a")
 		tr.reach("a")
 		res, err := tr.tree.Picker().Pick(balancer.PickInfo{Ctx: tr.t.Context()})
-		if err != nil || res.Done != nil || res.SubConn != balancer.SubConn(tr.tree.SubConn("a")) {
+		if err != nil || res.Done != nil || lbtest.Picked(tr.t, res) != tr.tree.SubConn("a") {
 			tr.t.Errorf("picked %v, %v", res.SubConn, err)
 		}
 	},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/backoff"
@@ -43,14 +42,13 @@ type Connection struct {
 // connections at once.
 type subConn struct {
 	balancer.SubConn // grpc wants it embedded; every method is overridden
+	policy.Connection
 
 	// Fixed after build.
 	channel  *Channel
 	root     string // the clusters that events name
 	cluster  string
 	listener func(balancer.SubConnState)
-
-	ready atomic.Pointer[string] // the connected address
 
 	// Owner only.
 	connector Connector // nil takes the endpoint as connected
@@ -79,6 +77,7 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 		connector = d
 	}
 	sc := &subConn{channel: c, root: link.Root, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
+	sc.Init(sc, policy.EndpointOfAddresses(addrs), addrs[0].Addr)
 	sc.setAddresses(addrs)
 	return sc, nil
 }
@@ -96,14 +95,6 @@ func (s *subConn) setAddresses(addrs []resolver.Address) (renamed bool) {
 	return false
 }
 
-// Ready returns the address that is connected.
-func (s *subConn) Ready() (string, bool) {
-	if a := s.ready.Load(); a != nil {
-		return *a, true
-	}
-	return "", false
-}
-
 // Connect starts a connection attempt if the state is IDLE. The listener is called
 // after the caller has returned.
 func (s *subConn) Connect() {
@@ -112,7 +103,7 @@ func (s *subConn) Connect() {
 	}
 	s.change(connectivity.Connecting, nil)
 	if s.connector == nil {
-		s.ready.Store(&s.addresses[0])
+		s.SetConnected(s.addresses[0])
 		s.change(connectivity.Ready, nil)
 		return
 	}
@@ -131,14 +122,14 @@ func (s *subConn) connection(a *attempt, c Connection) {
 	switch {
 	case c.Err == nil:
 		s.readyAt = time.Now()
-		s.ready.Store(&c.Address)
+		s.SetConnected(c.Address)
 		s.change(connectivity.Ready, nil)
 	case s.state != connectivity.Ready:
 		s.fail(c.Address, c.Err)
 	case time.Since(s.readyAt) < backoff.DefaultConfig.BaseDelay:
-		s.fail(*s.ready.Load(), c.Err)
+		s.fail(s.Connected(), c.Err)
 	default:
-		lost := *s.ready.Load()
+		lost := s.Connected()
 		s.disconnect()
 		s.failures = 0
 		s.change(connectivity.Idle, &policy.ConnectError{Address: lost, Err: c.Err})
@@ -191,7 +182,7 @@ func (s *subConn) change(to connectivity.State, err error) {
 
 // disconnect cancels the attempt or closes its connection.
 func (s *subConn) disconnect() {
-	s.ready.Store(nil)
+	s.SetConnected("")
 	if s.attempt != nil {
 		s.attempt.stop()
 		s.attempt = nil
@@ -222,7 +213,7 @@ func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	if !renamed && policy.SameAddresses(s.addresses, before) || s.state != connectivity.Ready && s.state != connectivity.Connecting {
 		return
 	}
-	if at := s.ready.Load(); at != nil && slices.Contains(s.addresses, *at) && !renamed {
+	if at := s.Connected(); at != "" && slices.Contains(s.addresses, at) && !renamed {
 		return
 	}
 	s.disconnect()

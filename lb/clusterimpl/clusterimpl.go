@@ -5,7 +5,6 @@ package clusterimpl
 import (
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
@@ -87,52 +86,12 @@ func (b *clusterImpl) picker(child balancer.State) balancer.Picker {
 }
 
 func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &subConn{endpoint: policy.EndpointOfAddresses(addrs)}
-	sc.count(sc.endpoint, b.counters)
-	inner, err := b.ClientConn.NewSubConn(policy.WithLink(addrs, b.link), opts)
+	sc, err := b.ClientConn.NewSubConn(policy.WithLink(addrs, b.link), opts)
 	if err != nil {
 		return nil, err
 	}
-	sc.SubConn = inner
+	policy.ConnectionOf(sc).Upstream().LoadIn(b.counters) // the first pick finds it
 	return sc, nil
-}
-
-// subConn knows where its picks are counted.
-type subConn struct {
-	balancer.SubConn
-
-	endpoint *resource.Endpoint // that it was made for
-	counted  atomic.Pointer[counted]
-}
-
-// counted is where picks of an endpoint are counted.
-type counted struct {
-	endpoint *resource.Endpoint
-	counters *policy.ClusterCounters
-	load     *policy.LocalityLoad
-}
-
-// load returns the load of e's locality. The connection remains when only the locality
-// of its endpoint changes.
-func (s *subConn) load(e *resource.Endpoint, c *policy.ClusterCounters) *policy.LocalityLoad {
-	if k := s.counted.Load(); k.endpoint == e && k.counters == c {
-		return k.load
-	}
-	return s.count(e, c) // the first pick of a new value
-}
-
-func (s *subConn) count(e *resource.Endpoint, c *policy.ClusterCounters) *policy.LocalityLoad {
-	l := c.Locality(e.Locality)
-	s.counted.Store(&counted{e, c, l})
-	return l
-}
-
-// Ready returns the connected address. A SubConn that is not lbd's is always ready.
-func (s *subConn) Ready() (string, bool) {
-	if own, ok := s.SubConn.(policy.SubConn); ok {
-		return own.Ready()
-	}
-	return s.endpoint.Addresses[0], true
 }
 
 func (b *clusterImpl) Close() {

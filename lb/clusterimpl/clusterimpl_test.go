@@ -218,7 +218,11 @@ func TestBreaker(t *testing.T) {
 		}
 	}
 	lose := func() error {
-		tree.SubConns[0].State, tree.SubConns[1].State = connecting, connecting // the picker does not know yet
+		tree.Batch(func() { // the picker does not know yet
+			for _, sc := range tree.SubConns {
+				sc.SetConnected("")
+			}
+		})
 		return nil
 	}
 	type steps []func() error
@@ -452,7 +456,7 @@ func TestConnectModeChanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return lbtest.As[*lbtest.SubConn](t, res.SubConn)
+		return lbtest.Picked(t, res)
 	}
 	if policy.LinkOf(pick().Addresses).Mode != resource.ConnectDefault {
 		t.Error("a new connection serves before it is READY")

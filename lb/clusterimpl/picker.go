@@ -103,12 +103,12 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		p.unplaced()
 		return res, err
 	}
-	sc, ok := res.SubConn.(*subConn)
+	u, ok := res.SubConn.(*policy.Upstream)
 	if !ok { // grpc's contract allows a policy below to make its own
 		p.unplaced()
 		return finish(call, res), nil
 	}
-	address, ready := sc.Ready()
+	address, ready := u.Address()
 	if !ready { // lost since the picker was made: the next picker knows
 		if res.Done != nil {
 			res.Done(balancer.DoneInfo{})
@@ -117,15 +117,12 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		p.unplaced()
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	if call.Endpoint == nil {
-		call.Endpoint = sc.endpoint
-	}
-	call.Address, call.Load = address, sc.load(call.Endpoint, p.counters)
+	call.Upstream, call.Endpoint, call.Address = u, u.Endpoint, address
+	call.Load = u.LoadIn(p.counters)
 	call.Load.Start(call.Hold)
 	if call.Hold {
 		call.HoldLoad(call.Load)
 	}
-	res.SubConn = sc.SubConn
 	return finish(call, res), nil
 }
 

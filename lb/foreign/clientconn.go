@@ -191,17 +191,19 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			return balancer.PickResult{}, err
 		}
 		sc, ok := res.SubConn.(*subConn)
-		if !ok || sc.real.Load() == nil {
+		var u *policy.Upstream
+		if ok {
+			u = sc.upstream.Load()
+		}
+		if u == nil {
 			unpick(res)
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		}
-		endpoint := sc.endpoint.Load()
-		if call.Excludes(endpoint) {
+		if call.Excludes(u.Endpoint) {
 			unpick(res)
 			continue
 		}
-		call.Endpoint = endpoint
-		res.SubConn = *sc.real.Load()
+		call.Endpoint, res.SubConn = u.Endpoint, u
 		return res, nil
 	}
 	return balancer.PickResult{}, errAllExcluded

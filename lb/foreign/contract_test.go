@@ -437,7 +437,7 @@ func TestEndpoints(t *testing.T) {
 		t.Error("an address that is excluded is picked")
 	}
 	call = new(policy.Call)
-	if res, err := s.Pick(call); err != nil || call.Endpoint != now || res.SubConn != balancer.SubConn(s.SubConn("a:2")) {
+	if res, err := s.Pick(call); err != nil || call.Endpoint != now || lbtest.Picked(t, res) != s.SubConn("a:2") {
 		t.Errorf("picked %+v, %v of %+v", res.SubConn, err, call.Endpoint)
 	}
 	counted("the other endpoint is gone", policy.Census{Idle: 1, Ready: 1})

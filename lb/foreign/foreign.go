@@ -194,7 +194,7 @@ func (f *foreign) Describe() policy.Node {
 		if i < len(f.endpoints.list) {
 			e.Endpoint = f.endpoints.list[i]
 		} else {
-			e.Endpoint = c.best.endpoint.Load()
+			e.Endpoint = c.best.endpoint
 		}
 		if e.State == connectivity.Ready {
 			e.Address, _ = c.best.connected()

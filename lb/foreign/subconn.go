@@ -20,23 +20,22 @@ type subConn struct {
 	conn     *clientConn
 	listener func(balancer.SubConnState)
 
-	real      atomic.Pointer[balancer.SubConn]  // nil until it is made
-	endpoint  atomic.Pointer[resource.Endpoint] // that it is a connection of
+	upstream  atomic.Pointer[policy.Upstream] // nil until it is made
 	producers producers
 
 	// Owner only.
-	number  int    // in the order in which they are made
-	address string // the first
-	place   int    // of the endpoint in the config; -1 for one that is not there
-	state   connectivity.State
-	lastErr error
-	health  int // how often a health listener was put in, or dropped
+	real     balancer.SubConn   // nil until it is made
+	endpoint *resource.Endpoint // that it is a connection of
+	number   int                // in the order in which they are made
+	address  string             // the first
+	place    int                // of the endpoint in the config; -1 for one that is not there
+	state    connectivity.State
+	lastErr  error
+	health   int // how often a health listener was put in, or dropped
 }
 
 func newSubConn(cc *clientConn, addrs []resolver.Address, listener func(balancer.SubConnState)) *subConn {
-	s := &subConn{conn: cc, listener: listener, address: addrs[0].Addr, place: -1}
-	s.endpoint.Store(policy.EndpointOfAddresses(addrs))
-	return s
+	return &subConn{conn: cc, listener: listener, endpoint: policy.EndpointOfAddresses(addrs), address: addrs[0].Addr, place: -1}
 }
 
 // open creates the tree's SubConn.
@@ -61,7 +60,15 @@ func (s *subConn) open(addrs []resolver.Address, opts balancer.NewSubConnOptions
 		})
 		return
 	}
-	s.real.Store(&sc)
+	s.real = sc
+	s.show()
+}
+
+// show makes picks use the endpoint as it is now.
+func (s *subConn) show() {
+	if s.real != nil {
+		s.upstream.Store(policy.ConnectionOf(s.real).Replace(s.endpoint))
+	}
 }
 
 // locate finds the endpoint of the config that s connects to.
@@ -76,18 +83,16 @@ func (s *subConn) locate() {
 		s.place = -1
 		return
 	}
-	s.place = i
-	s.endpoint.Store(e.list[i])
+	s.place, s.endpoint = i, e.list[i]
+	s.show()
 }
 
 // connected returns the address that is connected.
 func (s *subConn) connected() (address string, ok bool) {
-	if sc := s.real.Load(); sc != nil {
-		if own, is := (*sc).(policy.SubConn); is {
-			return own.Ready()
-		}
+	if s.real == nil {
+		return "", false
 	}
-	return "", false
+	return policy.ConnectionOf(s.real).Ready()
 }
 
 // changed handles a state of the tree's SubConn, and reports it to the policy. As in
@@ -124,15 +129,15 @@ func (s *subConn) changed(to balancer.SubConnState) {
 // do makes the owner run f with the tree's SubConn.
 func (s *subConn) do(f func(balancer.SubConn)) {
 	s.conn.do(func() {
-		if sc := s.real.Load(); sc != nil {
-			f(*sc)
+		if s.real != nil {
+			f(s.real)
 		}
 	})
 }
 
 func (s *subConn) shutdown() {
-	if sc := s.real.Load(); sc != nil {
-		(*sc).Shutdown()
+	if s.real != nil {
+		s.real.Shutdown()
 		return
 	}
 	s.changed(balancer.SubConnState{ConnectivityState: connectivity.Shutdown})

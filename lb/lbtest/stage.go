@@ -147,7 +147,7 @@ func (s *Stage) Picked(call *policy.Call) string {
 	if err != nil {
 		return err.Error()
 	}
-	sc := As[*SubConn](s.tb, res.SubConn)
+	sc := Picked(s.tb, res)
 	if at := sc.Addresses[0].Addr; sc.Closed || !slices.Contains(call.Endpoint.Addresses, at) {
 		s.tb.Errorf("the endpoint is %v, the SubConn is to %s", call.Endpoint.Addresses, at)
 	}

@@ -165,6 +165,12 @@ func (t *Tree) Pick(call *policy.Call) (balancer.PickResult, error) {
 	return t.Picker().Pick(balancer.PickInfo{Ctx: call})
 }
 
+// Picked returns the SubConn of a pick's result.
+func Picked(tb testing.TB, res balancer.PickResult) *SubConn {
+	tb.Helper()
+	return As[*SubConn](tb, As[*policy.Upstream](tb, res.SubConn).SubConn)
+}
+
 // TakeEvents returns the events since its last call.
 func (t *Tree) TakeEvents() []policy.Event {
 	e := t.Events
@@ -209,6 +215,11 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 		}
 	}
 	sc := &SubConn{tree: c.tree, Addresses: addrs, listener: opts.StateListener}
+	var first string
+	if len(addrs) > 0 {
+		first = addrs[0].Addr
+	}
+	sc.Init(sc, policy.EndpointOfAddresses(addrs), first)
 	c.tree.SubConns = append(c.tree.SubConns, sc)
 	return sc, nil
 }
@@ -224,6 +235,7 @@ func (c *clientConn) MetricsRecorder() estats.MetricsRecorder {
 // SubConn is a SubConn whose state the test sets.
 type SubConn struct {
 	balancer.SubConn
+	policy.Connection
 
 	tree     *Tree
 	listener func(balancer.SubConnState)
@@ -268,28 +280,34 @@ func (s *SubConn) Shutdown() {
 		s.tree.tb.Errorf("SubConn %s is shut down twice", s.Addresses[0].Addr)
 	}
 	s.Closed = true
+	s.show()
 	s.tree.Owner.Later(func() { s.listener(balancer.SubConnState{ConnectivityState: connectivity.Shutdown}) })
 }
 
 // UpdateAddresses sets Addresses.
-func (s *SubConn) UpdateAddresses(addrs []resolver.Address) { s.Addresses = addrs }
+func (s *SubConn) UpdateAddresses(addrs []resolver.Address) {
+	s.Addresses = addrs
+	s.show()
+}
+
+// show connects to the first address if the state is READY.
+func (s *SubConn) show() {
+	if s.State == connectivity.Ready && !s.Closed {
+		s.SetConnected(s.Addresses[0].Addr)
+	} else {
+		s.SetConnected("")
+	}
+}
 
 // RegisterHealthListener adds it to Healths.
 func (s *SubConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 	s.Healths = append(s.Healths, f)
 }
 
-// Ready returns the first address if the state is READY.
-func (s *SubConn) Ready() (string, bool) {
-	if s.State == connectivity.Ready {
-		return s.Addresses[0].Addr, true
-	}
-	return "", false
-}
-
 // Says sets the state and calls the listener. The owner must call it.
 func (s *SubConn) Says(state connectivity.State, err error) {
 	s.State = state
+	s.show()
 	s.listener(balancer.SubConnState{ConnectivityState: state, ConnectionError: err})
 }
 

@@ -102,16 +102,16 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			compared = append(compared, InFlight{p.Seats[i].Endpoint.Addresses[0], n})
 		}
 	}
-	s := &p.Seats[best]
-	call.Endpoint = s.Endpoint
+	u := p.Seats[best]
+	call.Endpoint = u.Endpoint
 	if call.Hold {
 		p.inFlight[best].n.Add(1)
 		call.OnFinish(p.inFlight[best])
 	}
 	if step != nil {
-		step.Index, step.Endpoint, step.Detail = best, s.Endpoint, compared
+		step.Index, step.Endpoint, step.Detail = best, u.Endpoint, compared
 	}
-	return balancer.PickResult{SubConn: s.SubConn}, nil
+	return balancer.PickResult{SubConn: u}, nil
 }
 
 // drawn draws a seat; if call excludes it, one of the others. It returns -1 if call

@@ -196,7 +196,7 @@ func TestChoice(t *testing.T) {
 			if got := strings.Join(compared, " "); got != tt.compared {
 				t.Errorf("compared %s, want %s", got, tt.compared)
 			}
-			if got := call.Endpoint.Addresses[0]; got != tt.want || res.SubConn != s.SubConn(got) {
+			if got := call.Endpoint.Addresses[0]; got != tt.want || lbtest.Picked(t, res) != s.SubConn(got) {
 				t.Errorf("picked %s by %v, want %s", got, res.SubConn, tt.want)
 			}
 			if e.Policy != leastrequest.Name || e.Rotation != 4 || e.Index != int(tt.want[0]-'a') || e.Endpoint != call.Endpoint {

@@ -17,7 +17,9 @@ import (
 type endpoint struct {
 	ended atomic.Uint64 // requests of the interval that runs, as outcomes
 
-	key string // fixed
+	// Fixed.
+	key      string
+	finisher policy.Finisher // itself
 
 	// Owner only.
 	value    *resource.Endpoint
@@ -32,6 +34,12 @@ type endpoint struct {
 	// times is gRPC's ejection time multiplier: incremented by each ejection, and
 	// decremented by each interval without one.
 	times int64
+}
+
+func newEndpoint(key string) *endpoint {
+	e := &endpoint{key: key}
+	e.finisher = e
+	return e
 }
 
 // key does not depend on the order of the addresses.
@@ -73,6 +81,7 @@ func (e *endpoint) Finish(outcome policy.Outcome, _ balancer.DoneInfo) {
 func (e *endpoint) eject(why *policy.EjectedError) {
 	e.ejection = why
 	for _, sc := range e.subConns {
+		policy.ConnectionOf(sc.conn).Eject(true)
 		sc.eject(why)
 	}
 }
@@ -81,6 +90,7 @@ func (e *endpoint) eject(why *policy.EjectedError) {
 func (e *endpoint) uneject() {
 	e.ejection = nil
 	for _, sc := range e.subConns {
+		policy.ConnectionOf(sc.conn).Eject(false)
 		sc.uneject()
 	}
 }
@@ -90,14 +100,17 @@ func (e *endpoint) fails() bool {
 	return slices.ContainsFunc(e.subConns, func(sc *subConn) bool { return sc.reported == connectivity.TransientFailure })
 }
 
-// picker lets the child pick, replaces the SubConn by the tree's and, while detecting,
-// counts how the request ends.
+// picker lets the child pick, and counts how the request ends. It is used while
+// detecting.
 type picker struct {
 	child   balancer.Picker
 	failure error
 }
 
-func newPicker(child balancer.State) balancer.Picker {
+func (b *outlierDetection) picker(child balancer.State) balancer.Picker {
+	if !b.detecting {
+		return child.Picker
+	}
 	return &picker{child: child.Picker, failure: policy.FailureOf(child)}
 }
 
@@ -109,29 +122,22 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if err != nil {
 		return res, err
 	}
-	sc, ok := res.SubConn.(*subConn)
-	if !ok { // grpc's contract allows a policy below to make its own
+	call := policy.CallOf(info.Ctx)
+	if !call.Hold {
 		return res, nil
 	}
-	res.SubConn = sc.SubConn
-	if counts := sc.endpoint.Load(); counts != nil {
-		if call := policy.CallOf(info.Ctx); call.Hold {
+	if u, ok := res.SubConn.(*policy.Upstream); ok { // grpc's contract allows a policy below to make its own
+		if counts := u.Finisher(); counts != nil {
 			call.OnFinish(counts)
 		}
 	}
 	return res, nil
 }
 
-// subConn is a SubConn that can be ejected with its endpoint. While it is, its policy
-// sees it as failed.
+// subConn is the state of a SubConn that can be ejected with its endpoint. While it is,
+// its policy sees it as failed.
 type subConn struct {
-	balancer.SubConn
-
-	// address is the connected one; nil unless reported is READY. A pick reads it
-	// without calling the SubConn.
-	address atomic.Pointer[string]
-	// endpoint is nil while nothing is detected, or if the config does not have it.
-	endpoint atomic.Pointer[endpoint]
+	conn balancer.SubConn
 
 	// Fixed after build.
 	policy *outlierDetection
@@ -143,24 +149,29 @@ type subConn struct {
 
 	// Owner only. real is the SubConn's own state, and err its error; reported is the
 	// last state that its policy has seen.
-	index    int // in the policy's subConns
+	index    int       // in the policy's subConns
+	endpoint *endpoint // nil while nothing is detected, or if the config does not have it
 	real     connectivity.State
 	err      error
 	reported connectivity.State
 }
 
-// Ready returns the connected address. An ejected SubConn has none.
-func (s *subConn) Ready() (string, bool) {
-	if a := s.address.Load(); a != nil {
-		return *a, true
+// setEndpoint makes the held picks of the SubConn count for e, which may be nil.
+func (s *subConn) setEndpoint(e *endpoint) {
+	s.endpoint = e
+	c := policy.ConnectionOf(s.conn)
+	if e == nil {
+		c.SetFinisher(nil)
+		return
 	}
-	return "", false
+	c.SetFinisher(&e.finisher)
+	c.Eject(e.ejection != nil)
 }
 
 // ejection is why the SubConn is ejected, or nil.
 func (s *subConn) ejection() *policy.EjectedError {
-	if e := s.endpoint.Load(); e != nil {
-		return e.ejection
+	if s.endpoint != nil {
+		return s.endpoint.ejection
 	}
 	return nil
 }
@@ -181,7 +192,7 @@ func (s *subConn) changed(state balancer.SubConnState) {
 		s.eject(why)
 	}
 	if why != nil && s.real == connectivity.Idle && !s.partial {
-		s.Connect()
+		s.conn.Connect()
 	}
 }
 
@@ -202,24 +213,7 @@ func (s *subConn) uneject() {
 // report reports state to the SubConn's policy.
 func (s *subConn) report(state balancer.SubConnState) {
 	s.reported = state.ConnectivityState
-	s.address.Store(s.connected())
 	if s.listener != nil {
 		s.listener(state)
 	}
-}
-
-// connected is the address for picks, or nil. A SubConn that is not lbd's is connected
-// at its first.
-func (s *subConn) connected() *string {
-	if s.reported != connectivity.Ready {
-		return nil
-	}
-	own, ok := s.SubConn.(policy.SubConn)
-	if !ok {
-		return &s.value.Addresses[0]
-	}
-	if a, ok := own.Ready(); ok {
-		return &a
-	}
-	return nil // lost since: its state will follow
 }

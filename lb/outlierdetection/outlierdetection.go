@@ -26,7 +26,7 @@ const minInterval = 10 * time.Millisecond
 func Builder() policy.Builder {
 	return policy.NewBuilder(policy.OutlierDetection, func(conn *policy.Conn) balancer.Balancer {
 		b := new(outlierDetection)
-		b.Init(conn, policy.OutlierDetection, b, newPicker)
+		b.Init(conn, policy.OutlierDetection, b, b.picker)
 		return b
 	})
 }
@@ -92,7 +92,7 @@ func (b *outlierDetection) stop() {
 		}
 	}
 	for _, sc := range b.subConns {
-		sc.endpoint.Store(nil)
+		sc.setEndpoint(nil)
 	}
 	b.detecting, b.endpoints, b.byAddresses, b.ejected = false, nil, nil, nil
 	b.MarkStale()
@@ -108,7 +108,7 @@ func (b *outlierDetection) takeEndpoints() {
 		k := key(value.Addresses)
 		e := b.byAddresses[k]
 		if e == nil {
-			e = &endpoint{key: k}
+			e = newEndpoint(k)
 			b.byAddresses[k] = e
 		}
 		if e.seen == b.configs {
@@ -123,7 +123,7 @@ func (b *outlierDetection) takeEndpoints() {
 		}
 	}
 	for _, sc := range b.subConns {
-		if sc.endpoint.Load() == nil {
+		if sc.endpoint == nil {
 			b.join(sc)
 		}
 	}
@@ -137,7 +137,7 @@ func (b *outlierDetection) forget(e *endpoint) {
 		e.uneject()
 	}
 	for _, sc := range e.subConns {
-		sc.endpoint.Store(nil)
+		sc.setEndpoint(nil)
 	}
 }
 
@@ -162,19 +162,19 @@ func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.Ne
 	if err != nil {
 		return nil, err
 	}
-	sc.SubConn, sc.index = inner, len(b.subConns)
+	sc.conn, sc.index = inner, len(b.subConns)
 	b.subConns = append(b.subConns, sc)
 	if b.detecting {
 		b.join(sc)
 	}
-	return sc, nil
+	return inner, nil
 }
 
 // join adds sc to its endpoint, if the config has it.
 func (b *outlierDetection) join(sc *subConn) {
 	if e := b.byAddresses[key(sc.value.Addresses)]; e != nil {
 		e.subConns = append(e.subConns, sc)
-		sc.endpoint.Store(e)
+		sc.setEndpoint(e)
 	}
 }
 
@@ -185,7 +185,7 @@ func (b *outlierDetection) leave(sc *subConn) {
 	b.subConns[sc.index].index = sc.index
 	b.subConns[last] = nil
 	b.subConns = b.subConns[:last]
-	if e := sc.endpoint.Load(); e != nil {
+	if e := sc.endpoint; e != nil {
 		e.subConns = slices.DeleteFunc(e.subConns, func(s *subConn) bool { return s == sc })
 	}
 }

@@ -382,7 +382,7 @@ func TestChildListener(t *testing.T) {
 			t.Helper()
 			call := &policy.Call{Hold: true}
 			res, err := l.tree.Pick(call)
-			if err != nil || res.SubConn != l.tree.SubConns[0] {
+			if err != nil || lbtest.Picked(t, res) != l.tree.SubConns[0] {
 				t.Fatalf("picked %v, %v; want the SubConn from above", res.SubConn, err)
 			}
 			call.Held().Finish(policy.OutcomeError, policy.NoInfo)
@@ -422,7 +422,7 @@ func TestChildListener(t *testing.T) {
 type just struct{ sc balancer.SubConn }
 
 func (p just) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	return balancer.PickResult{SubConn: p.sc}, nil
+	return balancer.PickResult{SubConn: policy.ConnectionOf(p.sc).Upstream()}, nil
 }
 
 // TestClose: a closed tree ejects no more, and gives nothing back.

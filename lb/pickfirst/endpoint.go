@@ -87,20 +87,17 @@ func shuffle(endpoints []*endpoint, weights policy.Weights, draw func() uint64) 
 
 var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "the endpoint that all picks go to is excluded")
 
-type picker struct {
-	subConn  balancer.SubConn
-	endpoint *resource.Endpoint
-}
+type picker struct{ *policy.Upstream }
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
-	if call.Excludes(p.endpoint) {
+	if call.Excludes(p.Endpoint) {
 		p.trace(call, -1, 1)
 		return balancer.PickResult{}, errAllExcluded
 	}
-	call.Endpoint = p.endpoint
+	call.Endpoint = p.Endpoint
 	p.trace(call, 0, 0)
-	return balancer.PickResult{SubConn: p.subConn}, nil
+	return balancer.PickResult{SubConn: p.Upstream}, nil
 }
 
 func (p *picker) trace(call *policy.Call, index, excluded int) {

@@ -347,7 +347,7 @@ func (b *pickFirst) Picker(state connectivity.State) balancer.Picker {
 	switch state {
 	case connectivity.Ready:
 		a := b.list[b.at]
-		return &picker{subConn: a.subConn, endpoint: a.of.value}
+		return &picker{policy.ConnectionOf(a.subConn).Replace(a.of.value)}
 	case connectivity.Idle:
 		return &idlePicker{policy: b}
 	default:

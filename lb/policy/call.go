@@ -48,8 +48,10 @@ type Call struct {
 	Address  string
 	Priority int
 
-	// Load counts the picks of Endpoint's locality.
-	Load *LocalityLoad
+	// Upstream is what was picked, and Load counts the picks of its locality. Both are nil
+	// if a policy that is not lbd's has made a SubConn of its own.
+	Upstream *Upstream
+	Load     *LocalityLoad
 	// Generation is the number of the picker that answered.
 	Generation int64
 	// Waiter is asked before the pick waits; nil permits it.
@@ -105,7 +107,7 @@ func (c *Call) Repick() {
 
 // forget clears the result, and all but the first steps of the trace.
 func (c *Call) forget(kept int) {
-	c.Endpoint, c.Address, c.Priority, c.Load = nil, "", 0, nil
+	c.Endpoint, c.Address, c.Priority, c.Upstream, c.Load = nil, "", 0, nil, nil
 	c.held = Held{}
 	if c.Trace != nil {
 		c.Trace.Steps = c.Trace.Steps[:kept]
@@ -138,14 +140,18 @@ type Finisher interface {
 	Finish(outcome Outcome, info balancer.DoneInfo)
 }
 
-// MaxFinishers limits the Finishers of one pick.
-const MaxFinishers = 4
+// MaxFinishers limits the Finishers of one pick: an endpoint policy and
+// outlier_detection.
+const MaxFinishers = 2
 
 // OnFinish registers f for the end of the pick. A picker calls it for a pick that
 // holds, after the picker below has picked.
 func (c *Call) OnFinish(f Finisher) {
-	c.held.finishers[c.held.finishing] = f
-	c.held.finishing++
+	i := 0
+	for c.held.finishers[i] != nil {
+		i++
+	}
+	c.held.finishers[i] = f
 }
 
 // GiveUp releases what a failed pick holds, neither as a success nor as an error. The
@@ -153,7 +159,7 @@ func (c *Call) OnFinish(f Finisher) {
 func (c *Call) GiveUp() {
 	c.held.Finish(OutcomeExpired, NoInfo)
 	c.held = Held{}
-	c.Endpoint, c.Address, c.Load = nil, "", nil
+	c.Endpoint, c.Address, c.Upstream, c.Load = nil, "", nil, nil
 }
 
 // Held returns what the pick holds. It remains valid when the Call is used again.
@@ -181,7 +187,6 @@ type Held struct {
 	load      *LocalityLoad
 	done      func(balancer.DoneInfo)
 	finishers [MaxFinishers]Finisher
-	finishing int
 }
 
 // Finish releases it. It must be called exactly once.
@@ -189,8 +194,10 @@ func (h Held) Finish(outcome Outcome, info balancer.DoneInfo) {
 	if h.done != nil {
 		h.done(info)
 	}
-	for _, f := range h.finishers[:h.finishing] {
-		f.Finish(outcome, info)
+	for _, f := range h.finishers {
+		if f != nil {
+			f.Finish(outcome, info)
+		}
 	}
 	if h.load != nil {
 		if info.ServerLoad != nil && h.counters != nil {

@@ -14,6 +14,10 @@
 //   - [Children], of a policy with a child for each key of its config.
 //   - [Base], of any other policy that has a picker of its own.
 //
+// A picker returns an [Upstream] as the SubConn of its result. Each endpoint has one, in
+// one cache line or two, with all that a pick needs of the endpoint: the policies above
+// add nothing to it, and wrap no SubConn.
+//
 // A [Switch] runs each child, and changes its policy gracefully.
 //
 // One owner, the [Serializer], makes all calls into the policies of a tree, so

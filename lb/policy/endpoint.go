@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/attributes"
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -88,13 +87,6 @@ func LinkOf(addrs []resolver.Address) *Link {
 		}
 	}
 	return &Link{}
-}
-
-// SubConn is a SubConn of lbd's channel.
-type SubConn interface {
-	balancer.SubConn
-	// Ready returns the connected address. It may be called from any goroutine.
-	Ready() (address string, ok bool)
 }
 
 // AttemptDelay is how long an attempt to connect may take before the next address is

@@ -17,8 +17,7 @@ import (
 
 // Member is one endpoint and its SubConn.
 type Member[T any] struct {
-	Value   *resource.Endpoint
-	SubConn balancer.SubConn
+	*Upstream // of the endpoint's newest value
 	// State is the SubConn's state; SHUTDOWN once the endpoint is removed. Counted is
 	// the state as the policy counts it: TRANSIENT_FAILURE lasts until READY.
 	State, Counted connectivity.State
@@ -49,13 +48,13 @@ func (e *Endpoints[C, T]) update(endpoints []resolver.Endpoint) (changed bool, e
 		switch {
 		case m != nil && m.kept:
 			continue
-		case m != nil && m.Value == value:
-		case m != nil && SameAddresses(m.Value.Addresses, value.Addresses):
+		case m != nil && m.Endpoint == value:
+		case m != nil && SameAddresses(m.Endpoint.Addresses, value.Addresses):
 			changed = changed || m.State == connectivity.Ready // pickers hold the value
-			if m.Value.Hostname != value.Hostname || !slices.Equal(m.Value.Addresses, value.Addresses) {
+			if m.Endpoint.Hostname != value.Hostname || !slices.Equal(m.Endpoint.Addresses, value.Addresses) {
 				m.SubConn.UpdateAddresses(re.Addresses) // with the name that TLS verifies
 			}
-			m.Value = value
+			m.Upstream = ConnectionOf(m.SubConn).Replace(value)
 		default:
 			if m != nil {
 				e.remove(m)
@@ -98,14 +97,14 @@ func (e *Endpoints[C, T]) connect(fresh []*Member[T]) {
 }
 
 func (e *Endpoints[C, T]) add(addrs []resolver.Address, value *resource.Endpoint) (*Member[T], error) {
-	m := &Member[T]{Value: value, State: connectivity.Idle, Counted: connectivity.Idle}
+	m := &Member[T]{State: connectivity.Idle, Counted: connectivity.Idle}
 	sc, err := e.Conn.NewSubConn(addrs, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { e.subConnState(m, state) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("new SubConn for %s: %w", value.Addresses[0], err)
 	}
-	m.SubConn = sc
+	m.Upstream = ConnectionOf(sc).Upstream()
 	if !e.Lazy {
 		m.Counted = connectivity.Connecting
 	}
@@ -116,7 +115,7 @@ func (e *Endpoints[C, T]) add(addrs []resolver.Address, value *resource.Endpoint
 }
 
 func (e *Endpoints[C, T]) remove(m *Member[T]) {
-	delete(e.byAddress, slices.Min(m.Value.Addresses))
+	delete(e.byAddress, slices.Min(m.Endpoint.Addresses))
 	e.Census.Count(m.State, -1)
 	e.Counted.Count(m.Counted, -1)
 	m.State, m.Counted = connectivity.Shutdown, connectivity.Shutdown
@@ -348,10 +347,8 @@ func (e *Endpoints[C, T]) Describe() Node {
 	n.Endpoints, n.Shares = make([]EndpointNode, len(e.Order)), true
 	shares := e.policy.Shares()
 	for i, m := range e.Order {
-		n.Endpoints[i] = EndpointNode{Endpoint: m.Value, State: m.State, LastErr: m.LastErr, Share: shares[i]}
-		if sc, ok := m.SubConn.(SubConn); ok {
-			n.Endpoints[i].Address, _ = sc.Ready()
-		}
+		n.Endpoints[i] = EndpointNode{Endpoint: m.Endpoint, State: m.State, LastErr: m.LastErr, Share: shares[i]}
+		n.Endpoints[i].Address, _ = m.Address()
 	}
 	return n
 }

@@ -3,7 +3,6 @@ package policy
 import (
 	"math/bits"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -104,20 +103,14 @@ func UnitOf(draw uint64) float64 { return float64(draw>>11) / (1 << 53) }
 
 // Seats are the READY endpoints that a picker chooses from. A picker embeds them as a
 // [Rotation] with equal weights.
-type Seats []Seat
-
-// Seat is one endpoint of a picker.
-type Seat struct {
-	SubConn  balancer.SubConn
-	Endpoint *resource.Endpoint
-}
+type Seats []*Upstream
 
 // Seats returns the READY endpoints, in the config's order.
 func (e *Endpoints[C, T]) Seats() Seats {
 	seats := make(Seats, 0, e.Census.Ready)
 	for _, m := range e.Order {
 		if m.State == connectivity.Ready {
-			seats = append(seats, Seat{m.SubConn, m.Value})
+			seats = append(seats, m.Upstream)
 		}
 	}
 	return seats

@@ -23,6 +23,8 @@ type LocalityLoad struct {
 
 	metrics metricLoads
 
+	owner *ClusterCounters // fixed
+
 	// Guarded by the ClusterCounters' mu.
 	naming
 	reported LoadCounts // what the reader's last acknowledged reading came to

@@ -91,7 +91,7 @@ func (c *ClusterCounters) drop(category string) *dropCount {
 func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
 	l := c.localities[id]
 	if l == nil {
-		l = &LocalityLoad{naming: c.retire()}
+		l = &LocalityLoad{owner: c, naming: c.retire()}
 		c.localities[id] = l
 	}
 	return l

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every endpoint that has not failed is excluded")
@@ -24,11 +23,11 @@ type picker struct {
 
 // seat is one endpoint.
 type seat struct {
-	member   *member // only to ask for its connection
-	subConn  balancer.SubConn
-	endpoint *resource.Endpoint
-	state    connectivity.State
-	err      error // the last connection error
+	*policy.Upstream
+
+	member *member // only to ask for its connection
+	state  connectivity.State
+	err    error // the last connection error
 }
 
 func (p *picker) Failure() error { return p.failure }
@@ -69,7 +68,7 @@ func (p *picker) walk(call *policy.Call, hash uint64, drawn bool) found {
 	asked := p.connecting
 	for i := range n {
 		s := &p.seats[p.ring[(start+i)%n].seat]
-		if call.Excludes(s.endpoint) {
+		if call.Excludes(s.Endpoint) {
 			excluded = excluded || s.state != connectivity.TransientFailure
 			continue
 		}
@@ -115,8 +114,8 @@ func (p *picker) answer(call *policy.Call, f found) (balancer.PickResult, error)
 	case f.seat == nil:
 		return balancer.PickResult{}, errAllExcluded
 	case f.seat.state == connectivity.Ready:
-		call.Endpoint = f.seat.endpoint
-		return balancer.PickResult{SubConn: f.seat.subConn}, nil
+		call.Endpoint = f.seat.Endpoint
+		return balancer.PickResult{SubConn: f.seat.Upstream}, nil
 	case f.seat.state == connectivity.TransientFailure:
 		return balancer.PickResult{}, f.seat.err
 	default:
@@ -159,7 +158,7 @@ func (p *picker) trace(call *policy.Call, hash uint64, drawn bool, f found) {
 	n := len(p.ring)
 	met := make(map[int32]bool)
 	for i := range f.walked {
-		if seat := p.ring[(f.start+i)%n].seat; call.Excludes(p.seats[seat].endpoint) {
+		if seat := p.ring[(f.start+i)%n].seat; call.Excludes(p.seats[seat].Endpoint) {
 			met[seat] = true
 		}
 	}
@@ -170,7 +169,7 @@ func (p *picker) trace(call *policy.Call, hash uint64, drawn bool, f found) {
 	step.Detail = walk
 	if f.seat != nil {
 		step.Index = int(p.ring[(f.start+f.walked)%n].seat)
-		step.Endpoint, walk.State = f.seat.endpoint, f.seat.state.String()
+		step.Endpoint, walk.State = f.seat.Endpoint, f.seat.state.String()
 	}
 	call.Trace.Steps = append(call.Trace.Steps, step)
 	if f.seat == nil {

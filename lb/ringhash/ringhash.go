@@ -64,10 +64,10 @@ func (b *ringHash) UpdateClientConnState(s balancer.ClientConnState) error {
 func (b *ringHash) place(weights policy.Weights) {
 	spots := make([]spot, len(b.Order))
 	for i, m := range b.Order {
-		spots[i] = spot{key: key(m.Value), weight: weights.Of(m.Value), seat: i}
+		spots[i] = spot{key: key(m.Endpoint), weight: weights.Of(m.Endpoint), seat: i}
 	}
 	b.byKey = slices.Clone(b.Order)
-	slices.SortStableFunc(b.byKey, func(a, c *member) int { return cmp.Compare(key(a.Value), key(c.Value)) })
+	slices.SortStableFunc(b.byKey, func(a, c *member) int { return cmp.Compare(key(a.Endpoint), key(c.Endpoint)) })
 	if b.ring != nil && b.placed == b.Config && slices.Equal(b.spots, spots) {
 		return
 	}
@@ -144,7 +144,7 @@ func (b *ringHash) Picker(state connectivity.State) balancer.Picker {
 		policy:     b,
 	}
 	for i, m := range b.Order {
-		p.seats[i] = seat{member: m, subConn: m.SubConn, endpoint: m.Value, state: m.Counted, err: m.LastErr}
+		p.seats[i] = seat{Upstream: m.Upstream, member: m, state: m.Counted, err: m.LastErr}
 	}
 	if state == connectivity.TransientFailure {
 		p.failure = b.Err

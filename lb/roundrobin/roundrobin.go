@@ -54,6 +54,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if i < 0 {
 		return balancer.PickResult{}, policy.ErrAllExcluded
 	}
-	call.Endpoint = p.Seats[i].Endpoint
-	return balancer.PickResult{SubConn: p.Seats[i].SubConn}, nil
+	u := p.Seats[i]
+	call.Endpoint = u.Endpoint
+	return balancer.PickResult{SubConn: u}, nil
 }

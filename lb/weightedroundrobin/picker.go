@@ -73,11 +73,12 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if i < 0 {
 		return balancer.PickResult{}, policy.ErrAllExcluded
 	}
-	call.Endpoint = p.seats[i].Endpoint
+	u := p.seats[i]
+	call.Endpoint = u.Endpoint
 	if call.Hold {
 		call.OnFinish(p.loads[i])
 	}
-	return balancer.PickResult{SubConn: p.seats[i].SubConn}, nil
+	return balancer.PickResult{SubConn: u}, nil
 }
 
 // WeightSource is what weights are computed from.
