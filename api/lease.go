@@ -86,18 +86,28 @@ func (h *handlers) getLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	state, err := h.service.Lease(id)
+	state, err := h.lease(id)
 	if err = cmp.Or(err, mayUseLease(w, &state)); err != nil {
 		return err
 	}
-	return reply(w, state.Within(scopeOf(w)), nil)
+	writeLease(w, state.Within(scopeOf(w)))
+	return nil
+}
+
+// lease returns the state of a lease, whose ID is any text.
+func (h *handlers) lease(text string) (picks.LeaseState, error) {
+	id, ok := picks.ParseLeaseID(text)
+	if !ok {
+		return picks.LeaseState{}, picks.UnknownLease(text)
+	}
+	return h.service.Lease(id)
 }
 
 // mayUseLease returns an error if the caller of the request that w answers may not see a lease,
 // as of one that does not exist: it is of another cluster, and of another caller.
 func mayUseLease(w http.ResponseWriter, state *picks.LeaseState) error {
 	if c := callerOf(w); state.Identity != c.Name && !c.MaySee(state.Cluster) {
-		return picks.UnknownLease(state.ID)
+		return picks.UnknownLease(state.ID.String())
 	}
 	return nil
 }
@@ -107,7 +117,7 @@ func (h *handlers) mayUseLeaseID(w http.ResponseWriter, id string) error {
 	if !callerOf(w).Restricted() {
 		return nil
 	}
-	state, err := h.service.Lease(id)
+	state, err := h.lease(id)
 	return cmp.Or(err, mayUseLease(w, &state))
 }
 
@@ -127,7 +137,11 @@ func (h *handlers) endLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.finishLease(w, id, &d)
-	return reply(w, state.Within(scopeOf(w)), err)
+	if err != nil {
+		return err
+	}
+	writeLease(w, state.Within(scopeOf(w)))
+	return nil
 }
 
 // finishLease ends one lease.
@@ -145,7 +159,11 @@ func (h *handlers) finishLease(w http.ResponseWriter, id string, d *Done) (picks
 		return picks.LeaseState{}, fault.Errorf(fault.InvalidArgument,
 			"outcome: %q is not success, error or cancelled", clip(string(outcome)))
 	}
-	return h.service.EndLease(id, outcome, d.Load)
+	lease, ok := picks.ParseLeaseID(id)
+	if !ok {
+		return picks.LeaseState{}, picks.UnknownLease(id)
+	}
+	return h.service.EndLease(lease, outcome, d.Load)
 }
 
 // @Summary Renew a lease
@@ -167,8 +185,16 @@ func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
 	if err := h.mayUseLeaseID(w, id); err != nil {
 		return err
 	}
-	state, err := h.service.RenewLease(id, ttl)
-	return reply(w, state.Within(scopeOf(w)), err)
+	lease, ok := picks.ParseLeaseID(id)
+	if !ok {
+		return picks.UnknownLease(id)
+	}
+	state, err := h.service.RenewLease(lease, ttl)
+	if err != nil {
+		return err
+	}
+	writeLease(w, state.Within(scopeOf(w)))
+	return nil
 }
 
 // @Summary     End many leases
@@ -240,7 +266,7 @@ func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
 	var list LeaseList
 	var more bool
 	if list.Leases, more = h.service.Leases(f); more {
-		list.Next = list.Leases[len(list.Leases)-1].ID
+		list.Next = list.Leases[len(list.Leases)-1].ID.String()
 	}
 	scope := scopeOf(w)
 	for i := range list.Leases {

@@ -233,7 +233,7 @@ func aggregate(leaves ...string) string {
 var (
 	numbers = regexp.MustCompile(`"generation":\d{13}`)
 	times   = regexp.MustCompile(`"\d{4}-\d\d-\d\dT[0-9:.]+Z"`)
-	ids     = regexp.MustCompile(`"id":"[A-Z2-7]{26}"`)
+	ids     = regexp.MustCompile(`"id":"[0-9A-V]{40}"`)
 	// What says why is other tests' matter.
 	reasons  = regexp.MustCompile(`"error":"(\\.|[^"\\])*"`)
 	rules    = regexp.MustCompile(`"reason":"(\\.|[^"\\])*"`)

@@ -160,7 +160,7 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if !s.many {
-		w.Header().Set("Location", "/v1/leases/"+s.picks.Picks[0].Lease.ID)
+		w.Header().Set("Location", "/v1/leases/"+s.picks.Picks[0].Lease.ID.String())
 	}
 	s.write(w, http.StatusCreated, false)
 	return nil

@@ -90,9 +90,11 @@ func appendEndpoint(b []byte, p *picks.Pick) []byte {
 	b = appendString(b, p.Locality.SubZone)
 	b = append(b, `},"priority":`...)
 	b = strconv.AppendInt(b, int64(p.Priority), 10)
-	if p.Lease != nil {
-		b = append(b, `,"lease":`...)
-		b = appendValue(b, p.Lease)
+	if !p.Lease.ID.IsZero() {
+		b = append(b, `,"lease":{"id":"`...)
+		b, _ = p.Lease.ID.AppendText(b) // without an error
+		b = append(b, `","expires_at":`...)
+		b = append(appendTime(b, p.Lease.ExpiresAt), '}')
 	}
 	if p.Explain != nil {
 		b = append(b, `,"explain":`...)

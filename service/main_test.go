@@ -168,7 +168,7 @@ func mustRefuse(tb testing.TB, s *service.Service, r picks.Request, want fault.C
 	}
 }
 
-func endLease(tb testing.TB, s *service.Service, id string, o picks.Outcome, load *picks.Load) {
+func endLease(tb testing.TB, s *service.Service, id picks.LeaseID, o picks.Outcome, load *picks.Load) {
 	tb.Helper()
 	if _, err := s.EndLease(id, o, load); err != nil {
 		tb.Error(err)

@@ -38,7 +38,7 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 	if want := 18 + 8 + 8 + 6 + 2; idle-none != want {
 		t.Errorf("%d series, want %d", idle-none, want)
 	}
-	leases := map[string]string{}
+	leases := map[string]picks.LeaseID{}
 	for name, n := range map[string]int{"": 1, "shop": 2, "zoo": 3} {
 		r := picks.Request{Target: name, Path: "/a", N: n, TTL: time.Minute}
 		if name == "" {
@@ -173,7 +173,7 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 					t.Errorf("%+v: %s: %v", r, code(err), err)
 				}
 				for _, p := range out.Picks {
-					if p.Lease == nil {
+					if p.Lease.ID.IsZero() {
 						continue
 					}
 					endLease(t, s, p.Lease.ID, picks.Success, nil)

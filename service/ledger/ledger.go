@@ -274,13 +274,16 @@ func (l *Ledger) acquireTotals(cluster string) *Totals {
 		l.totals[cluster] = t
 	}
 	t.users++
+	t.Leases.unused.Store(false)
 	return t
 }
 
 // releaseTotals keeps the totals of a cluster that has leases: they count again if the
 // cluster comes back.
 func (l *Ledger) releaseTotals(t *Totals) {
-	t.users--
+	if t.users--; t.users == 0 {
+		t.Leases.unused.Store(true) // before removeUnused looks for leases: one of both sees the other
+	}
 	l.removeUnused(t)
 }
 

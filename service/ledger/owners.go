@@ -44,40 +44,128 @@ func (h Holder) String() string { return fmt.Sprintf("%v (%d)", h.Owner, h.Lease
 
 // Leases counts the leases of a cluster by owner.
 type Leases struct {
-	last  func()       // called without a lock when the last lease has ended; may be nil
-	count atomic.Int64 // changed under mu
+	// Fixed after build.
+	cluster string
+	last    func() // called without a lock when the last lease of an unused cluster has ended; may be nil
 
-	mu      sync.Mutex // guards the rest
-	holders map[Owner]int64
+	count atomic.Int64
+	// unused is set while no target has the cluster.
+	unused atomic.Bool
+	// unnamed counts for callers without identity and name.
+	unnamed OwnerLeases
+	// recent is an owner that Begin found last; nil for none.
+	recent atomic.Pointer[OwnerLeases]
+
+	mu     sync.Mutex // guards the rest
+	owners map[Owner]*OwnerLeases
+	// idle has owners without leases, a ring. They are kept because most of them come back.
+	idle    [idleOwners]*OwnerLeases
+	next    int      // of idle
 	largest []Holder // as of sorted
 	sorted  time.Time
 }
 
-// Begin counts a lease of an owner, unless that holds limit; 0 means no limit.
-func (l *Leases) Begin(o Owner, limit int64) bool {
+// idleOwners is the number of owners of a cluster that are kept without leases.
+const idleOwners = 8
+
+// OwnerLeases counts the leases that one owner holds of one cluster.
+type OwnerLeases struct {
+	// Fixed after build.
+	Owner
+
+	// Cluster is its name.
+	Cluster string
+
+	of *Leases
+	// count is negative once the owner is removed.
+	count atomic.Int64
+	// kept says that the owner is in idle of Leases, or is never removed. It changes under mu.
+	kept atomic.Bool
+}
+
+// removedOwner is the count of an owner that was removed.
+const removedOwner = -1 << 32
+
+func (l *Leases) init(cluster string) {
+	l.cluster = cluster
+	l.unnamed.Cluster, l.unnamed.of = cluster, l
+	l.unnamed.kept.Store(true)
+}
+
+// Begin counts a lease of an owner, unless that holds limit; 0 means no limit. It returns nil
+// at the limit. Otherwise, End of what it returns must be called once. It allocates nothing
+// for an owner that had leases recently, and takes no lock for the most recent one.
+func (l *Leases) Begin(o Owner, limit int64) *OwnerLeases {
+	own := l.recent.Load()
+	switch {
+	case o == Owner{}:
+		own = &l.unnamed
+	case own == nil || own.Owner != o:
+		own = l.find(o)
+	}
+	for {
+		n := own.count.Load()
+		if n < 0 { // removed meanwhile
+			own = l.find(o)
+			continue
+		}
+		if limit > 0 && n >= limit {
+			return nil
+		}
+		if own.count.CompareAndSwap(n, n+1) {
+			l.count.Add(1)
+			return own
+		}
+	}
+}
+
+// find returns the counter of an owner that has a name, which it creates if necessary.
+func (l *Leases) find(o Owner) *OwnerLeases {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.holders[o]
-	if limit > 0 && n >= limit {
-		return false
+	own := l.owners[o]
+	if own == nil {
+		o = Owner{strings.Clone(o.Identity), strings.Clone(o.Name)} // o may be a part of a long text
+		own = &OwnerLeases{Owner: o, Cluster: l.cluster, of: l}
+		if l.owners == nil {
+			l.owners = make(map[Owner]*OwnerLeases)
+		}
+		l.owners[o] = own
+		l.keep(own) // until it has a lease
 	}
-	if l.holders == nil {
-		l.holders = make(map[Owner]int64)
+	l.recent.Store(own)
+	return own
+}
+
+// keep keeps an owner without leases, and removes the one that is kept longest, unless that has
+// leases again. It is called under mu.
+func (l *Leases) keep(own *OwnerLeases) {
+	if own.kept.Load() || l.owners[own.Owner] != own {
+		return
 	}
-	l.holders[o] = n + 1
-	l.count.Add(1)
-	return true
+	own.kept.Store(true)
+	oldest := l.idle[l.next]
+	l.idle[l.next] = own
+	l.next = (l.next + 1) % idleOwners
+	if oldest == nil {
+		return
+	}
+	oldest.kept.Store(false)
+	if oldest.count.CompareAndSwap(0, removedOwner) {
+		delete(l.owners, oldest.Owner)
+		l.recent.CompareAndSwap(oldest, nil)
+	}
 }
 
 // End reverts Begin.
-func (l *Leases) End(o Owner) {
-	l.mu.Lock()
-	if l.holders[o]--; l.holders[o] == 0 {
-		delete(l.holders, o)
+func (own *OwnerLeases) End() {
+	l := own.of
+	if own.count.Add(-1) == 0 && !own.kept.Load() {
+		l.mu.Lock()
+		l.keep(own)
+		l.mu.Unlock()
 	}
-	last := l.count.Add(-1) == 0
-	l.mu.Unlock()
-	if last && l.last != nil {
+	if l.count.Add(-1) == 0 && l.unused.Load() && l.last != nil {
 		l.last()
 	}
 }
@@ -120,12 +208,19 @@ func (l *Leases) LargestNow(now time.Time) []Holder {
 // sort finds the owners that hold the most leases. It is called under mu.
 func (l *Leases) sort(now time.Time) []Holder {
 	var largest []Holder
-	for o, leases := range l.holders {
-		h := Holder{o, leases}
+	add := func(own *OwnerLeases) {
+		h := Holder{own.Owner, own.count.Load()}
+		if h.Leases <= 0 {
+			return
+		}
 		at, _ := slices.BinarySearchFunc(largest, h, compareHolders)
 		if at < LargestHolders {
 			largest = slices.Insert(largest[:min(len(largest), LargestHolders-1)], at, h)
 		}
+	}
+	add(&l.unnamed)
+	for _, own := range l.owners {
+		add(own)
 	}
 	l.largest, l.sorted = largest, now
 	return largest

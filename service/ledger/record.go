@@ -85,7 +85,11 @@ type Ends struct {
 	Ejections Tally[bool] // of outlier detection, by whether they were enforced
 }
 
-func newTotals(cluster string) *Totals { return &Totals{Name: cluster, Ends: new(Ends)} }
+func newTotals(cluster string) *Totals {
+	t := &Totals{Name: cluster, Ends: new(Ends)}
+	t.Leases.init(cluster)
+	return t
+}
 
 // Tally counts by a key of a few values, which are known beforehand: a new one
 // costs a copy. Counting takes no lock once the key is known. The zero tally is empty.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks/slab"
 	"github.com/lbd-dev/lbd/service/picks/wheel"
 	"github.com/lbd-dev/lbd/service/quota"
 )
@@ -34,8 +35,9 @@ type idempotencyKeys struct {
 	entries map[string]*idempotent
 	order   *list.List                    // of the answered entries, oldest first
 	own     map[*quota.Account]*list.List // those of each account, in the same order
-	timers  *wheel.Wheel[*idempotent]
-	leases  int // that they hold
+	timers  *wheel.Wheel
+	slots   slab.Slab[*idempotent] // numbers for timers
+	leases  int                    // that they hold
 }
 
 // idempotent is one request with a key, under way or answered.
@@ -49,11 +51,13 @@ type idempotent struct {
 	answer  *Picks        // nil if the request failed: the next one tries again
 	place   *list.Element // in order; nil without an answer
 	own     *list.Element // in own of the account; nil without one
-	timer   wheel.Timer[*idempotent]
+	number  uint32        // in slots
+	timer   wheel.Timer
 }
 
 func (k *idempotencyKeys) init(now time.Time) {
-	k.entries, k.order, k.timers = make(map[string]*idempotent), list.New(), wheel.New[*idempotent](now)
+	k.entries, k.order = make(map[string]*idempotent), list.New()
+	k.timers = wheel.New(now, func(number uint32) *wheel.Timer { return &(*k.slots.At(number)).timer })
 	k.own = make(map[*quota.Account]*list.List)
 }
 
@@ -105,7 +109,9 @@ func (k *idempotencyKeys) enter(r *Request, digest [sha256.Size]byte) (e *idempo
 	if err := k.acquire(e); err != nil {
 		return nil, false, err
 	}
-	e.timer.Item = e
+	var slot **idempotent
+	e.number, slot = k.slots.Get()
+	*slot = e
 	k.entries[e.key] = e
 	return e, true, nil
 }
@@ -208,7 +214,7 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 		e.own = k.own[e.account].PushBack(e)
 	}
 	now := time.Now()
-	k.timers.Add(&e.timer, now, now.Add(min(ttl, MaxKeyTime)))
+	k.timers.Add(e.number, &e.timer, now, now.Add(min(ttl, MaxKeyTime)))
 	for k.leases > MaxEndedLeases {
 		k.remove(k.order.Front().Value.(*idempotent)) //nolint:errcheck // the list has nothing else
 	}
@@ -217,7 +223,8 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 // remove forgets an entry. The caller holds mu.
 func (k *idempotencyKeys) remove(e *idempotent) {
 	delete(k.entries, e.key)
-	k.timers.Remove(&e.timer)
+	k.timers.Remove(e.number, &e.timer)
+	k.slots.Put(e.number)
 	if e.place != nil {
 		k.order.Remove(e.place)
 		k.leases -= len(e.answer.Picks)
@@ -238,7 +245,7 @@ func (k *idempotencyKeys) remove(e *idempotent) {
 func (k *idempotencyKeys) expire() {
 	for more := true; more; {
 		k.mu.Lock()
-		more = k.timers.Advance(time.Now(), expireAtOnce, k.remove)
+		more = k.timers.Advance(time.Now(), expireAtOnce, func(number uint32) { k.remove(*k.slots.At(number)) })
 		k.mu.Unlock()
 	}
 }

@@ -26,7 +26,7 @@ func TestIdempotencyKeysPerCaller(t *testing.T) {
 			accounts[name] = m.Enter(name, nil, time.Now())
 		}
 		// id returns the ID of the first lease of a request with a key.
-		id := func(caller string, key, n int) string {
+		id := func(caller string, key, n int) LeaseID {
 			t.Helper()
 			out, err := k.pick(Request{N: n, TTL: time.Minute, Account: accounts[caller], IdempotencyKey: fmt.Sprint(caller, key)})
 			if err != nil {
@@ -43,7 +43,7 @@ func TestIdempotencyKeysPerCaller(t *testing.T) {
 			}
 		}
 		web := id("web", 0, 2)
-		flood := map[int]string{}
+		flood := map[int]LeaseID{}
 		for i := range 20 {
 			flood[i] = id("flood", i, 1)
 		}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
@@ -87,8 +86,8 @@ func (l *Load) report() *orcav3.OrcaLoadReport {
 
 // LeaseState is what a lease holds, or how it ended.
 type LeaseState struct {
-	ID      string `json:"id"`
-	Cluster string `json:"cluster"`
+	ID      LeaseID `json:"id" swaggertype:"string"`
+	Cluster string  `json:"cluster"`
 	// Target is the xds target whose routes chose the cluster.
 	Target   string `json:"target,omitempty"`
 	Address  string `json:"address"`
@@ -100,7 +99,7 @@ type LeaseState struct {
 	ExpiresAt time.Time `json:"expires_at"`
 	// Outcome and EndedAt are set once the lease has ended.
 	Outcome policy.Outcome `json:"outcome,omitempty" enums:"success,error,cancelled,expired"`
-	EndedAt *time.Time     `json:"ended_at,omitempty"`
+	EndedAt time.Time      `json:"ended_at,omitzero" validate:"optional"`
 }
 
 // Within returns the state as a caller of a scope sees it: without a target that is out of the scope.
@@ -109,10 +108,4 @@ func (l LeaseState) Within(s *ledger.Scope) LeaseState {
 		l.Target = ""
 	}
 	return l
-}
-
-// firstStates returns the n states with the first IDs, in their order.
-func firstStates(list []LeaseState, n int) []LeaseState {
-	slices.SortFunc(list, func(a, b LeaseState) int { return strings.Compare(a.ID, b.ID) })
-	return list[:min(len(list), n)]
 }

@@ -22,7 +22,7 @@ func owned(identity, name string) ledger.Owner { return ledger.Owner{Identity: i
 func TestLeasesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, 0, nil, 5000, locality("a", 0, 1, 1))
-		var renewed string
+		var renewed LeaseID
 		for range 3 {
 			out, err := k.pick(Request{N: 1000, TTL: time.Minute})
 			if err != nil || len(out.Picks) != 1000 {
@@ -47,13 +47,13 @@ func TestLeasesExpire(t *testing.T) {
 // A lease whose time has come has ended, even before the wheel has seen it.
 func TestExpiredLeaseHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for name, use := range map[string]func(k *kit, id string) error{
-			"get": func(k *kit, id string) error { s, err := k.Lease(id); return errors.Join(err, expiredAt(s)) },
-			"end": func(k *kit, id string) error {
+		for name, use := range map[string]func(k *kit, id LeaseID) error{
+			"get": func(k *kit, id LeaseID) error { s, err := k.Lease(id); return errors.Join(err, expiredAt(s)) },
+			"end": func(k *kit, id LeaseID) error {
 				s, err := k.EndLease(id, Success, nil)
 				return errors.Join(err, expiredAt(s))
 			},
-			"renew": func(k *kit, id string) error { _, err := k.RenewLease(id, time.Minute); return wantUnknown(err) },
+			"renew": func(k *kit, id LeaseID) error { _, err := k.RenewLease(id, time.Minute); return wantUnknown(err) },
 		} {
 			k := newKit(t, 0, nil, 10, locality("a", 0, 1, 1))
 			out, err := k.pick(Request{TTL: time.Millisecond})
@@ -127,7 +127,7 @@ func TestLeasesAreListedAndEnded(t *testing.T) {
 		for f := (LeaseFilter{Limit: 5}); ; f.After = ids[len(ids)-1] {
 			list, more := k.Leases(f)
 			for _, l := range list {
-				ids = append(ids, l.ID)
+				ids = append(ids, l.ID.String())
 			}
 			if !more {
 				break

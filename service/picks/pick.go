@@ -96,13 +96,13 @@ type Pick struct {
 	Hostname string
 	Locality observe.Locality
 	Priority int
-	Lease    *Lease // nil for an unleased pick
+	Lease    Lease  // the zero Lease for an unleased pick
 	Explain  []Step // nil unless asked for
 }
 
 // Lease is what is held for one pick.
 type Lease struct {
-	ID        string    `json:"id"`
+	ID        LeaseID   `json:"id" swaggertype:"string"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
 

@@ -64,7 +64,7 @@ func TestPicksFollowWeightsAndDropChance(t *testing.T) {
 
 func TestBreakerGrantsJustItsLimit(t *testing.T) {
 	k := newKit(t, 0, nil, 50, locality("a", 0, 1, 3))
-	grant := func(callers int) (ids []string) {
+	grant := func(callers int) (ids []LeaseID) {
 		var mu sync.Mutex
 		var wg sync.WaitGroup
 		for range callers {
@@ -117,7 +117,7 @@ func TestLeasesEndOnce(t *testing.T) {
 			t.Fatalf("3 leases: %v, %v", out, err)
 		}
 		done, renewed, forgotten := out.Picks[0].Lease.ID, out.Picks[1].Lease.ID, out.Picks[2].Lease.ID
-		ends := func(id string, want Outcome) {
+		ends := func(id LeaseID, want Outcome) {
 			t.Helper()
 			end, err := k.EndLease(id, Failure, nil)
 			if err != nil || end.Outcome != want {
@@ -145,7 +145,7 @@ func TestLeasesEndOnce(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 		k.expect(0)
-		if _, err := k.Lease("nonsense"); code(err) != fault.UnknownLease {
+		if _, err := k.Lease(LeaseID{}); code(err) != fault.UnknownLease {
 			t.Errorf("a lease that never was: %v", err)
 		}
 	})
@@ -266,12 +266,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type kit struct {
 	*Picker
 
-	t      *testing.T
+	t      testing.TB
 	ledger *ledger.Ledger
 	draw   func() uint64 // replaceable while there is no pick
 }
 
-func newKit(t *testing.T, maxLeases int, drops []resource.Drop, limit uint32, localities ...*resource.LocalityEndpoints) *kit {
+func newKit(t testing.TB, maxLeases int, drops []resource.Drop, limit uint32, localities ...*resource.LocalityEndpoints) *kit {
 	t.Helper()
 	var mu sync.Mutex
 	seeded := rand.New(rand.NewPCG(1, 2))

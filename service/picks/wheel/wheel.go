@@ -17,76 +17,81 @@ const (
 )
 
 // A Timer is the place of an item in a [Wheel]. It is a field of the item, so that
-// it needs no memory of its own. The zero value is in no wheel.
-type Timer[T any] struct {
-	Item T
-
-	next, prev *Timer[T] // in a ring; nil if in no wheel
-	due        int64     // in ticks since the epoch
+// it needs no memory of its own, and has no pointer that the garbage collector would
+// follow. The zero value is in no wheel.
+type Timer struct {
+	next, prev uint32 // items, in a list; none at its ends
+	due        int64  // in ticks since the epoch, at least 1; 0 if in no wheel
 }
 
-// A Wheel has timers. It has no lock: its owner calls one method at a time.
-type Wheel[T any] struct {
-	epoch   time.Time
+// none is no item. Items are numbered from 1 within lists.
+const none = 0
+
+// A Wheel has timers of items, which their owner numbers. It has no lock: its owner calls
+// one method at a time.
+type Wheel struct {
+	// Fixed after New.
+	epoch time.Time
+	timer func(item uint32) *Timer
+
 	current int64 // the tick up to which timers were looked at
-	// lists has a ring for each slot, whose first timer has no item.
-	lists [slots]Timer[T]
-	// pending are the timers of the current tick that were not looked at yet.
-	pending Timer[T]
+	// lists has the first item of each slot.
+	lists [slots]uint32
+	// pending is the first timer of the current tick that were not looked at yet.
+	pending uint32
 	length  int
 }
 
-// New returns a wheel without timers, which begins at a time.
-func New[T any](epoch time.Time) *Wheel[T] {
-	w := &Wheel[T]{epoch: epoch}
-	w.pending.clear()
-	for i := range w.lists {
-		w.lists[i].clear()
-	}
-	return w
+// New returns a wheel without timers, which begins at a time. timer returns the timer of an
+// item in the wheel, always the same.
+func New(epoch time.Time, timer func(item uint32) *Timer) *Wheel {
+	return &Wheel{epoch: epoch, timer: timer}
 }
 
 // Len returns the number of timers.
-func (w *Wheel[T]) Len() int { return w.length }
+func (w *Wheel) Len() int { return w.length }
 
-// Add adds a timer that is in no wheel.
-func (w *Wheel[T]) Add(t *Timer[T], now, at time.Time) {
+// Add adds an item that is not in the wheel. t is its timer.
+func (w *Wheel) Add(item uint32, t *Timer, now, at time.Time) {
 	if w.length == 0 { // the wheel may not have advanced for long
 		w.current = max(w.current, w.tick(now))
 	}
 	t.due = max(w.current+1, int64((at.Sub(w.epoch)+Tick-1)/Tick))
 	w.length++
-	w.lists[t.due%slots].push(t)
+	w.push(item, t)
 }
 
-// Remove removes a timer, and reports whether it was there.
-func (w *Wheel[T]) Remove(t *Timer[T]) bool {
-	if t.next == nil {
+// Remove removes an item, and reports whether it was there. t is its timer.
+func (w *Wheel) Remove(item uint32, t *Timer) bool {
+	if t.due == 0 {
 		return false
 	}
-	t.unlink()
+	w.unlink(item, t)
+	t.due = 0
 	w.length--
 	return true
 }
 
-// Advance removes timers that are due and calls expire with the item of each. It
-// looks at no more than limit timers, and reports whether more remain to be looked
-// at for the same time.
-func (w *Wheel[T]) Advance(now time.Time, limit int, expire func(T)) (more bool) {
+// Advance removes items that are due and calls expire with each. It looks at no more than
+// limit timers, and reports whether more remain to be looked at for the same time.
+func (w *Wheel) Advance(now time.Time, limit int, expire func(item uint32)) (more bool) {
 	target := w.tick(now)
 	for {
-		for t := w.pending.next; t != &w.pending; t = w.pending.next {
+		for w.pending != none {
 			if limit == 0 {
 				return true
 			}
 			limit--
-			t.unlink()
+			item := w.pending - 1
+			t := w.timer(item)
+			w.unlink(item, t)
 			if t.due > w.current {
-				w.lists[t.due%slots].push(t)
+				w.push(item, t)
 				continue
 			}
+			t.due = 0
 			w.length--
-			expire(t.Item)
+			expire(item)
 		}
 		if w.length == 0 { // nothing to look at in the ticks between
 			w.current = max(w.current, target)
@@ -95,33 +100,34 @@ func (w *Wheel[T]) Advance(now time.Time, limit int, expire func(T)) (more bool)
 			return false
 		}
 		w.current++
-		w.lists[w.current%slots].moveTo(&w.pending)
+		list := &w.lists[w.current%slots]
+		w.pending, *list = *list, none
 	}
 }
 
 // tick returns the last tick that is not after a time.
-func (w *Wheel[T]) tick(t time.Time) int64 { return int64(t.Sub(w.epoch) / Tick) }
+func (w *Wheel) tick(t time.Time) int64 { return int64(t.Sub(w.epoch) / Tick) }
 
-// clear makes t a ring of its own.
-func (t *Timer[T]) clear() { t.next, t.prev = t, t }
-
-// push adds a timer behind t.
-func (t *Timer[T]) push(added *Timer[T]) {
-	added.prev, added.next = t, t.next
-	t.next.prev, t.next = added, added
-}
-
-func (t *Timer[T]) unlink() {
-	t.prev.next, t.next.prev = t.next, t.prev
-	t.next, t.prev = nil, nil
-}
-
-// moveTo makes the others of t's ring that of an empty one.
-func (t *Timer[T]) moveTo(empty *Timer[T]) {
-	if t.next == t {
-		return
+// push adds an item to the front of its list.
+func (w *Wheel) push(item uint32, t *Timer) {
+	list := &w.lists[t.due%slots]
+	t.prev, t.next = none, *list
+	if t.next != none {
+		w.timer(t.next - 1).prev = item + 1
 	}
-	empty.next, empty.prev = t.next, t.prev
-	empty.next.prev, empty.prev.next = empty, empty
-	t.clear()
+	*list = item + 1
+}
+
+func (w *Wheel) unlink(item uint32, t *Timer) {
+	switch {
+	case t.prev != none:
+		w.timer(t.prev - 1).next = t.next
+	case w.pending == item+1:
+		w.pending = t.next
+	default:
+		w.lists[t.due%slots] = t.next
+	}
+	if t.next != none {
+		w.timer(t.next - 1).prev = t.prev
+	}
 }

@@ -12,28 +12,37 @@ import (
 var epoch = time.Unix(0, 0)
 
 type item struct {
-	timer Timer[*item]
-	at    time.Time
-	added time.Time
+	number uint32
+	timer  Timer
+	at     time.Time
+	added  time.Time
 }
 
-func newItem() *item {
-	i := &item{}
-	i.timer.Item = i
+// items are those of a wheel, by number.
+type items []*item
+
+func (all *items) add() *item {
+	i := &item{number: uint32(len(*all))}
+	*all = append(*all, i)
 	return i
 }
 
+func (all *items) wheel() *Wheel {
+	return New(epoch, func(n uint32) *Timer { return &(*all)[n].timer })
+}
+
 func TestAdvance(t *testing.T) {
-	w := New[*item](epoch)
+	var all items
+	w := all.wheel()
 	at := func(d time.Duration) *item {
-		i := newItem()
+		i := all.add()
 		i.at = epoch.Add(d)
-		w.Add(&i.timer, epoch, i.at)
+		w.Add(i.number, &i.timer, epoch, i.at)
 		return i
 	}
 	now, soon, round, late := at(0), at(Tick+1), at(slots*Tick), at(3*slots*Tick+1)
 	removed := at(Tick)
-	if !w.Remove(&removed.timer) || w.Remove(&removed.timer) || w.Len() != 4 {
+	if !w.Remove(removed.number, &removed.timer) || w.Remove(removed.number, &removed.timer) || w.Len() != 4 {
 		t.Errorf("%d timers after Remove", w.Len())
 	}
 	for _, step := range []struct {
@@ -50,7 +59,7 @@ func TestAdvance(t *testing.T) {
 		{10 * slots * Tick, []*item{late}},
 	} {
 		var got []*item
-		if more := w.Advance(epoch.Add(step.at), 100, func(i *item) { got = append(got, i) }); more || !slices.Equal(got, step.want) {
+		if more := w.Advance(epoch.Add(step.at), 100, func(n uint32) { got = append(got, all[n]) }); more || !slices.Equal(got, step.want) {
 			t.Errorf("at %v %d items (more: %v); want %d", step.at, len(got), more, len(step.want))
 		}
 	}
@@ -63,7 +72,8 @@ func TestAdvance(t *testing.T) {
 // at the first call that is a tick later, whatever is added and removed between.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := New[*item](epoch)
+		var all items
+		w := all.wheel()
 		now := epoch
 		waiting := make(map[*item]bool)
 		var order []*item
@@ -73,7 +83,8 @@ func TestModel(t *testing.T) {
 			}
 			return order[rapid.IntRange(0, len(order)-1).Draw(t, "item")]
 		}
-		expire := func(i *item) {
+		expire := func(n uint32) {
+			i := all[n]
 			if !waiting[i] {
 				t.Fatal("an item expired that is not in the wheel")
 			}
@@ -84,28 +95,28 @@ func TestModel(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
-				i := newItem()
+				i := all.add()
 				i.at = now.Add(time.Duration(rapid.Int64Range(-int64(time.Second), int64(4*slots*Tick)).Draw(t, "ttl")))
 				i.added = now
-				w.Add(&i.timer, now, i.at)
+				w.Add(i.number, &i.timer, now, i.at)
 				waiting[i] = true
 				order = append(order, i)
 			},
 			"remove": func(*rapid.T) {
 				i := pick()
-				if w.Remove(&i.timer) != waiting[i] {
+				if w.Remove(i.number, &i.timer) != waiting[i] {
 					t.Fatal("Remove is wrong")
 				}
 				delete(waiting, i)
 			},
 			"renew": func(t *rapid.T) {
 				i := pick()
-				if !w.Remove(&i.timer) {
+				if !w.Remove(i.number, &i.timer) {
 					return
 				}
 				i.added = now
 				i.at = now.Add(time.Duration(rapid.Int64Range(0, int64(slots*Tick)).Draw(t, "ttl")))
-				w.Add(&i.timer, now, i.at)
+				w.Add(i.number, &i.timer, now, i.at)
 			},
 			"advance": func(t *rapid.T) {
 				now = now.Add(time.Duration(rapid.Int64Range(0, int64(2*slots*Tick)).Draw(t, "time")))
@@ -131,13 +142,14 @@ func TestModel(t *testing.T) {
 }
 
 func TestAdvanceIsBounded(t *testing.T) {
-	w := New[*item](epoch)
+	var all items
+	w := all.wheel()
 	for range 1000 {
-		i := newItem()
-		w.Add(&i.timer, epoch, epoch)
+		i := all.add()
+		w.Add(i.number, &i.timer, epoch, epoch)
 	}
 	for n := 10; n <= 1000; n += 10 {
-		more := w.Advance(epoch.Add(Tick), 10, func(*item) {})
+		more := w.Advance(epoch.Add(Tick), 10, func(uint32) {})
 		if w.Len() != 1000-n || more != (n < 1000) {
 			t.Fatalf("%d timers remain after %d (more: %v)", w.Len(), n, more)
 		}
@@ -145,27 +157,28 @@ func TestAdvanceIsBounded(t *testing.T) {
 }
 
 func TestAllocAddRemove(t *testing.T) {
-	w := New[*item](epoch)
-	i := newItem()
+	var all items
+	w := all.wheel()
+	i := all.add()
 	if n := testing.AllocsPerRun(100, func() {
-		w.Add(&i.timer, epoch, epoch.Add(time.Second))
-		w.Remove(&i.timer)
+		w.Add(i.number, &i.timer, epoch, epoch.Add(time.Second))
+		w.Remove(i.number, &i.timer)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
 
 func BenchmarkAddRemove(b *testing.B) {
-	items := make([]*item, 100_000)
-	w := New[*item](epoch)
-	for n := range items {
-		items[n] = newItem()
-		w.Add(&items[n].timer, epoch, epoch.Add(rand.N(10*time.Minute)))
+	var all items
+	w := all.wheel()
+	for range 100_000 {
+		i := all.add()
+		w.Add(i.number, &i.timer, epoch, epoch.Add(rand.N(10*time.Minute)))
 	}
 	b.ReportAllocs()
 	for n := 0; b.Loop(); n++ {
-		i := items[n%len(items)]
-		w.Remove(&i.timer)
-		w.Add(&i.timer, epoch, epoch.Add(time.Minute))
+		i := all[n%len(all)]
+		w.Remove(i.number, &i.timer)
+		w.Add(i.number, &i.timer, epoch, epoch.Add(time.Minute))
 	}
 }

@@ -1,0 +1,133 @@
+package picks
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/ledger"
+)
+
+// LeaseFilter selects held leases.
+type LeaseFilter struct {
+	// Cluster and Owner select the leases of a cluster, and of callers that gave themselves
+	// a name; empty means any.
+	Cluster, Owner string
+	// Identity selects the leases of an identity; nil means any.
+	Identity *string
+	// OlderThan selects leases that were granted at least so long ago.
+	OlderThan time.Duration
+	// MaySee selects leases by their cluster; nil means any.
+	MaySee func(cluster string) bool
+	// After selects leases whose ID sorts after it: the text of an ID, or any other. Limit is the
+	// maximum number of leases of a list.
+	After string
+	Limit int
+}
+
+// matches returns the function of a filter, except for its After. It calls MaySee once for each
+// cluster: a shard is locked meanwhile, and a caller may have many patterns.
+func (f *LeaseFilter) matches(ls *leases) func(*leaseSlot) bool {
+	before := int64(time.Now().Add(-f.OlderThan).Sub(ls.shards[0].begun))
+	known := make(map[string]bool)
+	maySee := func(cluster string) bool {
+		may, ok := known[cluster]
+		if !ok {
+			may = f.MaySee(cluster)
+			known[cluster] = may
+		}
+		return may
+	}
+	return func(s *leaseSlot) bool {
+		o := s.owner
+		return (f.Cluster == "" || o.Cluster == f.Cluster) && (f.Owner == "" || o.Name == f.Owner) &&
+			(f.Identity == nil || o.Identity == *f.Identity) && s.granted.elapsed <= before &&
+			(f.MaySee == nil || maySee(o.Cluster))
+	}
+}
+
+// visitAtOnce is the maximum number of slots that are looked at under one lock.
+const visitAtOnce = 1024
+
+// visit calls f with the held leases that match, in the order of their IDs, beginning with the place
+// of first, until f returns false. The shard is locked meanwhile. After each part of a shard, it calls
+// unlocked.
+func (ls *leases) visit(first LeaseID, matches func(*leaseSlot) bool, f func(*leaseShard, uint32, *leaseSlot) bool, unlocked func()) {
+	from := first.slot
+	for i := int(first.shard); i < leaseShards; i++ {
+		sh := &ls.shards[i]
+		ended := false
+		for more := true; more && !ended; {
+			sh.mu.Lock()
+			from, more = sh.slots.Visit(from, visitAtOnce, func(number uint32, s *leaseSlot) bool {
+				if s.outcome == 0 && matches(s) {
+					ended = !f(sh, number, s)
+				}
+				return !ended
+			})
+			sh.mu.Unlock()
+			unlocked()
+		}
+		if ended {
+			return
+		}
+		from = 0
+	}
+}
+
+// Leases returns the held leases that match a filter, in the order of their IDs, and reports
+// whether there are more than its limit.
+func (s *Picker) Leases(f LeaseFilter) (list []LeaseState, more bool) {
+	list = make([]LeaseState, 0)
+	first, ok := ParseLeaseID(f.After)
+	after := func(id LeaseID) bool { return id.Compare(first) > 0 }
+	if !ok { // a text of another form
+		after = func(id LeaseID) bool { return id.String() > f.After }
+	}
+	s.leases.visit(first, f.matches(s.leases), func(sh *leaseShard, number uint32, slot *leaseSlot) bool {
+		state := sh.state(number, slot)
+		switch {
+		case !after(state.ID):
+			return true
+		case len(list) == f.Limit:
+			more = true
+			return false
+		}
+		list = append(list, state)
+		return true
+	}, func() {})
+	return list, more
+}
+
+// EndedLeases is a cluster and an owner whose leases were ended.
+type EndedLeases struct {
+	Cluster string `json:"cluster"`
+	ledger.Owner
+}
+
+// String returns the form in events.
+func (e EndedLeases) String() string { return fmt.Sprintf("%s of %v", e.Cluster, e.Owner) }
+
+// EndLeases ends the held leases that match a filter, except for its Limit and After, as
+// canceled. It returns how many of each cluster and owner.
+func (s *Picker) EndLeases(f LeaseFilter) map[EndedLeases]int {
+	return s.leases.endAll(f.matches(s.leases), Cancelled)
+}
+
+// endAll ends the leases that match, and returns how many of each cluster and owner. It looks
+// once at each slot.
+func (ls *leases) endAll(matches func(*leaseSlot) bool, o Outcome) map[EndedLeases]int {
+	ended := make(map[EndedLeases]int)
+	batch := make([]holding, 0, visitAtOnce)
+	number := outcomeNumber(o)
+	ls.visit(LeaseID{}, matches, func(sh *leaseShard, slot uint32, s *leaseSlot) bool {
+		batch = append(batch, sh.end(slot, s, number, time.Now()))
+		return true
+	}, func() {
+		for i := range batch {
+			ended[EndedLeases{batch[i].owner.Cluster, batch[i].owner.Owner}]++
+		}
+		ls.releaseAll(batch, o)
+		batch = batch[:0]
+	})
+	return ended
+}

@@ -1,0 +1,176 @@
+package picks
+
+import (
+	crand "crypto/rand"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/picks/slab"
+	"github.com/lbd-dev/lbd/service/picks/wheel"
+	"github.com/lbd-dev/lbd/service/quota"
+)
+
+const (
+	leaseShards = 64
+	// endedInShard is how many ended leases a shard remembers.
+	endedInShard = MaxEndedLeases / leaseShards
+)
+
+// leaseSlot has a lease: a pick whose request is in flight, or one that ended recently. It is
+// guarded by its shard's mu.
+type leaseSlot struct {
+	secret     [2]uint64
+	generation uint32
+	priority   int32
+	granted    instant
+	expires    instant
+
+	holding
+
+	address string
+	target  string // its label
+	ended   int64  // Unix time in nanoseconds
+	outcome uint8  // index of outcomes; 0 while held
+	timer   wheel.Timer
+}
+
+// holding is what a lease holds until it ends. Of an ended lease, only owner is set.
+type holding struct {
+	record  *ledger.Record
+	owner   *ledger.OwnerLeases
+	account *quota.Account // that pays for the lease; may be nil
+	held    policy.Held
+}
+
+// outcomes are numbered, so that a slot needs one byte.
+var outcomes = [...]Outcome{"", Success, Failure, Cancelled, Expired}
+
+func outcomeNumber(o Outcome) uint8 {
+	for i := range outcomes {
+		if outcomes[i] == o {
+			return uint8(i)
+		}
+	}
+	return 0
+}
+
+// instant is a time in two clocks: that of the machine, which is shown, and one that is never set.
+type instant struct {
+	unix    int64 // nanoseconds
+	elapsed int64 // nanoseconds since the leases began
+}
+
+func (i instant) add(d time.Duration) instant {
+	return instant{i.unix + int64(d), i.elapsed + int64(d)}
+}
+
+// shown returns the time of a clock that users see.
+func shown(unix int64) time.Time { return time.Unix(0, unix).UTC() }
+
+// leaseShard has a part of the leases. An ended lease keeps its slot until endedInShard others
+// have ended, so that a repeated done gets the same answer.
+type leaseShard struct {
+	number uint8     // fixed
+	begun  time.Time // fixed; of elapsed
+
+	mu         sync.Mutex // guards the rest
+	slots      slab.Slab[leaseSlot]
+	timers     *wheel.Wheel
+	generation uint32
+	random     *rand.ChaCha8 // of a seed from the system: callers cannot guess the next number
+	ended      []uint32      // slots: a ring
+	next       int           // of ended
+}
+
+func (sh *leaseShard) init(number int, now time.Time) {
+	var seed [32]byte
+	_, _ = crand.Read(seed[:]) // never fails
+	sh.number, sh.begun, sh.random = uint8(number), now, rand.NewChaCha8(seed)
+	sh.timers = wheel.New(now, func(slot uint32) *wheel.Timer { return &sh.slots.At(slot).timer })
+}
+
+// instant returns what now is.
+func (sh *leaseShard) instant(now time.Time) instant {
+	return instant{now.UnixNano(), int64(now.Sub(sh.begun))}
+}
+
+// grant makes a slot a lease of h. The caller holds mu.
+func (sh *leaseShard) grant(h *holding, call *policy.Call, now, expires time.Time) LeaseID {
+	number, s := sh.slots.Get()
+	sh.generation++
+	s.secret = [2]uint64{sh.random.Uint64(), sh.random.Uint64()}
+	s.generation = sh.generation
+	s.granted = sh.instant(now)
+	s.expires = s.granted.add(expires.Sub(now))
+	s.holding = *h
+	s.address, s.target, s.priority = call.Address, h.record.Target.Label, int32(call.Priority)
+	sh.timers.Add(number, &s.timer, now, expires)
+	return LeaseID{sh.number, number, s.generation, s.secret}
+}
+
+// find returns the slot of a lease, held or ended, or nil. It compares the whole ID in constant
+// time. The caller holds mu.
+func (sh *leaseShard) find(id *LeaseID) *leaseSlot {
+	s := sh.slots.At(id.slot)
+	if s == nil {
+		return nil
+	}
+	if uint64(s.generation^id.generation)|(s.secret[0]^id.secret[0])|(s.secret[1]^id.secret[1]) != 0 {
+		return nil
+	}
+	return s
+}
+
+// end ends a held lease, and returns what it held: the caller releases that after unlocking mu,
+// which it holds.
+func (sh *leaseShard) end(number uint32, s *leaseSlot, o uint8, now time.Time) holding {
+	h := s.holding
+	s.holding = holding{owner: h.owner}
+	s.outcome, s.ended = o, now.UnixNano()
+	sh.timers.Remove(number, &s.timer)
+	if len(sh.ended) < endedInShard {
+		sh.ended = append(sh.ended, number)
+		return h
+	}
+	sh.slots.Put(sh.ended[sh.next])
+	sh.ended[sh.next] = number
+	if sh.next++; sh.next == len(sh.ended) {
+		sh.next = 0
+	}
+	return h
+}
+
+// endDue ends the lease of s if its time has come, and reports whether it did: the caller
+// releases h.
+func (sh *leaseShard) endDue(number uint32, s *leaseSlot, now time.Time) (h holding, due bool) {
+	if s.outcome != 0 || int64(now.Sub(sh.begun)) < s.expires.elapsed {
+		return holding{}, false
+	}
+	return sh.end(number, s, expiredNumber, now), true
+}
+
+// expiredNumber is that of Expired in outcomes.
+const expiredNumber = uint8(len(outcomes) - 1)
+
+// renew makes a held lease expire at a time.
+func (sh *leaseShard) renew(number uint32, s *leaseSlot, now, expires time.Time) {
+	sh.timers.Remove(number, &s.timer)
+	s.expires = sh.instant(now).add(expires.Sub(now))
+	sh.timers.Add(number, &s.timer, now, expires)
+}
+
+// state returns the state of the lease in a slot.
+func (sh *leaseShard) state(number uint32, s *leaseSlot) LeaseState {
+	state := LeaseState{
+		ID:      LeaseID{sh.number, number, s.generation, s.secret},
+		Cluster: s.owner.Cluster, Target: s.target, Address: s.address, Priority: int(s.priority), Owner: s.owner.Owner,
+		State: "held", GrantedAt: shown(s.granted.unix), ExpiresAt: shown(s.expires.unix),
+	}
+	if s.outcome != 0 {
+		state.State, state.Outcome, state.EndedAt = "ended", outcomes[s.outcome], shown(s.ended)
+	}
+	return state
+}
