@@ -327,3 +327,10 @@ func (a *Account) Request(n int, now time.Time) error {
 		}
 	}
 }
+
+// Refund reverts Request for n requests that are counted again, elsewhere.
+func (a *Account) Refund(n int) {
+	if rate := a.class.Load().Rate; rate > 0 {
+		a.next.Add(-int64(float64(n) * float64(time.Second) / rate))
+	}
+}

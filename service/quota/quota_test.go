@@ -252,3 +252,25 @@ func BenchmarkRequest(b *testing.B) {
 		}
 	})
 }
+
+// A request that is counted twice is refunded once.
+func TestRefund(t *testing.T) {
+	m := New(Options{Default: &Class{Rate: 1, Burst: 2}, MaxAccounts: 1})
+	a := m.Enter("a", nil, start)
+	for range 5 {
+		if err := a.Request(1, start); err != nil {
+			t.Fatal(err)
+		}
+		a.Refund(1)
+	}
+	for n, want := range []bool{true, true, false} {
+		if err := a.Request(1, start); (err == nil) != want {
+			t.Errorf("request %d: %v", n, err)
+		}
+	}
+	unlimited := m.Enter("a", &Class{}, start)
+	unlimited.Refund(1)
+	if err := unlimited.Request(1, start); err != nil {
+		t.Error(err)
+	}
+}
