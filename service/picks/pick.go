@@ -64,7 +64,15 @@ type Request struct {
 	Viewer interface{ MaySee(name string) bool }
 	// Canceled ends a wait when it is closed; nil for never.
 	Canceled <-chan struct{}
+	// NoWait makes Pick return [ErrWouldWait] instead of waiting for an endpoint or for a management
+	// server, and before it counts anything.
+	NoWait bool
 }
+
+// ErrWouldWait is the error of a Request with NoWait whose picks would wait.
+var ErrWouldWait error = wouldWait
+
+var wouldWait = &fault.Error{Code: fault.Internal, Detail: "the pick would wait"}
 
 // Header is one value of a header of the request that a pick is for.
 type Header = resource.Header
@@ -142,8 +150,12 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 	call.WaitForReady = r.WaitForReady
 	call.Canceled = r.Canceled
 	call.Path, call.Headers = r.Path, r.Headers
-	if r.Account != nil {
+	switch {
+	case r.NoWait:
+		call.Waiter = noWaiter{}
+	case r.Account != nil:
 		call.Waiter = (*waiter)(r.Account)
+	default:
 	}
 	call.Exclude = r.Exclude
 	if r.Hash != "" {
@@ -164,6 +176,12 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 			call.Again()
 			p, refusal = s.pickOne(t, call, r, wait)
 			wait -= min(wait, call.Queued)
+		}
+		if refusal == wouldWait {
+			if i == 0 {
+				return refusal
+			}
+			break // as after a wait that was too short
 		}
 		if refusal == nil {
 			m := t.Cluster(call.Cluster)
@@ -205,6 +223,12 @@ type waiter quota.Account
 func (w *waiter) BeginWait() error { return (*quota.Account)(w).Acquire(quota.WaitingPicks, 1) }
 func (w *waiter) EndWait()         { (*quota.Account)(w).Release(quota.WaitingPicks, 1) }
 
+// noWaiter is the waiter of a request with NoWait.
+type noWaiter struct{}
+
+func (noWaiter) BeginWait() error { return ErrWouldWait }
+func (noWaiter) EndWait()         {}
+
 // putCall returns a call to the pool, without references to the request.
 func putCall(call *policy.Call) {
 	call.Reset(context.Background())
@@ -227,6 +251,9 @@ func (s *Picker) pickOne(t *ledger.Target, call *policy.Call, r *Request, wait t
 	err := s.decide(t, call, wait)
 	if err != nil {
 		done = true
+		if r.NoWait && (errors.Is(err, ErrWouldWait) || errors.Is(err, lb.ErrClosed)) { // a successor may have to be asked for
+			return p, wouldWait
+		}
 		if r.Explain {
 			p.Explain = explain(t, call)
 		}

@@ -80,6 +80,9 @@ func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {
 		t.MarkUsed()
 		return t, nil
 	}
+	if r.NoWait {
+		return nil, ErrWouldWait
+	}
 	if t, err := s.demand(r.Cluster, r.Account); t != nil || err != nil {
 		return t, err
 	}
