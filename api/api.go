@@ -61,7 +61,7 @@ type Options struct {
 //	@tag.description	Pushing xDS resources
 //	@tag.name			daemon
 //	@tag.description	Events, health, metrics and this contract
-func New(o Options) http.Handler {
+func New(o Options) *Handler {
 	r := &router{
 		mux:     chi.NewRouter(),
 		logger:  o.Logger,
@@ -73,6 +73,8 @@ func New(o Options) http.Handler {
 		limits:  o.Limits,
 		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		scrapes: make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
+
+		endpoints: make(map[string]*endpoint),
 	}
 	pick, read, push, admin, pages, public := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard), r.as(0)
 
@@ -136,5 +138,22 @@ func New(o Options) http.Handler {
 	pages.get("/docs/{file}", i.getDocsFile)
 
 	r.unmatched()
-	return r.mux
+	return &Handler{Mux: r.mux, endpoints: r.endpoints}
+}
+
+// Handler serves the API.
+type Handler struct {
+	*chi.Mux
+
+	endpoints map[string]*endpoint
+}
+
+// Endpoint returns the handler of one route, such as "GET /v1/leases/{id}", for a server that chooses
+// the route itself; nil if there is none. The parameters in the path are those of the chi.Context of
+// the request.
+func (h *Handler) Endpoint(route string) http.Handler {
+	if e, ok := h.endpoints[route]; ok {
+		return e
+	}
+	return nil
 }

@@ -31,6 +31,9 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
+	if r.Body == http.NoBody {
+		return nil, nil
+	}
 	body, err := receive(w, http.MaxBytesReader(w, r.Body, most), r.ContentLength)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, tooLarge(most)

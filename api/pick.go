@@ -109,6 +109,9 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 	if err := h.readPick(w, s, r.URL.RawQuery, false); err != nil {
 		return err
 	}
+	if s.request.NoWait && s.slow() {
+		return errHandOver
+	}
 	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
@@ -156,6 +159,9 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.request.IdempotencyKey = ownKey(w, r, key)
+	if s.request.NoWait && s.slow() {
+		return errHandOver
+	}
 	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
@@ -172,8 +178,8 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 	q := &s.request
 	q.N = 1
 	q.Wait = h.service.DefaultWait()
-	caller := callerOf(w)
-	q.Owner.Identity, q.Account = caller.Name, w.(*recorder).account //nolint:errcheck // handlers are called with no other
+	caller, rec := callerOf(w), w.(*recorder) //nolint:errcheck // handlers are called with no other
+	q.Owner.Identity, q.Account, q.NoWait = caller.Name, rec.account, rec.loop != nil
 	if q.Canceled = caller.Revoked(); caller.Restricted() {
 		q.Viewer = caller
 	}
@@ -235,6 +241,16 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 		return mayUseCluster(w, q.Cluster)
 	}
 	return mayUseTarget(w, q.Target)
+}
+
+// maxFastPicks is the maximum number of picks that others may have to wait for. Their response is no
+// large one, which would need a quota.
+const maxFastPicks = 100
+
+// slow reports whether the request may take long, or waits for another one with the same key.
+func (s *picking) slow() bool {
+	q := &s.request
+	return q.Explain || q.N > maxFastPicks || q.IdempotencyKey != "" || q.TTL > 0 && q.N > 1
 }
 
 // idempotencyKey returns the Idempotency-Key header; empty if absent.

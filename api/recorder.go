@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -30,7 +31,21 @@ type recorder struct {
 	expired string
 	changes any
 	code    fault.Code
+	// loop is the ResponseWriter if the handler must not wait; nil if it may.
+	loop NonBlocking
 }
+
+// NonBlocking is the ResponseWriter of a server that answers many callers in one goroutine. A handler
+// that would have to wait does not answer, but hands the request over, to be handled by a server
+// with a goroutine for each request. The request is then counted there, and only there.
+type NonBlocking interface {
+	http.ResponseWriter
+	// HandOver says that the request is handed over. Nothing has been written.
+	HandOver()
+}
+
+// errHandOver is the error of a handler that would have to wait.
+var errHandOver = errors.New("the request is handed over")
 
 var recorders = sync.Pool{New: func() any { return new(recorder) }}
 

@@ -37,6 +37,8 @@ type router struct {
 	// endpointScrapes are those of /metrics/endpoints, which take longer.
 	endpointScrapes chan struct{}
 
+	endpoints map[string]*endpoint // by method and pattern
+
 	permission permission // of the routes that are added
 }
 
@@ -54,9 +56,9 @@ func (r *router) route(method, pattern string, h handler) {
 	if !r.permission.set {
 		panic(pattern + " requires nothing of its caller: add it to a router of as()")
 	}
-	r.mux.Method(method, pattern, &endpoint{
-		handle: h, router: r, series: r.metrics.of(pattern, method), permission: r.permission,
-	})
+	e := &endpoint{handle: h, router: r, series: r.metrics.of(pattern, method), permission: r.permission}
+	r.mux.Method(method, pattern, e)
+	r.endpoints[method+" "+pattern] = e
 }
 
 // unmatched registers the handler of requests that match no route. Its metrics have no path,
@@ -136,13 +138,20 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	rec := recorders.Get().(*recorder) //nolint:errcheck // the pool holds nothing else
 	rec.ResponseWriter, rec.status, rec.bytes, rec.router = w, 0, 0, e.router
+	rec.loop, _ = w.(NonBlocking)
+	handedOver := false
 	defer func() {
-		took := time.Since(start)
-		e.series.observe(rec.status, took)
-		e.record(rec, r, start)
-		e.logAccess(rec, r, start, took)
+		if handedOver {
+			rec.loop.HandOver()
+		} else {
+			took := time.Since(start)
+			e.series.observe(rec.status, took)
+			e.record(rec, r, start)
+			e.logAccess(rec, r, start, took)
+		}
 		rec.finish()
 		rec.ResponseWriter, rec.caller, rec.policy, rec.expired, rec.changes, rec.code = nil, nil, listen.Policy{}, "", nil, ""
+		rec.loop = nil
 		recorders.Put(rec)
 	}()
 	defer func() {
@@ -151,7 +160,12 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	w.Header()["X-Content-Type-Options"] = nosniff
-	if err := e.answer(rec, r, start); err != nil {
+	err := e.answer(rec, r, start)
+	if handedOver = rec.loop != nil && (err == errHandOver || err == picks.ErrWouldWait); handedOver { //nolint:errorlint // the handlers of picks return them bare
+		rec.refund()
+		return
+	}
+	if err != nil {
 		e.refuse(rec, r, err)
 	}
 	if rec.status == 0 { // the implicit status of the server

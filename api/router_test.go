@@ -28,6 +28,7 @@ func serve(h handler) (w *httptest.ResponseRecorder, log string, aborted any) {
 	r := &router{
 		mux: chi.NewRouter(), logger: slog.New(slog.NewTextHandler(&b, nil)),
 		metrics: newMetrics(prometheus.NewRegistry()), origins: http.NewCrossOriginProtection(),
+		endpoints: make(map[string]*endpoint),
 	}
 	r.as(0).get("/x", h)
 	w = httptest.NewRecorder()
