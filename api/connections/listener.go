@@ -49,28 +49,31 @@ func (ln *listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := ln.Listener.Accept()
 		if err != nil {
-			if !l.options.Lacking(err) {
+			if !l.Recover(err) {
 				return nil, err
 			}
-			l.evict() // frees a descriptor
-			time.Sleep(acceptPause)
 			continue
 		}
-		c := &conn{Conn: inner, limiter: l}
-		c.idle.Store(l.now())
-		if !l.enterPeer(c) {
-			l.options.PeerFull(l.options.Peer(inner))
-			l.refuse(inner, peerRefusal)
-			continue
+		c, wait := l.Admit(inner)
+		if wait != nil {
+			c = wait()
 		}
-		if l.admit(c) {
+		if c != nil {
 			return c, nil
 		}
-		l.abandon(c)
-		l.refused.Add(1)
-		l.options.Full()
-		l.refuse(inner, fullRefusal)
 	}
+}
+
+// finishAdmit waits until there is room for c. If there is none in time, it rejects c.
+func (l *Limiter) finishAdmit(c *conn) bool {
+	if l.admit(c) {
+		return true
+	}
+	l.abandon(c)
+	l.refused.Add(1)
+	l.options.Full()
+	l.refuse(c.Conn, fullRefusal)
+	return false
 }
 
 // refuse responds to a rejected connection in a new goroutine.
@@ -89,6 +92,9 @@ func (l *Limiter) refuse(c net.Conn, response string) {
 			defer l.mu.Unlock()
 			l.refusing--
 		}()
+		if d, ok := c.(Detacher); ok && d.Detach() != nil {
+			return
+		}
 		_ = c.SetDeadline(time.Now().Add(refuseTime))
 		if _, err := io.WriteString(c, response); err != nil {
 			return

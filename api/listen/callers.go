@@ -26,6 +26,8 @@ type Listener struct {
 	net.Listener
 	Spec
 	Policy
+	// Inherited says that another process has created the socket.
+	Inherited bool
 }
 
 // The codes of the errors of this package.
@@ -69,10 +71,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 		}
 		c = wrapper.NetConn()
 	}
-	if u, ok := c.(*net.UnixConn); ok {
-		if cred, ok := peerOf(u); ok {
-			return context.WithValue(ctx, peerKey{}, cred)
-		}
+	if cred, ok := credentialsOf(c); ok {
+		return context.WithValue(ctx, peerKey{}, cred)
 	}
 	return ctx
 }

@@ -18,11 +18,7 @@ func Peer(c net.Conn) string {
 		}
 		return Network(ip)
 	case *net.UnixAddr:
-		u, ok := c.(*net.UnixConn)
-		if !ok {
-			return ""
-		}
-		cred, ok := peerOf(u)
+		cred, ok := credentialsOf(c)
 		if !ok {
 			return ""
 		}
@@ -41,4 +37,22 @@ func Network(a netip.Addr) string {
 		}
 	}
 	return a.String()
+}
+
+// credentialed is a connection that is no net.UnixConn.
+type credentialed interface {
+	Credentials() (uid, gid uint32, pid int32, ok bool)
+}
+
+// credentialsOf returns who is on the other end of a unix socket.
+func credentialsOf(c net.Conn) (credentials, bool) {
+	switch c := c.(type) {
+	case credentialed:
+		uid, gid, pid, ok := c.Credentials()
+		return credentials{uid, gid, pid}, ok
+	case *net.UnixConn:
+		return peerOf(c)
+	default:
+		return credentials{}, false
+	}
 }

@@ -1,0 +1,69 @@
+package connections
+
+import (
+	"net"
+	"time"
+)
+
+// Conn is an admitted connection, for a server that does not call Read and Write, and has no ConnState
+// hook.
+type Conn interface {
+	net.Conn
+	// Idle marks the connection as idle: it has no request. now is the current time.
+	Idle(now time.Time)
+	// Blocked marks the connection as one whose caller has not read all of a response. It is called
+	// again for each part that the caller has read, and Idle after the last one.
+	Blocked(now time.Time)
+}
+
+// Detacher is a connection that belongs to an event loop. After Detach, it is one of Go's.
+type Detacher interface{ Detach() error }
+
+// Admit admits a new connection if there is room. Otherwise it closes the connection, after a response,
+// and both results are nil; or another connection must be closed first, and wait waits for that, as
+// Accept does. wait returns nil if the connection was rejected.
+func (l *Limiter) Admit(inner net.Conn) (admitted Conn, wait func() Conn) {
+	c := &conn{Conn: inner, limiter: l}
+	c.idle.Store(l.now())
+	if !l.enterPeer(c) {
+		l.options.PeerFull(l.options.Peer(inner))
+		l.refuse(inner, peerRefusal)
+		return nil, nil
+	}
+	if room, _ := l.enter(c); room {
+		l.full.Store(false)
+		return c, nil
+	}
+	return nil, func() Conn {
+		if l.finishAdmit(c) {
+			return c
+		}
+		return nil
+	}
+}
+
+// Recover frees a descriptor after an error of accept that is a shortage, and waits for a moment. It
+// reports false for another error.
+func (l *Limiter) Recover(err error) bool {
+	if !l.options.Lacking(err) {
+		return false
+	}
+	l.evict()
+	time.Sleep(acceptPause)
+	return true
+}
+
+// Idle implements [Conn].
+func (c *conn) Idle(now time.Time) {
+	c.writing.Store(0)
+	c.idle.Store(int64(now.Sub(c.limiter.start)) + 1)
+	if c.limiter.waiting.Load() > 0 && !c.retired.Load() {
+		c.limiter.wake()
+	}
+}
+
+// Blocked implements [Conn].
+func (c *conn) Blocked(now time.Time) {
+	c.idle.Store(0)
+	c.writing.Store(int64(now.Sub(c.limiter.start)) + 1)
+}
