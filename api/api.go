@@ -65,7 +65,7 @@ func New(o Options) *Handler {
 	r := &router{
 		mux:     chi.NewRouter(),
 		logger:  o.Logger,
-		metrics: newMetrics(o.Service.Registry()),
+		metrics: newMetrics(o.Service.Registry().Registry),
 		origins: http.NewCrossOriginProtection(),
 		callers: o.Callers,
 		audit:   o.Audit,

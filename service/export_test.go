@@ -37,7 +37,7 @@ func (s *Service) Settle(ctx context.Context) error {
 // CompareSeries compares all series of the families in want with want, one series a line.
 func CompareSeries(t *testing.T, g prometheus.Gatherer, want string) {
 	t.Helper()
-	families, err := g.Gather()
+	families, err := prometheus.Gatherers{g}.Gather() // which finds inconsistent series
 	if err != nil {
 		t.Fatal(err)
 	}

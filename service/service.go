@@ -87,11 +87,11 @@ func New(o Options) *Service {
 	s.Metrics = observe.NewMetrics(s.State, s.history)
 	s.Sources = sources.New(sources.Options{
 		Settings: o.Settings, Logger: o.Logger, Ledger: s.targets, Events: s.events, Draining: s.draining,
-		Registry: s.Registry(), Overload: o.Overload,
+		Registry: s.Registry().Registry, Overload: o.Overload,
 	})
 	s.Picker = picks.New(picks.Options{
 		Ledger: s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare,
-		Overload: o.Overload, Registry: s.Registry(), Draining: s.draining,
+		Overload: o.Overload, Registry: s.Registry().Registry, Draining: s.draining,
 	})
 	s.AddConditions(s.SourceConditions)
 	return s

@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -66,7 +65,7 @@ var (
 		"1 if a management server that provides resources of the cluster is unreachable, else 0.", "cluster")
 )
 
-// collect emits the series of the daemon, and those of every cluster from the records of
+// gather adds the series of the daemon, and those of every cluster from the records of
 // the ledger. Series that are zero are left out, unless a rate needs their first increase.
 //
 // An idle cluster whose priority in use is READY has 15 series; 1 more if it has drop
@@ -79,9 +78,9 @@ var (
 // for picks for which the target's routes chose none. Other series exist once for each
 // cluster. An AGGREGATE has no series of circuit breakers and drops: its leaves have
 // them, so that sums count nothing twice.
-func (s *State) collect(out chan<- prometheus.Metric, h *history.Store) {
-	s.collectDaemon(out, h)
-	o := &collection{out: out, rest: newSeries(ledger.OverflowCluster), emitted: make(map[*ledger.Totals]bool)}
+func (s *State) gather(g *gathering, h *history.Store) {
+	s.gatherDaemon(g, h)
+	o := &collection{out: g, rest: series{cluster: ledger.OverflowCluster}, emitted: make(map[*ledger.Totals]bool)}
 	var members []*ledger.Cluster
 	for _, t := range s.ledger.Hosted().Sorted() {
 		if t.Unrouted != nil {
@@ -109,16 +108,23 @@ func (s *State) collect(out chan<- prometheus.Metric, h *history.Store) {
 	if o.overflow {
 		o.rest.picked(&s.ledger.Rest, "")
 		o.rest.ended(&s.ledger.RestEnds)
-		o.rest.emit(out)
+		o.rest.emit(g)
 	}
 }
 
 // collection is one scrape.
 type collection struct {
-	out      chan<- prometheus.Metric
-	rest     *series // of all clusters without series of their own
-	overflow bool    // there are such clusters
+	out      *gathering
+	own      series // of the cluster that is gathered now
+	rest     series // of all clusters without series of their own
+	overflow bool   // there are such clusters
 	emitted  map[*ledger.Totals]bool
+}
+
+// of returns the series of a cluster, until they are emitted.
+func (o *collection) of(cluster string) *series {
+	o.own.cluster = cluster
+	return &o.own
 }
 
 // unrouted emits the picks of a target for which no cluster was chosen, if there are
@@ -128,7 +134,7 @@ func (o *collection) unrouted(a *ledger.Record) {
 		o.overflow = true
 		return
 	}
-	s := newSeries("")
+	s := o.of("")
 	addTally(s, picksFamily, &a.Picks, a.Target.Label)
 	s.emit(o.out)
 }
@@ -140,7 +146,7 @@ func (o *collection) inTarget(m *ledger.Cluster) {
 		o.rest.endpoints(m, summary, "")
 		return
 	}
-	s := newSeries(m.Name)
+	s := o.of(m.Name)
 	s.picked(m.Counts, m.Target.Label)
 	s.endpoints(m, summary, m.Target.Label)
 	s.inTree(m, summary)
@@ -160,7 +166,7 @@ func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bo
 		o.rest.held(c, l, isLeaf)
 		return
 	}
-	s := newSeries(c.Name)
+	s := o.of(c.Name)
 	s.ended(c.Ends)
 	if cc != nil && cc.Cluster != nil && cc.Cluster.OutlierDetection != nil { // the first increase is from zero
 		s.add(ejectionsFamily, 0, "true")
@@ -180,25 +186,25 @@ func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bo
 	s.emit(o.out)
 }
 
-func (s *State) collectDaemon(out chan<- prometheus.Metric, h *history.Store) {
+func (s *State) gatherDaemon(g *gathering, h *history.Store) {
 	counts := make(map[ConditionKind]int, len(ConditionKinds))
 	for _, condition := range s.allConditions() {
 		counts[condition.Kind]++
 	}
 	for _, kind := range ConditionKinds {
-		out <- conditionsFamily.Metric(float64(counts[kind]), string(kind))
+		g.add(conditionsFamily, float64(counts[kind]), string(kind))
 	}
 	if h != nil {
 		usage := h.Usage()
-		out <- historyFamily.Metric(float64(usage.Bytes))
-		out <- historyEvictedFamily.Metric(float64(usage.Evicted))
+		g.add(historyFamily, float64(usage.Bytes))
+		g.add(historyEvictedFamily, float64(usage.Evicted))
 	}
 	lacking := make(map[overload.Resource]bool)
 	for _, st := range s.options.Overload.Current() {
 		lacking[st.Resource] = true
 	}
 	for _, r := range overload.Resources {
-		out <- overloadFamily.Metric(Flag(lacking[r]), string(r))
+		g.add(overloadFamily, Flag(lacking[r]), string(r))
 	}
 }
 

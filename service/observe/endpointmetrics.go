@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -44,26 +45,21 @@ var (
 // does not answer in time, or ctx ends.
 func (m *Metrics) EndpointMetrics(ctx context.Context, in *ledger.Scope) prometheus.Gatherer {
 	e := m.state.endpointSeries(ctx, in, m.maxEndpoints)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(Collector(func(out chan<- prometheus.Metric) {
-		for _, m := range e.series {
-			out <- m
-		}
-		out <- endpointsTruncatedFamily.Metric(Flag(e.truncated))
-	}))
-	return registry
+	e.add(endpointsTruncatedFamily, Flag(e.truncated))
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return sorted(e.families), nil })
 }
 
 // endpointSeries are the series of one scrape.
 type endpointSeries struct {
-	series    []prometheus.Metric
+	*gathering
+
 	left      int // endpoints that may have series
 	truncated bool
 }
 
 // endpointSeries returns the series of at most limit endpoints in a scope.
 func (s *State) endpointSeries(ctx context.Context, in *ledger.Scope, limit int) *endpointSeries {
-	e := &endpointSeries{left: limit}
+	e := &endpointSeries{gathering: newGathering(), left: limit}
 	for _, t := range s.ledger.Hosted().Sorted() {
 		if !in.Target(t.Label) {
 			continue
@@ -84,7 +80,7 @@ func (s *State) endpointSeries(ctx context.Context, in *ledger.Scope, limit int)
 			continue
 		}
 		for _, m := range members {
-			e.add(s.describe(m, root.Clusters[m.Name], true))
+			e.cluster(s.describe(m, root.Clusters[m.Name], true))
 		}
 	}
 	return e
@@ -99,7 +95,7 @@ func hasEndpoints(m *ledger.Cluster) bool {
 	return false
 }
 
-func (e *endpointSeries) add(c *ClusterState) {
+func (e *endpointSeries) cluster(c *ClusterState) {
 	for _, p := range c.Priorities {
 		for _, l := range p.Localities {
 			for i := range l.Endpoints {
@@ -110,10 +106,10 @@ func (e *endpointSeries) add(c *ClusterState) {
 				e.left--
 				endpoint := &l.Endpoints[i]
 				labels := []string{c.Name, c.Target, strconv.Itoa(p.Priority), resource.Locality(l.Locality).String(), endpoint.Address}
-				e.series = append(e.series, endpointWeightFamily.Metric(float64(endpoint.Weight), labels...),
-					endpointStateFamily.Metric(1, append(labels, strings.ToLower(endpoint.State))...))
+				e.add(endpointWeightFamily, float64(endpoint.Weight), labels...)
+				e.add(endpointStateFamily, 1, append(labels, strings.ToLower(endpoint.State))...)
 				if endpoint.Share != nil {
-					e.series = append(e.series, endpointShareFamily.Metric(*endpoint.Share, labels...))
+					e.add(endpointShareFamily, *endpoint.Share, labels...)
 				}
 			}
 		}

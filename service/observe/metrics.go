@@ -2,6 +2,7 @@ package observe
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,14 +12,17 @@ import (
 // Metrics are lbd's metrics.
 type Metrics struct {
 	state        *State
-	registry     *prometheus.Registry
+	registry     *Registry
 	maxEndpoints int // with series
 }
 
 // NewMetrics returns the metrics of a state and a history. The other parts of the
 // daemon add theirs to its registry.
 func NewMetrics(s *State, h *History) *Metrics {
-	m := &Metrics{state: s, registry: prometheus.NewRegistry(), maxEndpoints: MaxEndpointsWithSeries}
+	m := &Metrics{
+		state: s, maxEndpoints: MaxEndpointsWithSeries,
+		registry: &Registry{Registry: prometheus.NewRegistry(), gather: func(g *gathering) { s.gather(g, h.store) }},
+	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "lbd_build_info",
 		Help:        "Version of lbd. The value is always 1.",
@@ -27,13 +31,12 @@ func NewMetrics(s *State, h *History) *Metrics {
 	build.Set(1)
 	m.registry.MustRegister(
 		s.waiting, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		Collector(func(out chan<- prometheus.Metric) { s.collect(out, h.store) }),
 	)
 	return m
 }
 
 // Registry holds all of lbd's metrics.
-func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+func (m *Metrics) Registry() *Registry { return m.registry }
 
 // Collector sends series that are not known in advance. It is the Collect of a
 // [prometheus.Collector].
@@ -47,19 +50,31 @@ func (c Collector) Collect(out chan<- prometheus.Metric) { c(out) }
 
 // Family is the series of one name.
 type Family struct {
-	desc   *prometheus.Desc
-	kind   prometheus.ValueType
-	labels int
+	name, help string
+	kind       prometheus.ValueType
+	labels     []string
+	// order has the places of the labels in the order of their names.
+	order []int
+	desc  *prometheus.Desc
 }
 
 // Counter returns the family of a counter.
 func Counter(name, help string, labels ...string) *Family {
-	return &Family{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue, len(labels)}
+	return newFamily(prometheus.CounterValue, name, help, labels)
 }
 
 // Gauge returns the family of a gauge.
 func Gauge(name, help string, labels ...string) *Family {
-	return &Family{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue, len(labels)}
+	return newFamily(prometheus.GaugeValue, name, help, labels)
+}
+
+func newFamily(kind prometheus.ValueType, name, help string, labels []string) *Family {
+	f := &Family{name: name, help: help, kind: kind, labels: labels, desc: prometheus.NewDesc(name, help, labels, nil)}
+	for i := range labels {
+		f.order = append(f.order, i)
+	}
+	slices.SortFunc(f.order, func(i, j int) int { return strings.Compare(labels[i], labels[j]) })
+	return f
 }
 
 // Metric returns one series of the family. An invalid one makes the scrape report an
@@ -77,38 +92,3 @@ func (f *Family) Metric(v float64, labels ...string) prometheus.Metric {
 
 // valid returns a name of a management server, which nothing has validated, as a label.
 func valid(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
-
-// maxLabels is the maximum number of labels of a series after the cluster.
-const maxLabels = 3
-
-type seriesKey struct {
-	family *Family
-	labels [maxLabels]string
-}
-
-// series are those of one cluster, or the sums of those of several.
-type series struct {
-	cluster string
-	values  map[seriesKey]float64
-}
-
-func newSeries(cluster string) *series {
-	return &series{cluster: cluster, values: make(map[seriesKey]float64)}
-}
-
-// add adds v to the series with these labels after the cluster.
-func (s *series) add(f *Family, v float64, labels ...string) {
-	key := seriesKey{family: f}
-	for i, l := range labels {
-		key.labels[i] = valid(l)
-	}
-	s.values[key] += v
-}
-
-func (s *series) emit(out chan<- prometheus.Metric) {
-	for key, v := range s.values {
-		labels := make([]string, 1, 1+maxLabels)
-		labels[0] = s.cluster
-		out <- key.family.Metric(v, append(labels, key.labels[:key.family.labels-1]...)...)
-	}
-}
