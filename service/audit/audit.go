@@ -2,6 +2,7 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -85,8 +86,10 @@ func (l *Log) Write(r *Record) {
 	if len(r.Path) > maxPath {
 		r.Path = strings.ToValidUTF8(r.Path[:maxPath], "") + "…"
 	}
-	line, err := json.Marshal(r)
-	if err != nil {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line) // it ends the line
+	encoder.SetEscapeHTML(false)      // the path has &
+	if err := encoder.Encode(r); err != nil {
 		l.Fail(1, err)
 		return
 	}
@@ -94,7 +97,7 @@ func (l *Log) Write(r *Record) {
 	if r.Caller == "" {
 		wait = 0
 	}
-	if !l.Append(append(line, '\n'), wait) {
+	if !l.Append(line.Bytes(), wait) {
 		l.Fail(1, logfile.ErrFull)
 	}
 }

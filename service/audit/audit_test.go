@@ -53,10 +53,10 @@ var discard = slog.New(slog.DiscardHandler)
 func TestWrite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l := open(t, path, nil, discard)
-	l.Write(record("/v1/clusters/a\nb/endpoints"))
+	l.Write(record("/v1/clusters/a\nb/endpoints?dry_run=true&strict=<a>"))
 	finish(t, l)
 	const want = `{"time":"1970-01-01T00:00:00Z","caller":"ci","address":"127.0.0.1:1","role":"push","method":"PUT",` +
-		`"path":"/v1/clusters/a\nb/endpoints","status":201,"changes":[{"cluster":"orders"}]}` + "\n"
+		`"path":"/v1/clusters/a\nb/endpoints?dry_run=true&strict=<a>","status":201,"changes":[{"cluster":"orders"}]}` + "\n"
 	if got := read(t, path); got != want {
 		t.Errorf("log %s; want %s", got, want)
 	}
