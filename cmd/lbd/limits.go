@@ -171,6 +171,9 @@ func (c *Config) permit(own *listenerAddresses) (*lb.Permit, error) {
 		p.Denied, p.Own = nil, nil
 		return p, nil
 	}
+	if slices.Contains(c.DenyEndpoints, "none") {
+		return nil, errors.New("--deny-endpoints: none denies nothing: it cannot be set together with networks")
+	}
 	if p.Denied, err = networks(c.DenyEndpoints); err != nil {
 		return nil, fmt.Errorf("--deny-endpoints: %w", err)
 	}

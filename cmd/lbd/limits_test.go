@@ -60,6 +60,8 @@ func TestNetworks(t *testing.T) {
 		"allow 10.0.0.1/8":         "--allow-endpoints: \"10.0.0.1/8\" has bits beyond its length: write 10.0.0.0/8",
 		"deny example.org":         "--deny-endpoints: \"example.org\" is not a network such as 10.0.0.0/8",
 		"deny fe80::1%eth0":        "is not a network",
+		"deny 10.0.0.0/8,none":     "none denies nothing",
+		"deny none,none":           "none denies nothing",
 		"allow 10.0.0.0/8,nowhere": "\"nowhere\" is not a network",
 	} {
 		kind, list, _ := strings.Cut(flags, " ")
