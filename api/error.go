@@ -159,7 +159,7 @@ var answers = map[fault.Code]answer{
 	fault.CircuitBroken: {
 		status: http.StatusServiceUnavailable, title: "Circuit broken",
 		means: "The cluster has as many requests in flight as its circuit breaker allows.",
-		fix:   "Reject the request or retry later. The limit is max_requests of circuit_breakers.thresholds (default 1024). A lease that is not ended counts until it expires.",
+		fix:   "Reject the request or retry later. The limit is max_requests of circuit_breakers.thresholds (default 1024). A lease that is not ended counts until it expires. holders names the callers with the most leases; DELETE /v1/leases?cluster=NAME&owner=OWNER ends those of one.",
 	},
 	fault.NoReadyEndpoint: {
 		status: http.StatusServiceUnavailable, title: "No ready endpoint", retries: true,
