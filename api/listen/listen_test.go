@@ -27,6 +27,9 @@ func TestParse(t *testing.T) {
 		{in: []string{"8080"}, err: `"8080": must be host:port or unix:PATH`},
 		{in: []string{":1,tsl"}, err: `:1: "tsl": must be host:port or unix:PATH, or an option: tls, mode=MODE, roles=ROLES, anonymous=ROLES`},
 		{in: []string{":1,tls=yes"}, err: "or an option"},
+		{in: []string{":1,roles=push,read"}, err: `:1: "read": join roles with +, such as roles=pick+read`},
+		{in: []string{"unix:/a,anonymous=push+read,roles=pick+read"}, err: `unix:/a: "anonymous=read+push": the listener lacks push: it has the roles pick+read`},
+		{in: []string{"unix:/a,anonymous=all,roles=pick", ":2"}, err: `unix:/a: "anonymous=all": the listener lacks`},
 		{in: []string{":1,tls,tls"}, err: "duplicate option"},
 		{in: []string{":1,roles=pick,roles=read"}, err: "duplicate option"},
 		{in: []string{":1,roles=root"}, err: `unknown role "root"`},
@@ -80,7 +83,7 @@ func TestPolicy(t *testing.T) {
 		{spec: "unix:/a", roles: "all", anonymous: "all", limited: "none"},
 		{spec: "127.0.0.1:1", identities: true, roles: "all", anonymous: "none", limited: "none"},
 		{spec: "unix:/a", identities: true, roles: "all", anonymous: "none", limited: "none"},
-		{spec: "unix:/a,roles=pick+read,anonymous=pick+push", identities: true, roles: "pick+read", anonymous: "pick", limited: "none"},
+		{spec: "unix:/a,roles=pick+read,anonymous=pick", identities: true, roles: "pick+read", anonymous: "pick", limited: "none"},
 		{spec: "127.0.0.1:1,anonymous=metrics", identities: true, roles: "all", anonymous: "metrics", host: true, limited: "none"},
 		// Beyond loopback, TLS and identity are required for more than picks and metrics.
 		{spec: "0.0.0.0:1", roles: "pick+metrics", anonymous: "pick+metrics", host: true, limited: "read+push+admin+dashboard"},

@@ -62,6 +62,11 @@ func Parse(values []string) ([]Spec, error) {
 			clear(seen)
 		}
 	}
+	for _, s := range specs {
+		if a := s.Anonymous; a != nil && !s.Roles.Has(*a) {
+			return nil, fmt.Errorf("%s: \"anonymous=%v\": the listener lacks %v: it has the roles %v", s.Address, *a, *a&^s.Roles, s.Roles)
+		}
+	}
 	return specs, nil
 }
 
@@ -103,6 +108,8 @@ func (s *Spec) set(field string, seen map[string]bool) error {
 		} else {
 			s.Anonymous = &roles
 		}
+	case access.IsRole(field):
+		return fmt.Errorf("join roles with +, such as roles=pick+%s", field)
 	default:
 		return errors.New("must be host:port or unix:PATH, or an option: tls, mode=MODE, roles=ROLES, anonymous=ROLES")
 	}

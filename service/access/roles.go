@@ -87,6 +87,12 @@ func rolesOf(names []string) (Roles, error) {
 	return r, nil
 }
 
+// IsRole reports whether name is that of a role.
+func IsRole(name string) bool {
+	_, ok := roleOf(name)
+	return ok
+}
+
 func roleOf(name string) (Roles, bool) {
 	for i, known := range roleNames {
 		if name == known {
