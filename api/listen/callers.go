@@ -3,7 +3,6 @@ package listen
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -138,15 +137,23 @@ func Require(c *access.Caller, p Policy, role access.Roles) error {
 	case p.Limited.Has(missing):
 		why = "other machines can connect to the listener, and TLS or identities are missing. " + remedies
 	case !p.Roles.Has(missing):
-		why = fmt.Sprintf("the listener has the roles %v", p.Roles)
+		why = "the listener has " + describe(p.Roles)
 	case c.Name == "":
-		why = fmt.Sprintf("callers without identity have the roles %v", p.Anonymous)
+		why = "callers without identity have " + describe(p.Anonymous)
 	default:
-		why = fmt.Sprintf("%s has the roles %v", c.Name, c.Roles)
+		why = c.Name + " has " + describe(c.Roles)
 	}
 	e := fault.Errorf(code, "role %v is required: %s", missing, why)
 	e.Role = missing.String()
 	return e
+}
+
+// describe returns what an error calls roles.
+func describe(r access.Roles) string {
+	if r == 0 {
+		return "no roles"
+	}
+	return "the roles " + r.String()
 }
 
 // anonymous has the callers without identity by their roles.

@@ -220,7 +220,7 @@ func TestRoleErrors(t *testing.T) {
 	}{
 		{"127.0.0.1:1", web, true, PermissionDenied, "role push is required: web has the roles pick"},
 		{"127.0.0.1:1,roles=pick+read", web, true, PermissionDenied, "role push is required: the listener has the roles pick+read"},
-		{"127.0.0.1:1", nil, true, Unauthenticated, "role push is required: callers without identity have the roles none"},
+		{"127.0.0.1:1", nil, true, Unauthenticated, "role push is required: callers without identity have no roles"},
 		{"0.0.0.0:1", nil, false, PermissionDenied, "role push is required: other machines can connect to the listener, and TLS or identities are missing. Add the option tls and --tokens, or, in a trusted network, --insecure"},
 		{"0.0.0.0:1,tls", nil, false, PermissionDenied, "role push is required: other machines can connect to the listener"},
 		{"0.0.0.0:1,tls,anonymous=push", nil, true, Unauthenticated, "role push is required: other machines can connect to the listener"},
@@ -251,7 +251,7 @@ func TestUnixPeer(t *testing.T) {
 	other := identities(t, fmt.Sprintf("unix_peers: [{name: other, roles: [pick], uid: %d}]", os.Getuid()+1))
 	path = filepath.Join(t.TempDir(), "s")
 	serve(t, &Callers{Identities: other}, UnixPrefix+path, nil)
-	if got := call(t, "unix", path, nil, nil); !strings.Contains(got, "callers without identity have the roles none") {
+	if got := call(t, "unix", path, nil, nil); !strings.Contains(got, "callers without identity have no roles") {
 		t.Errorf("an unknown peer: %s", got)
 	}
 }
@@ -292,7 +292,7 @@ func TestClientCertificates(t *testing.T) {
 		"a token takes precedence":      {client(a, "web"), authorization("Bearer " + token), "ci pick+push HTTP/2.0"},
 		"without SAN":                   {client(a, "nameless"), nil, "no identity matches the client certificate"},
 		"of an unknown authority":       {client(foreign, "web"), nil, `Get "https://localhost/": `},
-		"no certificate":                {client(a, ""), nil, "callers without identity have the roles none"},
+		"no certificate":                {client(a, ""), nil, "callers without identity have no roles"},
 		"TLS 1.1 is not supported":      {&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, nil, "protocol version"},
 		"plain HTTP on a TLS listener":  {nil, nil, "Client sent an HTTP request to an HTTPS server."},
 		"no certificate, but the token": {client(a, ""), authorization("Bearer " + token), "ci pick+push HTTP/2.0"},

@@ -81,7 +81,7 @@ func TestTokensOfTheDaemon(t *testing.T) {
 		want                int
 		body                string
 	}{
-		{"GET", "/v1/clusters", "", 401, "role read is required: callers without identity have the roles none"},
+		{"GET", "/v1/clusters", "", 401, "role read is required: callers without identity have no roles"},
 		{"GET", "/v1/clusters", web, 403, "role read is required: web has the roles pick"},
 		{"GET", "/v1/clusters", ci, 200, `"clusters":[]`},
 		{"GET", "/v1/clusters", ci + "x", 401, "the token is unknown"},

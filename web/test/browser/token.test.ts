@@ -109,7 +109,7 @@ test("the page asks for a token, and uses it in headers only", async (t) => {
   const token = g.tokens.operator!;
   const { page, faults, requests, sent } = await open(t, g, "#/clusters", {}, (p) => p.clock.install());
   await asksForToken(page);
-  await has(page, /Missing role: read\. lbd answered: role read is required: callers without identity have the roles none\./, "#prompt-why");
+  await has(page, /Missing role: read\. lbd answered: role read is required: callers without identity have no roles\./, "#prompt-why");
   assert.deepEqual(await page.evaluate((f) => document.activeElement === document.querySelector(f), field), true);
   assert.deepEqual(await violations(page), []);
   await has(page, /access refused/, ".live.is-refused");
