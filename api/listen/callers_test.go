@@ -59,7 +59,9 @@ func (a *authority) sign(name string, c *x509.Certificate) (*x509.Certificate, *
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	noError(a.t, err)
 	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
-	c.NotBefore = time.Now().Add(-time.Hour)
+	if c.NotBefore.IsZero() {
+		c.NotBefore = time.Now().Add(-time.Hour)
+	}
 	if c.NotAfter.IsZero() {
 		c.NotAfter = time.Now().Add(time.Hour)
 	}
@@ -335,7 +337,7 @@ func TestTLSFiles(t *testing.T) {
 			}
 			r, err := f.Open(slog.New(slog.DiscardHandler), nil)
 			if err == nil {
-				if expired := f.Expired(r.Current(), time.Now()); (expired != nil) != (name == "expired") {
+				if expired := f.Invalid(r.Current(), time.Now()); (expired != nil) != (name == "expired") {
 					t.Errorf("Expired: %v", expired)
 				}
 				r.Close()

@@ -20,9 +20,9 @@ type TLSFiles struct {
 }
 
 // Open reads the files, and reads them again when they change. While they are
-// invalid, or the certificate has expired, the last valid version stays in use.
+// invalid, or the certificate has expired or is not yet valid, the last valid version stays in use.
 //
-// An expired certificate is no error here: other listeners do not need it.
+// Such a certificate is no error when lbd starts: other listeners do not need it.
 func (f TLSFiles) Open(logger *slog.Logger, transient func(error) bool) (*access.Reloading[*tls.Config], error) {
 	started := false
 	return access.Reload(access.ReloadOptions[*tls.Config]{
@@ -31,11 +31,12 @@ func (f TLSFiles) Open(logger *slog.Logger, transient func(error) bool) (*access
 		Load: func(contents [][]byte) (*tls.Config, error) {
 			c, err := f.config(contents)
 			if err == nil && started {
-				err = f.Expired(c, time.Now())
+				err = f.Invalid(c, time.Now())
 			}
 			started = true
 			return c, err
 		},
+		Invalid:   f.Invalid,
 		Logger:    logger,
 		Transient: transient,
 	})
@@ -70,10 +71,15 @@ func (f TLSFiles) read() (contents [][]byte, err error) {
 	return contents, nil
 }
 
-// Expired returns an error if the certificate of a configuration has expired.
-func (f TLSFiles) Expired(c *tls.Config, now time.Time) error {
-	if end := c.Certificates[0].Leaf.NotAfter; now.After(end) {
-		return fmt.Errorf("%s: the certificate expired at %s", f.Certificate, end.UTC().Format(time.RFC3339))
+// Invalid returns an error if the certificate of a configuration has expired, or an
+// [access.EarlyError] if it is not yet valid.
+func (f TLSFiles) Invalid(c *tls.Config, now time.Time) error {
+	leaf := c.Certificates[0].Leaf
+	if now.After(leaf.NotAfter) {
+		return fmt.Errorf("%s: the certificate expired at %s", f.Certificate, leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	if now.Before(leaf.NotBefore) {
+		return &access.EarlyError{Name: f.Certificate + ": the certificate", At: leaf.NotBefore}
 	}
 	return nil
 }

@@ -148,7 +148,10 @@ func (s *security) conditions() []observe.Condition {
 		since, err := s.tls.Err()
 		use := keeps
 		if err == nil {
-			err, since = s.files().Expired(s.tls.Current(), time.Now()), s.tls.Current().Certificates[0].Leaf.NotAfter
+			leaf := s.tls.Current().Certificates[0].Leaf
+			if err, since = s.files().Invalid(s.tls.Current(), time.Now()), leaf.NotAfter; time.Now().Before(leaf.NotBefore) {
+				since = s.start
+			}
 			use = "it stays in use"
 		}
 		invalid("--tls-cert", since, err, use)

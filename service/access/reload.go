@@ -63,6 +63,16 @@ type failure struct {
 	since time.Time
 }
 
+// EarlyError says that files are not yet valid: they are tried again without a change.
+type EarlyError struct {
+	Name string
+	At   time.Time
+}
+
+func (e *EarlyError) Error() string {
+	return fmt.Sprintf("%s is not valid before %s", e.Name, e.At.UTC().Format(time.RFC3339))
+}
+
 // ReloadOptions are the options of [Reload].
 type ReloadOptions[T any] struct {
 	// Name of the files in log messages: "identity file".
@@ -74,6 +84,9 @@ type ReloadOptions[T any] struct {
 	Load func([][]byte) (T, error)
 	// Replace is called before successor takes the place of old.
 	Replace func(old, successor T)
+	// Invalid returns why a value is not valid at a time, such as an expired certificate; nil for always
+	// valid. What it returns of the value in use is logged. May be nil.
+	Invalid func(v T, now time.Time) error
 	Logger  *slog.Logger
 	// Transient reports whether an error of Read is a shortage of lbd's own, during
 	// which the files count as unchanged.
@@ -92,6 +105,7 @@ type Reloading[T any] struct {
 	// of the goroutine that checks
 	seen    [][]byte // what the value, or the error of Load, was made of
 	changed [][]byte // what the last check found if it is not seen: it may be incomplete
+	warned  string   // of the value in use
 
 	value atomic.Pointer[T]
 	err   atomic.Pointer[failure]
@@ -111,6 +125,7 @@ func Reload[T any](o ReloadOptions[T]) (*Reloading[T], error) {
 	}
 	r.seen = contents
 	r.value.Store(&v)
+	r.warn()
 	r.stopped.Go(r.check)
 	return r, nil
 }
@@ -141,6 +156,7 @@ func (r *Reloading[T]) check() {
 			return
 		case <-ticker.C:
 			r.reload()
+			r.warn()
 		}
 	}
 }
@@ -165,6 +181,9 @@ func (r *Reloading[T]) reload() {
 	r.seen, r.changed = contents, nil
 	v, err := r.options.Load(contents)
 	if err != nil {
+		if _, early := errors.AsType[*EarlyError](err); early {
+			r.seen = nil // try again
+		}
 		r.fail(err)
 		return
 	}
@@ -174,6 +193,21 @@ func (r *Reloading[T]) reload() {
 	r.value.Store(&v)
 	r.err.Store(nil)
 	r.options.Logger.Info("reloaded files", "files", r.options.Name)
+}
+
+// warn logs once why the value in use is not valid.
+func (r *Reloading[T]) warn() {
+	if r.options.Invalid == nil {
+		return
+	}
+	text := ""
+	if err := r.options.Invalid(r.Current(), time.Now()); err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != r.warned {
+		r.options.Logger.Warn("files in use are not valid", "files", r.options.Name, "error", text)
+	}
+	r.warned = text
 }
 
 // fail keeps the value, and logs err once.
