@@ -292,7 +292,7 @@ func TestClientCertificates(t *testing.T) {
 	}{
 		"known":                         {client(a, "web"), nil, "web pick HTTP/2.0"},
 		"a token takes precedence":      {client(a, "web"), authorization("Bearer " + token), "ci pick+push HTTP/2.0"},
-		"without SAN":                   {client(a, "nameless"), nil, "no identity matches the client certificate"},
+		"without SAN":                   {client(a, "nameless"), nil, "the client certificate has no SAN that is a DNS name or a URI"},
 		"of an unknown authority":       {client(foreign, "web"), nil, `Get "https://localhost/": `},
 		"no certificate":                {client(a, ""), nil, "callers without identity have no roles"},
 		"TLS 1.1 is not supported":      {&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, nil, "protocol version"},

@@ -208,7 +208,11 @@ certificates:
 	} {
 		c.cert.NotAfter = time.Now().Add(time.Hour)
 		got, err := i.Certificate(c.cert, time.Now())
-		if c.want == "" && !errors.Is(err, ErrUnknownCertificate) || c.want != "" && (err != nil || got.Name != c.want) {
+		unknown := ErrUnknownCertificate
+		if len(c.cert.DNSNames)+len(c.cert.URIs) == 0 {
+			unknown = ErrNoSAN
+		}
+		if c.want == "" && !errors.Is(err, unknown) || c.want != "" && (err != nil || got.Name != c.want) {
 			t.Errorf("Certificate(%v %v) = %v, %v; want %q", c.cert.DNSNames, c.cert.URIs, got, err, c.want)
 		}
 		if _, err := i.Certificate(c.cert, time.Now().Add(2*time.Hour)); err == nil {

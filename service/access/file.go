@@ -196,7 +196,7 @@ func (f *file) identities() (*Identities, error) {
 	if n := len(f.Tokens) + len(f.Certificates) + len(f.UnixPeers); n > maxCallers {
 		return nil, fmt.Errorf("%d entries: at most %d are supported", n, maxCallers)
 	}
-	i := &Identities{tokens: make(map[[sha256.Size]byte]*Caller), callers: make(map[string]entry)}
+	i := &Identities{tokens: make(map[[sha256.Size]byte]token), callers: make(map[string]entry)}
 	var errs []error
 	classes := make(map[string]*quota.Class)
 	for _, name := range slices.Sorted(maps.Keys(f.Quotas)) {
@@ -274,9 +274,9 @@ func (e *tokenEntry) bind(i *Identities, c *Caller) error {
 	}
 	key := [sha256.Size]byte(sum)
 	if other, ok := i.tokens[key]; ok {
-		return fmt.Errorf("sha256: is the same as of %s", other.Name)
+		return fmt.Errorf("sha256: is the same as of %s", other.caller.Name)
 	}
-	i.tokens[key] = c
+	i.tokens[key] = token{hash: key, caller: c}
 	return nil
 }
 

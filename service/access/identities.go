@@ -2,6 +2,7 @@ package access
 
 import (
 	"crypto/sha256"
+	"crypto/subtle"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ const MaxTokenBytes = 512
 var (
 	ErrUnknownToken       = errors.New("the token is unknown")
 	ErrUnknownCertificate = errors.New("no identity matches the client certificate")
+	ErrNoSAN              = errors.New("the client certificate has no SAN that is a DNS name or a URI: its subject does not identify a caller")
 )
 
 // ExpiredError says that credentials identify a caller whose identity has ended.
@@ -30,10 +32,16 @@ func (e *ExpiredError) Error() string {
 // Identities are the callers of one version of an identity file. They are
 // immutable and may be used from any goroutine. A nil *Identities has none.
 type Identities struct {
-	tokens       map[[sha256.Size]byte]*Caller
+	tokens       map[[sha256.Size]byte]token // by their hashes
 	certificates []certificate
 	peers        []peer
 	callers      map[string]entry // by name
+}
+
+// token is a caller that shows a token with a hash.
+type token struct {
+	hash   [sha256.Size]byte
+	caller *Caller
 }
 
 // certificate is a caller that shows a client certificate with a SAN of the form
@@ -59,17 +67,19 @@ func (i *Identities) Len() int {
 
 // Token returns the caller of a bearer token.
 //
-// The map is indexed by the token's SHA-256, so that how long the lookup takes
-// depends on the hash only, from which nothing follows about the token.
-func (i *Identities) Token(token string, now time.Time) (*Caller, error) {
-	if i == nil || len(token) > MaxTokenBytes {
+// It is found by its SHA-256. The time of the lookup depends on the hash only, of which a caller cannot
+// choose the first bytes without as many attempts, and from which nothing follows about a token of 256
+// random bits. The comparison of the whole hash takes constant time.
+func (i *Identities) Token(text string, now time.Time) (*Caller, error) {
+	if i == nil || len(text) > MaxTokenBytes {
 		return nil, ErrUnknownToken
 	}
-	c, ok := i.tokens[sha256.Sum256([]byte(token))]
-	if !ok {
+	hash := sha256.Sum256([]byte(text))
+	t, ok := i.tokens[hash]
+	if !ok || subtle.ConstantTimeCompare(t.hash[:], hash[:]) != 1 {
 		return nil, ErrUnknownToken
 	}
-	return current(c, now)
+	return current(t.caller, now)
 }
 
 // Certificate returns the caller of a client certificate, which the TLS
@@ -85,6 +95,9 @@ func (i *Identities) Certificate(cert *x509.Certificate, now time.Time) (*Caller
 			}
 			return current(entry.caller, now)
 		}
+	}
+	if len(cert.DNSNames) == 0 && len(cert.URIs) == 0 {
+		return nil, ErrNoSAN
 	}
 	return nil, ErrUnknownCertificate
 }
@@ -149,8 +162,9 @@ func (i *Identities) replace(old *Identities) {
 		}
 		return c
 	}
-	for sum, c := range i.tokens {
-		i.tokens[sum] = keep(c)
+	for hash, t := range i.tokens {
+		t.caller = keep(t.caller)
+		i.tokens[hash] = t
 	}
 	for n := range i.certificates {
 		i.certificates[n].caller = keep(i.certificates[n].caller)
