@@ -78,38 +78,50 @@ const hash = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"
 
 func TestParseRejects(t *testing.T) {
 	for name, c := range map[string]struct{ file, want string }{
-		"not YAML":           {"tokens: [", "line 1"},
-		"unknown list":       {"token: []", `unknown field "token"`},
-		"unknown field":      {"tokens: [{name: a, role: [pick]}]", `unknown field "role"`},
-		"wrong type":         {"tokens: {}", "cannot unmarshal object"},
-		"no name":            {"tokens: [{roles: [pick], sha256: " + hash + "}]", "tokens[0] (): name: must have 1 to 64 bytes"},
-		"long name":          {"tokens: [{name: " + strings.Repeat("x", 65) + "}]", "name: must have 1 to 64 bytes"},
-		"line break":         {`tokens: [{name: "a\nb"}]`, "printable ASCII"},
-		"no roles":           {"tokens: [{name: a, sha256: " + hash + "}]", "tokens[0] (a): roles: required"},
-		"unknown role":       {"tokens: [{name: a, roles: [root], sha256: " + hash + "}]", `tokens[0] (a): roles: unknown role "root"`},
-		"token, not a hash":  {"tokens: [{name: a, roles: [pick], sha256: secret}]", "sha256: must be 64 hexadecimal digits"},
-		"no patterns":        {"tokens: [{name: a, roles: [pick], clusters: [], sha256: " + hash + "}]", "clusters: must have 1 to 1000 patterns"},
-		"empty pattern":      {"tokens: [{name: a, roles: [pick], clusters: [''], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
-		"full target name":   {"tokens: [{name: a, roles: [pick], clusters: ['xds:///a'], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
-		"no value":           {"tokens: [{name: a, roles: [pick], clusters: , sha256: " + hash + "}]", "clusters: no value"},
-		"no time":            {"tokens: [{name: a, roles: [pick], expires: , sha256: " + hash + "}]", "expires: no value"},
-		"duplicate name":     {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}]\nunix_peers: [{name: a, roles: [pick], uid: 1}]", "unix_peers[0] (a): name: is used by another entry"},
-		"duplicate token":    {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}, {name: b, roles: [pick], sha256: " + hash + "}]", "tokens[1] (b): sha256: is the same as of a"},
-		"kind of SAN":        {"certificates: [{name: a, roles: [pick], san: 'ip:10.0.0.1'}]", "san: must be dns:PATTERN or uri:PATTERN"},
-		"no SAN":             {"certificates: [{name: a, roles: [pick]}]", "san: must be"},
-		"no uid":             {"unix_peers: [{name: a, roles: [pick]}]", "set uid, gid or both"},
-		"negative uid":       {"unix_peers: [{name: a, roles: [pick], uid: -1}]", "cannot unmarshal number -1"},
-		"unknown quota":      {"tokens: [{name: a, roles: [pick], quota: x, sha256: " + hash + "}]", `tokens[0] (a): quota: "x" is not in quotas`},
-		"negative rate":      {"quotas: {x: {requests_per_second: -1}}", "quotas[x]: requests_per_second and burst: must be from 0 to 1000000"},
-		"burst alone":        {"quotas: {x: {burst: 1}}", "quotas[x]: burst: requires requests_per_second"},
-		"max_ttl number":     {"quotas: {x: {max_ttl: 30}}", "max_ttl: must be a duration such as 30s"},
-		"max_ttl text":       {"quotas: {x: {max_ttl: long}}", `max_ttl: "long" is not a duration such as 30s`},
-		"max_ttl too long":   {"quotas: {x: {max_ttl: 11m}}", "quotas[x]: max_ttl: must be from 1ms to 10m0s"},
-		"max_ttl zero":       {"quotas: {x: {max_ttl: 0s}}", "quotas[x]: max_ttl: must be from 1ms to 10m0s"},
-		"max_picks":          {"quotas: {x: {max_picks: 0}}", "quotas[x]: max_picks: must be from 1 to 1000"},
-		"max_picks too many": {"quotas: {x: {max_picks: 1001}}", "quotas[x]: max_picks: must be from 1 to 1000"},
-		"negative limit":     {"quotas: {x: {leases: -1}}", "quotas[x]: leases: must not be negative"},
-		"wrong time":         {"tokens: [{name: a, roles: [pick], expires: tomorrow}]", "parsing time"},
+		"not YAML":                 {"tokens: [", "line 1"},
+		"unknown list":             {"token: []", "line 1: token: unknown field (did you mean tokens?)"},
+		"unknown field":            {"tokens: [{name: a, role: [pick]}]", "line 1: tokens[0] (a): role: unknown field (did you mean roles?)"},
+		"wrong type":               {"tokens: {}", "line 1: tokens: must be a list of entries (not an object)"},
+		"no name":                  {"tokens: [{roles: [pick], sha256: " + hash + "}]", "tokens[0] (): name: must have 1 to 64 bytes"},
+		"long name":                {"tokens: [{name: " + strings.Repeat("x", 65) + "}]", "name: must have 1 to 64 bytes"},
+		"line break":               {`tokens: [{name: "a\nb"}]`, "printable ASCII"},
+		"no roles":                 {"tokens: [{name: a, sha256: " + hash + "}]", "tokens[0] (a): roles: required"},
+		"unknown role":             {"tokens: [{name: a, roles: [root], sha256: " + hash + "}]", `tokens[0] (a): roles: unknown role "root"`},
+		"token, not a hash":        {"tokens: [{name: a, roles: [pick], sha256: secret}]", "sha256: must be 64 hexadecimal digits"},
+		"no patterns":              {"tokens: [{name: a, roles: [pick], clusters: [], sha256: " + hash + "}]", "clusters: must have 1 to 1000 patterns"},
+		"empty pattern":            {"tokens: [{name: a, roles: [pick], clusters: [''], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
+		"full target name":         {"tokens: [{name: a, roles: [pick], clusters: ['xds:///a'], sha256: " + hash + "}]", "clusters[0]: must be a name or a pattern"},
+		"no value":                 {"tokens: [{name: a, roles: [pick], clusters: , sha256: " + hash + "}]", "clusters: no value: must be a list of names and patterns, such as [orders*]; without the field, all clusters match"},
+		"no time":                  {"tokens: [{name: a, roles: [pick], expires: , sha256: " + hash + "}]", "expires: no value: must be a time such as 2027-02-20T15:32:18Z; without the field, the identity does not expire"},
+		"duplicate name":           {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}]\nunix_peers: [{name: a, roles: [pick], uid: 1}]", "unix_peers[0] (a): name: is used by another entry"},
+		"duplicate token":          {"tokens: [{name: a, roles: [pick], sha256: " + hash + "}, {name: b, roles: [pick], sha256: " + hash + "}]", "tokens[1] (b): sha256: is the same as of a"},
+		"kind of SAN":              {"certificates: [{name: a, roles: [pick], san: 'ip:10.0.0.1'}]", "san: must be dns:PATTERN or uri:PATTERN"},
+		"no SAN":                   {"certificates: [{name: a, roles: [pick]}]", "san: must be"},
+		"no uid":                   {"unix_peers: [{name: a, roles: [pick]}]", "set uid, gid or both"},
+		"negative uid":             {"unix_peers: [{name: a, roles: [pick], uid: -1}]", "unix_peers[0] (a): uid: must be a whole number from 0 to 4294967295 (not -1)"},
+		"unknown quota":            {"tokens: [{name: a, roles: [pick], quota: x, sha256: " + hash + "}]", `tokens[0] (a): quota: "x" is not in quotas`},
+		"negative rate":            {"quotas: {x: {requests_per_second: -1}}", "quotas[x]: requests_per_second and burst: must be from 0 to 1000000"},
+		"burst alone":              {"quotas: {x: {burst: 1}}", "quotas[x]: burst: requires requests_per_second"},
+		"max_ttl number":           {"quotas: {x: {max_ttl: 30}}", "quotas[x]: max_ttl: must be a duration such as 30s (not 30)"},
+		"max_ttl text":             {"quotas: {x: {max_ttl: long}}", `max_ttl: must be a duration such as 30s (not "long")`},
+		"max_ttl too long":         {"quotas: {x: {max_ttl: 11m}}", "quotas[x]: max_ttl: must be from 1ms to 10m0s"},
+		"max_ttl zero":             {"quotas: {x: {max_ttl: 0s}}", "quotas[x]: max_ttl: must be from 1ms to 10m0s"},
+		"max_picks":                {"quotas: {x: {max_picks: 0}}", "quotas[x]: max_picks: must be from 1 to 1000"},
+		"max_picks too many":       {"quotas: {x: {max_picks: 1001}}", "quotas[x]: max_picks: must be from 1 to 1000"},
+		"negative limit":           {"quotas: {x: {leases: -1}}", "quotas[x]: leases: must not be negative"},
+		"wrong time":               {"tokens: [{name: a, roles: [pick], expires: tomorrow}]", `tokens[0] (a): expires: must be a time such as 2027-02-20T15:32:18Z; without the field, the identity does not expire (not "tomorrow")`},
+		"empty":                    {"", "the file is empty: it must have tokens, certificates or unix_peers"},
+		"comment":                  {"# tokens\n", "the file is empty"},
+		"two documents":            {"tokens: []\n---\ntokens: []\n", "the file holds several documents"},
+		"no object":                {"[]", "must be an object with some of certificates, quotas, tokens, unix_peers"},
+		"entry is a text":          {"tokens:\n- web", "line 2: tokens[0] (): must be an object with some of clusters, expires, name, quota, roles, sha256"},
+		"role, not a list":         {"tokens:\n- name: web\n  roles: pick", `line 3: tokens[0] (web): roles: must be a list of roles, such as [pick, read] (not "pick")`},
+		"number as a name":         {"tokens: [{name: 1}]", "tokens[0] (): name: must be a text (not 1)"},
+		"hash without quotes":      {"tokens: [{name: a, sha256: 1" + strings.Repeat("0", 63) + "}]", "sha256: must be 64 hexadecimal digits in quotes"},
+		"fraction":                 {"quotas:\n  x:\n    leases: 1.5", "line 3: quotas[x]: leases: must be a whole number (not 1.5)"},
+		"text as a rate":           {"quotas: {x: {burst: many}}", `burst: must be a number (not "many")`},
+		"quota is a number":        {"quotas: {x: 1}", "quotas[x]: must be an object with some of bulk_requests, burst,"},
+		"line of a semantic error": {"unix_peers:\n- {name: a, roles: [pick], uid: 1}\n- {name: b, roles: [pick]}", "line 3: unix_peers[1] (b): set uid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := Parse([]byte(c.file)); !contains(err, c.want) {
@@ -120,6 +132,10 @@ func TestParseRejects(t *testing.T) {
 	t.Run("every invalid entry is reported", func(t *testing.T) {
 		_, err := Parse([]byte("unix_peers: [{name: a, roles: [pick]}, {name: b, uid: 1}]"))
 		if !contains(err, "unix_peers[0] (a)") || !contains(err, "unix_peers[1] (b)") {
+			t.Error(err)
+		}
+		_, err = Parse([]byte("unix_peers: [" + strings.Repeat("{name: a}, ", 25) + "]"))
+		if !contains(err, "unix_peers[19] (a)") || contains(err, "unix_peers[20]") || !contains(err, "and 5 more") {
 			t.Error(err)
 		}
 	})

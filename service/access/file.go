@@ -1,13 +1,11 @@
 package access
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -34,10 +32,10 @@ const (
 
 // file is the content of an identity file (YAML or JSON).
 type file struct {
-	Quotas       map[string]quotaEntry `json:"quotas"`
-	Tokens       []tokenEntry          `json:"tokens"`
-	Certificates []certificateEntry    `json:"certificates"`
-	UnixPeers    []peerEntry           `json:"unix_peers"`
+	Quotas       map[string]json.RawMessage `json:"quotas"`
+	Tokens       []json.RawMessage          `json:"tokens"`
+	Certificates []json.RawMessage          `json:"certificates"`
+	UnixPeers    []json.RawMessage          `json:"unix_peers"`
 }
 
 // quotaEntry has the limits of each caller that names it. Those that are absent are
@@ -63,14 +61,11 @@ type ttl time.Duration
 func (t *ttl) UnmarshalJSON(b []byte) error {
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil {
-		return errors.New("max_ttl: must be a duration such as 30s")
+		return err
 	}
 	d, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("max_ttl: %q is not a duration such as 30s", clip(s))
-	}
 	*t = ttl(d)
-	return nil
+	return err
 }
 
 // class returns the quotas as a class of callers.
@@ -109,33 +104,11 @@ func (q *quotaEntry) class() (*quota.Class, error) {
 
 // grant is what every kind of entry has.
 type grant struct {
-	Name     string   `json:"name"`
-	Roles    []string `json:"roles"`
-	Clusters patterns `json:"clusters"`
-	Expires  expiry   `json:"expires"`
-	Quota    string   `json:"quota"`
-}
-
-// patterns are those of clusters; nil only if the field is absent.
-type patterns []string
-
-// UnmarshalJSON rejects null, which would mean all clusters.
-func (p *patterns) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		return errors.New("clusters: no value; without the field, all clusters match")
-	}
-	return json.Unmarshal(b, (*[]string)(p))
-}
-
-// expiry is a time; zero only if the field is absent.
-type expiry struct{ time.Time }
-
-// UnmarshalJSON rejects null, which would mean never.
-func (e *expiry) UnmarshalJSON(b []byte) error {
-	if string(b) == "null" {
-		return errors.New("expires: no value; without the field, the identity does not expire")
-	}
-	return e.Time.UnmarshalJSON(b)
+	Name     string    `json:"name"`
+	Roles    []string  `json:"roles"`
+	Clusters []string  `json:"clusters"` // nil only if the field is absent
+	Expires  time.Time `json:"expires"`
+	Quota    string    `json:"quota"`
 }
 
 type tokenEntry struct {
@@ -171,69 +144,100 @@ func (e entry) equal(o entry) bool {
 // Parse parses an identity file in YAML or JSON. Its lists are tokens (name,
 // sha256), certificates (name, san) and unix_peers (name, uid, gid); each entry
 // has roles, and optionally clusters (patterns), expires (RFC 3339) and quota, the name
-// of an entry of the map quotas. The error joins one error for each invalid entry.
+// of an entry of the map quotas. The error joins those of invalid entries, at most 20.
 func Parse(data []byte) (*Identities, error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("larger than %d bytes", MaxFileBytes)
 	}
 	asJSON, err := text.FromYAML(data)
+	if errors.Is(err, text.ErrEmpty) {
+		return nil, errors.New("the file is empty: it must have tokens, certificates or unix_peers")
+	}
 	if err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), "the body", "the file"))
+	}
+	r := &reader{
+		identities: &Identities{tokens: make(map[[sha256.Size]byte]token), callers: make(map[string]entry)},
+		quotas:     make(map[string]quotaEntry), classes: make(map[string]*quota.Class),
+	}
+	r.read(asJSON)
+	if err := r.problems.err(data); err != nil {
 		return nil, err
 	}
-	var f file
-	d := json.NewDecoder(bytes.NewReader(asJSON))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&f); err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more than one document")
-	}
-	return f.identities()
+	return r.identities, nil
 }
 
-func (f *file) identities() (*Identities, error) {
+// reader reads a file.
+type reader struct {
+	identities *Identities
+	quotas     map[string]quotaEntry
+	classes    map[string]*quota.Class
+	problems   problems
+}
+
+func (r *reader) read(asJSON []byte) {
+	var f file
+	if !r.problems.decode("", "", asJSON, &f) {
+		return
+	}
 	if n := len(f.Tokens) + len(f.Certificates) + len(f.UnixPeers); n > maxCallers {
-		return nil, fmt.Errorf("%d entries: at most %d are supported", n, maxCallers)
+		r.problems.add("", "%d entries: at most %d are supported", n, maxCallers)
+		return
 	}
-	i := &Identities{tokens: make(map[[sha256.Size]byte]token), callers: make(map[string]entry)}
-	var errs []error
-	classes := make(map[string]*quota.Class)
 	for _, name := range slices.Sorted(maps.Keys(f.Quotas)) {
-		q := f.Quotas[name]
-		c, err := q.class()
-		if err != nil {
-			errs = append(errs, fmt.Errorf("quotas[%s]: %w", clip(name), err))
+		r.quota(name, f.Quotas[name])
+	}
+	for n, raw := range f.Tokens {
+		var e tokenEntry
+		r.entry("tokens", n, raw, &e, &e.grant)
+	}
+	for n, raw := range f.Certificates {
+		var e certificateEntry
+		r.entry("certificates", n, raw, &e, &e.grant)
+	}
+	for n, raw := range f.UnixPeers {
+		var e peerEntry
+		r.entry("unix_peers", n, raw, &e, &e.grant)
+	}
+}
+
+func (r *reader) quota(name string, raw []byte) {
+	at, label := fmt.Sprintf("quotas[%q]", name), fmt.Sprintf("quotas[%s]: ", clip(name))
+	var q quotaEntry
+	var class *quota.Class
+	if r.problems.decode(at, label, raw, &q) {
+		var err error
+		if class, err = q.class(); err != nil {
+			r.problems.add(at, "%s%w", label, err)
 		}
-		classes[name] = c
 	}
-	add := func(list string, n int, g *grant, source any, bind func(*Caller) error) {
-		c, err := g.caller(classes)
-		if _, exists := i.callers[g.Name]; err == nil && exists {
-			err = errors.New("name: is used by another entry")
-		}
-		if err == nil {
-			err = bind(c)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s[%d] (%s): %w", list, n, clip(g.Name), err))
-			return
-		}
-		i.callers[g.Name] = entry{caller: c, source: source, quota: f.Quotas[g.Quota]}
+	r.quotas[name], r.classes[name] = q, class
+}
+
+// entry reads an entry of a list, which g is a part of.
+func (r *reader) entry(list string, n int, raw []byte, e binder, g *grant) {
+	at := fmt.Sprintf("%s[%d]", list, n)
+	label := fmt.Sprintf("%s (%s): ", at, clip(text.Members(raw).Text("name")))
+	if !r.problems.decode(at, label, raw, e) {
+		return
 	}
-	for n, e := range f.Tokens {
-		add("tokens", n, &e.grant, e, func(c *Caller) error { return e.bind(i, c) })
+	c, err := g.caller(r.classes)
+	if _, exists := r.identities.callers[g.Name]; err == nil && exists {
+		err = errors.New("name: is used by another entry")
 	}
-	for n, e := range f.Certificates {
-		add("certificates", n, &e.grant, e, func(c *Caller) error { return e.bind(i, c) })
+	if err == nil {
+		err = e.bind(r.identities, c)
 	}
-	for n, e := range f.UnixPeers {
-		add("unix_peers", n, &e.grant, e, func(c *Caller) error { return e.bind(i, c) })
+	if err != nil {
+		r.problems.add(at, "%s%w", label, err)
+		return
 	}
-	if errs != nil {
-		return nil, errors.Join(errs...)
-	}
-	return i, nil
+	r.identities.callers[g.Name] = entry{caller: c, source: e, quota: r.quotas[g.Quota]}
+}
+
+// binder is an entry, which adds how its caller is identified.
+type binder interface {
+	bind(i *Identities, c *Caller) error
 }
 
 func (g *grant) caller(quotas map[string]*quota.Class) (*Caller, error) {
@@ -251,7 +255,7 @@ func (g *grant) caller(quotas map[string]*quota.Class) (*Caller, error) {
 	if !ok && g.Quota != "" {
 		return nil, fmt.Errorf("quota: %q is not in quotas", clip(g.Quota))
 	}
-	c := &Caller{Name: g.Name, Roles: roles, Expires: g.Expires.Time, Quota: class, revoked: make(chan struct{})}
+	c := &Caller{Name: g.Name, Roles: roles, Expires: g.Expires, Quota: class, revoked: make(chan struct{})}
 	if g.Clusters == nil {
 		return c, nil
 	}

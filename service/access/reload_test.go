@@ -183,7 +183,7 @@ func TestOpenRejects(t *testing.T) {
 	if err := os.WriteFile(path, []byte("tokens: [{}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path, slog.New(slog.DiscardHandler), nil); !contains(err, path+": tokens[0]") {
+	if _, err := Open(path, slog.New(slog.DiscardHandler), nil); !contains(err, path+": line 1: tokens[0]") {
 		t.Error(err)
 	}
 }
