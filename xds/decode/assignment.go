@@ -12,7 +12,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// assignmentValidator validates one ClusterLoadAssignment, and compares its endpoints.
+// assignmentValidator validates one ClusterLoadAssignment, and compares its endpoints. Both
+// decoders use it, but the one-pass decoder validates endpoints by itself.
 type assignmentValidator struct {
 	*report
 	// weightless is true if no locality has a weight: each one without a weight then
@@ -20,7 +21,7 @@ type assignmentValidator struct {
 	weightless bool
 	levels     map[level]int
 	sums       map[uint32]uint64 // of localities' weights, by priority
-	addresses  map[string]place
+	addresses  map[string]place  // for the reflective decoder only
 
 	weight uint32 // of the first endpoint
 	uneven bool   // another endpoint has another weight
@@ -37,38 +38,70 @@ type level struct {
 	id       resource.Locality
 }
 
+// localityGroup is a LocalityLbEndpoints without its endpoints.
+type localityGroup struct {
+	id       resource.Locality
+	named    bool // it has a locality
+	priority uint32
+	weight   uint32
+	weighted bool // it has a load_balancing_weight
+	// unsupported is the field that is set instead of lb_endpoints, or empty.
+	unsupported string
+}
+
+// validateAssignment validates a message of the reflective decoder.
 func validateAssignment(r *report, m *endpointv3.ClusterLoadAssignment) *resource.Assignment {
 	v := &assignmentValidator{report: r}
 	a := &resource.Assignment{Name: m.GetClusterName(), Drops: v.drops(m.GetPolicy())}
-	groups, endpoints := m.GetEndpoints(), 0
-	for _, group := range groups {
+	list, endpoints := m.GetEndpoints(), 0
+	for _, group := range list {
 		endpoints += len(group.GetLbEndpoints())
 	}
-	if v.tooMany("endpoints", len(groups), resource.MaxLocalities, "localities") || v.tooMany("endpoints", endpoints, MaxEndpoints, "endpoints") {
+	if v.tooMany("endpoints", len(list), resource.MaxLocalities, "localities") || v.tooMany("endpoints", endpoints, MaxEndpoints, "endpoints") {
 		return a
 	}
+	v.addresses = make(map[string]place, endpoints)
+	groups := make([]localityGroup, len(list))
+	for i, group := range list {
+		id, w := group.GetLocality(), group.GetLoadBalancingWeight()
+		groups[i] = localityGroup{
+			id:       resource.Locality{Region: id.GetRegion(), Zone: id.GetZone(), SubZone: id.GetSubZone()},
+			named:    id != nil,
+			priority: group.GetPriority(),
+			weight:   w.GetValue(), weighted: w != nil,
+			unsupported: oneof(group, "lb_config"),
+		}
+	}
+	v.localities(a, groups, m.GetPolicy().GetOverprovisioningFactor() != nil, func(i int) []*resource.Endpoint {
+		return v.endpoints(i, list[i].GetLbEndpoints(), groups[i].id)
+	})
+	return a
+}
+
+// localities validates the localities of an assignment, and adds those that are not left
+// out. It calls endpoints for each of these, in their order.
+func (v *assignmentValidator) localities(a *resource.Assignment, groups []localityGroup, overprovisioned bool, endpoints func(i int) []*resource.Endpoint) {
 	v.levels = make(map[level]int, len(groups))
 	v.sums = map[uint32]uint64{}
-	v.addresses = make(map[string]place, endpoints)
 	if v.byHand && weightless(groups) {
 		v.weightless = true
 		v.note("endpoints", "no locality has a load_balancing_weight: using the number of usable endpoints as the weight of each locality")
 	}
-	for i, group := range groups {
-		if l := v.locality(i, group); l != nil {
-			a.Localities = append(a.Localities, l)
+	for i := range groups {
+		if v.leftOut(i, &groups[i]) {
+			continue
 		}
+		a.Localities = append(a.Localities, v.locality(i, &groups[i], endpoints))
 	}
-	v.gaps(m)
+	v.gaps(groups)
 	// Envoy's defaults spread load over priorities before the first has failed as a whole.
-	if v.byHand && !v.Stored && len(v.sums) > 1 && m.GetPolicy().GetOverprovisioningFactor() == nil {
+	if v.byHand && !v.Stored && len(v.sums) > 1 && !overprovisioned {
 		v.warn("endpoints", "hold %d priorities, and a priority is used until it fails as a whole: "+
 			"Envoy's defaults, an overprovisioning factor of 1.4 and a panic threshold of 50 %%, are not applied", len(v.sums))
 	}
 	if v.uneven {
 		v.warnByHand("endpoints", "endpoints differ in load_balancing_weight: round_robin ignores it")
 	}
-	return a
 }
 
 func (v *assignmentValidator) drops(p *endpointv3.ClusterLoadAssignment_Policy) []resource.Drop {
@@ -100,38 +133,40 @@ func (v *assignmentValidator) category(field, name string, before []resource.Dro
 
 // weightless reports whether some localities have no weight and no other has one
 // but 0, which asks for no load.
-func weightless(groups []*endpointv3.LocalityLbEndpoints) bool {
+func weightless(groups []localityGroup) bool {
 	absent := false
-	for _, group := range groups {
-		if group.GetLoadBalancingWeight().GetValue() > 0 {
+	for i := range groups {
+		if groups[i].weight > 0 {
 			return false
 		}
-		absent = absent || group.GetLoadBalancingWeight() == nil
+		absent = absent || !groups[i].weighted
 	}
 	return absent
 }
 
-// locality validates one group of endpoints, and returns nil for one that is left out.
-func (v *assignmentValidator) locality(i int, group *endpointv3.LocalityLbEndpoints) *resource.LocalityEndpoints {
-	w := group.GetLoadBalancingWeight()
-	counted := v.weightless && w == nil
-	if w.GetValue() == 0 && !counted {
-		v.warnByHand(element("endpoints", i)+".load_balancing_weight",
-			"is %s: the locality and its endpoints are left out", zeroOrAbsent(w != nil))
-		return nil
+// leftOut warns of a locality that gets no load, and reports whether it is one.
+func (v *assignmentValidator) leftOut(i int, group *localityGroup) bool {
+	if group.gets(v.weightless) {
+		return false
 	}
-	id := group.GetLocality()
-	l := &resource.LocalityEndpoints{
-		ID:       resource.Locality{Region: id.GetRegion(), Zone: id.GetZone(), SubZone: id.GetSubZone()},
-		Priority: group.GetPriority(),
-		Weight:   w.GetValue(),
+	v.warnByHand(element("endpoints", i)+".load_balancing_weight",
+		"is %s: the locality and its endpoints are left out", zeroOrAbsent(group.weighted))
+	return true
+}
+
+// gets reports whether the locality gets load in an assignment that is weightless, or not.
+func (g *localityGroup) gets(weightless bool) bool { return g.weight > 0 || weightless && !g.weighted }
+
+// locality validates one group of endpoints.
+func (v *assignmentValidator) locality(i int, group *localityGroup, endpoints func(i int) []*resource.Endpoint) *resource.LocalityEndpoints {
+	l := &resource.LocalityEndpoints{ID: group.id, Priority: group.priority, Weight: group.weight}
+	v.identity(i, l, group.named)
+	if v.byHand && group.unsupported != "" {
+		v.reject(element("endpoints", i)+"."+group.unsupported, "is not supported: write lb_endpoints")
 	}
-	v.identity(i, l, id != nil)
-	if from := oneof(group, "lb_config"); v.byHand && from != "" {
-		v.reject(element("endpoints", i)+"."+from, "is not supported: write lb_endpoints")
-	}
-	l.Endpoints = v.endpoints(i, group.GetLbEndpoints(), l.ID)
-	if counted {
+	l.Endpoints = endpoints(i)
+	v.weigh(i, l.Endpoints)
+	if l.Weight == 0 {
 		l.Weight = v.count(i, l)
 	}
 	before := v.sums[l.Priority]
@@ -143,6 +178,22 @@ func (v *assignmentValidator) locality(i int, group *endpointv3.LocalityLbEndpoi
 	return l
 }
 
+// weigh validates the weights of a locality's endpoints.
+func (v *assignmentValidator) weigh(i int, endpoints []*resource.Endpoint) {
+	var sum uint64
+	for _, e := range endpoints {
+		if v.weight == 0 {
+			v.weight = e.Weight
+		}
+		v.uneven = v.uneven || e.Weight != v.weight
+		sum += uint64(e.Weight)
+	}
+	if sum > math.MaxUint32 {
+		v.reject(fmt.Sprintf("endpoints[%d].lb_endpoints", i),
+			"their load_balancing_weights sum to %d, which exceeds %d", sum, uint32(math.MaxUint32))
+	}
+}
+
 func zeroOrAbsent(present bool) string {
 	if present {
 		return "0"
@@ -152,16 +203,18 @@ func zeroOrAbsent(present bool) string {
 
 // identity validates the name of a locality, which must be unique in its priority.
 func (v *assignmentValidator) identity(i int, l *resource.LocalityEndpoints, named bool) {
-	field := fmt.Sprintf("endpoints[%d].locality", i)
+	field := func() string { return fmt.Sprintf("endpoints[%d].locality", i) }
 	switch {
 	case named && v.byHand:
-		v.rejectIf(field+".region", badText(l.ID.Region, MaxLocalityBytes))
-		v.rejectIf(field+".zone", badText(l.ID.Zone, MaxLocalityBytes))
-		v.rejectIf(field+".sub_zone", badText(l.ID.SubZone, MaxLocalityBytes))
+		for _, part := range [...]struct{ name, text string }{{"region", l.ID.Region}, {"zone", l.ID.Zone}, {"sub_zone", l.ID.SubZone}} {
+			if reason := badText(part.text, MaxLocalityBytes); reason != "" {
+				v.reject(field()+"."+part.name, "%s", reason)
+			}
+		}
 	case v.byHand:
-		v.note(field, "is absent: taken as the empty locality")
+		v.note(field(), "is absent: taken as the empty locality")
 	case !named:
-		v.reject(field, "is absent")
+		v.reject(field(), "is absent")
 	}
 	at := level{l.Priority, l.ID}
 	first, twice := v.levels[at]
@@ -169,9 +222,9 @@ func (v *assignmentValidator) identity(i int, l *resource.LocalityEndpoints, nam
 	case !twice:
 		v.levels[at] = i
 	case l.ID != resource.Locality{}:
-		v.reject(field, "%s is in priority %d twice: endpoints[%d] is the first", l.ID, l.Priority, first)
+		v.reject(field(), "%s is in priority %d twice: endpoints[%d] is the first", l.ID, l.Priority, first)
 	case named || v.byHand:
-		v.reject(field, "is the empty locality in priority %d, as endpoints[%d] is: "+
+		v.reject(field(), "is the empty locality in priority %d, as endpoints[%d] is: "+
 			"join their lb_endpoints, or give each a locality of its own", l.Priority, first)
 	}
 }
@@ -189,19 +242,8 @@ func (v *assignmentValidator) count(i int, l *resource.LocalityEndpoints) uint32
 
 func (v *assignmentValidator) endpoints(i int, list []*endpointv3.LbEndpoint, id resource.Locality) []*resource.Endpoint {
 	endpoints := make([]*resource.Endpoint, len(list))
-	var sum uint64
 	for k, m := range list {
-		e := v.endpoint(place{i, k}, m, id)
-		endpoints[k] = e
-		if v.weight == 0 {
-			v.weight = e.Weight
-		}
-		v.uneven = v.uneven || e.Weight != v.weight
-		sum += uint64(e.Weight)
-	}
-	if sum > math.MaxUint32 {
-		v.reject(fmt.Sprintf("endpoints[%d].lb_endpoints", i),
-			"their load_balancing_weights sum to %d, which exceeds %d", sum, uint32(math.MaxUint32))
+		endpoints[k] = v.endpoint(place{i, k}, m, id)
 	}
 	return endpoints
 }
@@ -238,7 +280,7 @@ func (v *assignmentValidator) health(at place, s corev3.HealthStatus) resource.H
 	return resource.HealthUnrecognized
 }
 
-func (v *assignmentValidator) gaps(m *endpointv3.ClusterLoadAssignment) {
+func (v *assignmentValidator) gaps(groups []localityGroup) {
 	next := uint32(0)
 	for _, p := range slices.Sorted(maps.Keys(v.sums)) {
 		if p != next {
@@ -246,7 +288,7 @@ func (v *assignmentValidator) gaps(m *endpointv3.ClusterLoadAssignment) {
 			if next != p-1 {
 				missing = fmt.Sprintf("priorities %d to %d", next, p-1)
 			}
-			i := slices.IndexFunc(m.GetEndpoints(), func(g *endpointv3.LocalityLbEndpoints) bool { return g.GetPriority() == p })
+			i := slices.IndexFunc(groups, func(g localityGroup) bool { return g.priority == p })
 			v.reject(element("endpoints", i)+".priority", "is %d, and no locality with a weight has %s: priorities must begin at 0 and leave none out", p, missing)
 		}
 		next = p + 1
