@@ -25,32 +25,26 @@ const binaryDepth = 4 * text.MaxDepth
 
 var limited = proto.UnmarshalOptions{RecursionLimit: binaryDepth}
 
-// readBinary reads body, in any envelope, into m.
-func readBinary(r *report, body []byte, m proto.Message) error {
-	root := m
-	if r.byHand {
-		if len(body) == 0 {
-			// A message without fields, but more likely a mistake.
-			return &SyntaxError{Format: FormatProtobuf, Reason: "the body is empty"}
-		}
-		if hasBinaryEnvelope(body) {
-			root = &discoveryv3.DiscoveryResponse{}
-		}
-		if err := binarySize(body, root.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
-			return err
-		}
+// unwrapBinary returns a resource as protobuf without its envelope, if it has one.
+func unwrapBinary(r *report, body []byte) ([]byte, error) {
+	if !r.byHand {
+		return body, nil
 	}
-	if root == m {
-		return readMessage(r, body, m)
+	if len(body) == 0 {
+		// A message without fields, but more likely a mistake.
+		return nil, &SyntaxError{Format: FormatProtobuf, Reason: "the body is empty"}
 	}
-	if err := unmarshal(body, root); err != nil {
-		return err
+	if !hasBinaryEnvelope(body) {
+		return body, binarySize(body, newMessage(r.key.Type).ProtoReflect().Descriptor(), MaxProtobufEntries)
 	}
-	if err := unwrap(r, root, m); err != nil {
-		return err
+	envelope := &discoveryv3.DiscoveryResponse{}
+	if err := binarySize(body, envelope.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+		return nil, err
 	}
-	walk(r, m)
-	return nil
+	if err := unmarshal(body, envelope); err != nil {
+		return nil, err
+	}
+	return unwrap(r, envelope)
 }
 
 // readMessage reads body, a resource without an envelope, into m.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -145,16 +143,16 @@ var otherTypes = map[string]bool{
 	typeURLPrefix + "envoy.service.runtime.v3.Runtime":                 true,
 }
 
-// item adds the resource at a path, with a preliminary key, that read reads. The error is
+// item adds the resource at a path, with a preliminary key, that decode decodes. The error is
 // a *SizeError, or a *SyntaxError of a body that is the resource itself.
-func (d *bundling) item(at string, k resource.Key, read func(*report, proto.Message) error) error {
+func (d *bundling) item(at string, k resource.Key, decode decodeFunc) error {
 	v := d.options.begin(k)
 	it := resource.Item{Field: at}
 	name := ""
 	if at == "" && (k.Type == resource.TypeAssignment || k.Type == resource.TypeCluster) {
 		name = d.options.Name
 	}
-	err := decodeItem(v, &it, func(own string) string { return cmp.Or(own, name) }, read)
+	err := decode(v, &it, func(own string) string { return cmp.Or(own, name) })
 	var syntax *SyntaxError
 	var invalid *InvalidError
 	switch {

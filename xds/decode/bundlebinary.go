@@ -57,11 +57,11 @@ func (d *bundling) binary(body []byte) error {
 }
 
 func (d *bundling) binaryResource(at string, k resource.Key, body []byte) error {
-	return d.item(at, k, func(v *report, m proto.Message) error {
-		if err := binarySize(body, m.ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
-			return err
-		}
-		return readMessage(v, body, m)
+	if err := binarySize(body, newMessage(k.Type).ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+		return err
+	}
+	return d.item(at, k, func(v *report, it *resource.Item, expected func(own string) string) error {
+		return decodeBinary(v, it, body, expected, func(v *report, m proto.Message) error { return readMessage(v, body, m) })
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/xds/decode/text"
@@ -37,9 +38,7 @@ func Item(i resource.Item, o Options) (_ resource.Item, warnings []Problem, err 
 func One(t resource.Type, body []byte, o Options) (*Decoded, error) {
 	r := o.begin(resource.Key{Type: t, Name: o.Name})
 	var d Decoded
-	err := decodeItem(r, &d.Item, func(string) string { return o.Name }, func(r *report, m proto.Message) error {
-		return read(r, body, o.Format, m)
-	})
+	err := decodeOne(r, &d.Item, body)
 	if err == nil {
 		err = r.err()
 	}
@@ -54,9 +53,52 @@ func One(t resource.Type, body []byte, o Options) (*Decoded, error) {
 	return &d, nil
 }
 
-// decodeItem decodes and validates a resource of the report's type, and sets the item's
-// value, which is complete only if the report has no problems. read reads the resource;
-// expected returns the name that it must have, given its own.
+func decodeOne(r *report, it *resource.Item, body []byte) (err error) {
+	defer rejectPanic(r.key, &err)
+	expected := func(string) string { return r.Name }
+	if r.Format != FormatProtobuf {
+		return decodeItem(r, it, expected, func(r *report, m proto.Message) error { return readText(r, body, m) })
+	}
+	value, err := unwrapBinary(r, body)
+	if err != nil {
+		return err
+	}
+	return decodeBinary(r, it, value, expected, func(r *report, m proto.Message) error {
+		if err := readMessage(r, value, m); err != nil {
+			return err
+		}
+		rejectOtherType(r, m)
+		return nil
+	})
+}
+
+// decodeBinary is decodeItem for a resource as protobuf, without an envelope. It tries the
+// one-pass decoder first; read is for the reflective decoder.
+func decodeBinary(r *report, it *resource.Item, body []byte, expected func(own string) string, read func(*report, proto.Message) error) (err error) {
+	defer rejectPanic(r.key, &err)
+	if r.key.Type == resource.TypeAssignment && !r.reflective {
+		attempt, value := *r, *it
+		if readAssignment(&attempt, &value, body, expected) {
+			*r, *it = attempt, value
+			return rawSize(r, it, (&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor())
+		}
+	}
+	return decodeItem(r, it, expected, read)
+}
+
+// decodeFunc decodes and validates a resource of the report's type, and sets the item's
+// value, which is complete only if the report has no problems. expected returns the name
+// that the resource must have, given its own.
+type decodeFunc = func(r *report, it *resource.Item, expected func(own string) string) error
+
+// reading returns the reflective decoder of a resource that read reads.
+func reading(read func(*report, proto.Message) error) decodeFunc {
+	return func(r *report, it *resource.Item, expected func(own string) string) error {
+		return decodeItem(r, it, expected, read)
+	}
+}
+
+// decodeItem is the reflective decoder: a decodeFunc for a resource that read reads.
 func decodeItem(r *report, it *resource.Item, expected func(own string) string, read func(*report, proto.Message) error) (err error) {
 	defer rejectPanic(r.key, &err)
 	m := newMessage(r.key.Type)
@@ -81,13 +123,19 @@ func decodeItem(r *report, it *resource.Item, expected func(own string) string, 
 		return nil
 	}
 	r.fields(m, "")
+	it.Shareable = it.Assignment != nil && r.plainEndpoints()
 	if it.Raw, err = canonical.Marshal(m); err != nil {
 		return fmt.Errorf("encode %s: %w", r.key, err)
 	}
-	if r.byHand { // a short JSON text may have many entries as protobuf
-		return binarySize(it.Raw, m.ProtoReflect().Descriptor(), MaxProtobufEntries)
+	return rawSize(r, it, m.ProtoReflect().Descriptor())
+}
+
+// rawSize limits the size of Raw: a short JSON text may have many entries as protobuf.
+func rawSize(r *report, it *resource.Item, md protoreflect.MessageDescriptor) error {
+	if !r.byHand {
+		return nil
 	}
-	return nil
+	return binarySize(it.Raw, md, MaxProtobufEntries)
 }
 
 // rejectPanic turns a panic into a rejection: a resource must not end the process.
@@ -100,29 +148,27 @@ func rejectPanic(k resource.Key, err *error) {
 	}
 }
 
-// read reads body into m, in any format and envelope. It reports unknown fields and enum
-// values.
-func read(r *report, body []byte, f Format, m proto.Message) error {
-	var err error
-	switch f {
-	case FormatProtobuf:
-		err = readBinary(r, body, m)
-	case FormatYAML:
-		if body, err = fromYAML(body); err == nil {
-			err = readJSON(r, body, FormatYAML, m)
+// readText reads body, which is JSON or YAML, into m, in any envelope. It reports unknown
+// fields and enum values.
+func readText(r *report, body []byte, m proto.Message) (err error) {
+	if r.Format == FormatYAML {
+		if body, err = fromYAML(body); err != nil {
+			return err
 		}
-	default:
-		err = readJSON(r, body, FormatJSON, m)
 	}
-	// A body of another type could be read as an empty resource, and remove everything.
-	if err == nil && r.byHand && !r.unknown.empty() && isEmpty(m) {
-		rejectOtherType(r)
+	if err := readJSON(r, body, r.Format, m); err != nil {
+		return err
 	}
-	return err
+	rejectOtherType(r, m)
+	return nil
 }
 
-// rejectOtherType rejects a resource with only unknown fields.
-func rejectOtherType(r *report) {
+// rejectOtherType rejects a resource that is written by hand with only unknown fields: one
+// of another type could be read as an empty resource, and remove everything.
+func rejectOtherType(r *report, m proto.Message) {
+	if !r.byHand || r.unknown.empty() || !isEmpty(m) {
+		return
+	}
 	for _, other := range types {
 		md := newMessage(other).ProtoReflect().Descriptor()
 		if !slices.ContainsFunc(r.unknown.list, func(p Problem) bool { return fieldNamed(md, p.Field) == nil }) {
@@ -186,7 +232,7 @@ func decodeAny(r *report, it *resource.Item, a *anypb.Any) (err error) {
 	if name := binaryName(a.GetValue()); name != "" {
 		r.key.Name = name
 	}
-	return decodeItem(r, it, func(own string) string { return own }, func(r *report, m proto.Message) error {
+	return decodeBinary(r, it, a.GetValue(), func(own string) string { return own }, func(r *report, m proto.Message) error {
 		return readMessage(r, a.GetValue(), m)
 	})
 }

@@ -16,6 +16,23 @@
 //	  ├ problems, warnings, notes ─ Place adds line and column
 //	  └ encode: the message as deterministic protobuf, which is stored
 //
+// Most of what changes are ClusterLoadAssignments as protobuf, of thousands of endpoints, so
+// these have a decoder of their own. There are two:
+//
+//   - The reflective decoder reads all types, in all formats, as above. It makes a proto
+//     message, looks for unknown fields and for fields that are not applied, validates,
+//     and encodes the message again.
+//   - The one-pass decoder, [readAssignment], reads a ClusterLoadAssignment from its bytes
+//     straight into the value, and keeps the bytes. It shares endpoints and localities with
+//     the previous version where their bytes are equal. It accepts only bytes that the
+//     reflective decoder would write again (apart from the order of maps and of the fields
+//     of an endpoint, which it corrects), which contain nothing to report about an endpoint,
+//     and which break no rule. It gives up on all others.
+//
+// What the one-pass decoder gives up on, the reflective decoder reads from the start. So only
+// that one reports what is wrong with a resource, and both have the same results: FuzzOnePass
+// compares them.
+//
 // fieldTable lists, for each field of each message, whether lbd applies it. A field that
 // is set and not applied causes a warning.
 package decode

@@ -52,11 +52,12 @@ func hasBinaryEnvelope(body []byte) bool {
 	return n >= 0 && strings.HasPrefix(string(url), typeURLPrefix)
 }
 
-func unwrap(r *report, envelope, m proto.Message) error {
+// unwrap returns the resource of the report's type that an envelope has.
+func unwrap(r *report, envelope proto.Message) ([]byte, error) {
 	if a, ok := envelope.(*anypb.Any); ok && a.GetTypeUrl() == discoveryResponseURL {
 		envelope = &discoveryv3.DiscoveryResponse{}
 		if err := unmarshal(a.GetValue(), envelope); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	a, _ := envelope.(*anypb.Any)
@@ -64,21 +65,21 @@ func unwrap(r *report, envelope, m proto.Message) error {
 	if d, ok := envelope.(*discoveryv3.DiscoveryResponse); ok {
 		if n := len(d.GetResources()); n != 1 {
 			r.reject("resources", "holds %d resources, where just one %s is wanted", n, r.key.Type)
-			return r.err()
+			return nil, r.err()
 		}
 		a = d.GetResources()[0]
 		field = "resources[0].@type"
 	}
 	a, _, err := wrappedResource(a)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
 		// An unreadable type is reported already.
 		if url != "" || r.err() == nil {
 			r.reject(field, "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())
 		}
-		return r.err()
+		return nil, r.err()
 	}
-	return unmarshal(a.GetValue(), m)
+	return a.GetValue(), nil
 }

@@ -38,6 +38,9 @@ func fuzzDecoder(f *testing.F, kind resource.Type, check func(t *testing.T, orig
 			}
 		}
 		again, err := decode.One(kind, d.Raw, decode.Options{Format: decode.FormatProtobuf, Origin: o.Origin, Policies: acme})
+		if err == nil {
+			again.Shareable = d.Shareable // unknown fields of JSON are not in Raw
+		}
 		if err != nil || !reflect.DeepEqual(again.Item, d.Item) {
 			t.Fatalf("raw of %q: %+v, %v, want %+v", body, again, err, d)
 		}
@@ -150,7 +153,7 @@ func FuzzDecodeBundle(f *testing.F) {
 			}
 			keys[i.Key] = true
 			again, err := decode.Resource(i.Key.Type, &anypb.Any{TypeUrl: i.Key.Type.URL(), Value: i.Raw}, decode.Options{Policies: acme})
-			again.Field, again.Unapplied = i.Field, nil
+			again.Field, again.Unapplied, again.Shareable = i.Field, nil, i.Shareable
 			if err != nil || !reflect.DeepEqual(again, i) {
 				t.Fatalf("raw of %q: %+v, %v, want %+v", body, again, err, i)
 			}

@@ -35,7 +35,11 @@ func readJSON(r *report, body []byte, f Format, m proto.Message) error {
 		}
 	}
 	if root != m {
-		return unwrap(r, root, m)
+		body, err := unwrap(r, root)
+		if err != nil {
+			return err
+		}
+		return unmarshal(body, m)
 	}
 	return nil
 }

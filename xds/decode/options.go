@@ -63,8 +63,14 @@ type Options struct {
 	// Certificates describes the bootstrap's certificate providers, which a Cluster
 	// may name. Nil means that there is no bootstrap.
 	Certificates CertificateProviders
+	// Previous returns an earlier version of a resource, if there is one, that was decoded
+	// with the same Origin. An Assignment shares with it what is equal, where that is easily
+	// found. It may be nil.
+	Previous func(resource.Key) resource.Item
 	// Bare lets All take a single resource without an envelope.
 	Bare bool
+
+	reflective bool // use the reflective decoder only, for tests
 }
 
 // CertificateProviders reports whether the bootstrap has a certificate provider

@@ -2,6 +2,8 @@ package decode
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -136,6 +138,13 @@ func (r *report) remarks() *problemList {
 		}
 	}
 	return &all
+}
+
+// plainEndpoints reports whether an assignment has no unknown field, and its endpoints no
+// field that is not applied. For a stored one that is not known.
+func (r *report) plainEndpoints() bool {
+	return !r.Stored && r.unknown.empty() &&
+		!slices.ContainsFunc(r.unapplied.list, func(u *unapplied) bool { return strings.HasPrefix(u.path, "endpoints[") })
 }
 
 // name validates a resource's own name, fills in an absent one, and returns it.

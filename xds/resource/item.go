@@ -10,6 +10,9 @@ type Item struct {
 	// Unapplied are the fields that are set and not applied, each once. Only
 	// decode.Resource sets it.
 	Unapplied []UnappliedField
+	// Shareable is true if nothing in the endpoints of an Assignment had to be reported, so
+	// that a later version may share them: see Previous in the options of package decode.
+	Shareable bool
 	// One of these is the value, by Key.Type; the others are nil.
 	Listener   *Listener
 	Routes     *RouteConfiguration

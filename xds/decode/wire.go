@@ -1,0 +1,115 @@
+package decode
+
+import (
+	"math"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// wire reads a message that is in canonical form, the bytes that canonical writes: fields in
+// the order of their numbers, those of a oneof last, each once unless it is repeated; no
+// unknown fields; no value that is the default, except in a oneof; the shortest varints.
+//
+// A method that has the number of a field, below 16, reads this field if it comes next. So
+// the caller calls them in the order of the fields, and then end, which fails if anything
+// is left: unknown fields, a second value, another wire type, another order.
+type wire struct {
+	rest   []byte
+	failed *bool // set if the message, or one around it, is not in canonical form
+}
+
+func (w *wire) fail() {
+	*w.failed = true
+	w.rest = nil
+}
+
+func (w *wire) end() {
+	if len(w.rest) > 0 {
+		w.fail()
+	}
+}
+
+// next reads the tag of a field if it comes next. The value has to be read then.
+func (w *wire) next(num protowire.Number, typ protowire.Type) bool {
+	if len(w.rest) == 0 || w.rest[0] != byte(num)<<3|byte(typ) {
+		return false
+	}
+	w.rest = w.rest[1:]
+	return true
+}
+
+func (w *wire) varint() uint64 {
+	if len(w.rest) > 0 && w.rest[0] < 1<<7 {
+		v := w.rest[0]
+		w.rest = w.rest[1:]
+		return uint64(v)
+	}
+	v, n := protowire.ConsumeVarint(w.rest)
+	if n != protowire.SizeVarint(v) { // n is negative for an invalid one
+		w.fail()
+		return 0
+	}
+	w.rest = w.rest[n:]
+	return v
+}
+
+func (w *wire) bytes() []byte {
+	n := w.varint()
+	if n > uint64(len(w.rest)) {
+		w.fail()
+		return nil
+	}
+	value := w.rest[:n:n]
+	w.rest = w.rest[n:]
+	return value
+}
+
+// string reads a string, which may be empty.
+func (w *wire) string() []byte {
+	s := w.bytes()
+	if !utf8.Valid(s) {
+		w.fail()
+	}
+	return s
+}
+
+// message reads a field that is a message.
+func (w *wire) message(num protowire.Number) (wire, bool) {
+	if !w.next(num, protowire.BytesType) {
+		return wire{failed: w.failed}, false
+	}
+	return wire{w.bytes(), w.failed}, true
+}
+
+// text reads a string without presence.
+func (w *wire) text(num protowire.Number) []byte {
+	if !w.next(num, protowire.BytesType) {
+		return nil
+	}
+	s := w.string()
+	if len(s) == 0 {
+		w.fail()
+	}
+	return s
+}
+
+// uint32 reads a uint32 without presence, or an enum that is not negative.
+func (w *wire) uint32(num protowire.Number) uint32 {
+	if !w.next(num, protowire.VarintType) {
+		return 0
+	}
+	v := w.varint()
+	if v == 0 || v > math.MaxUint32 {
+		w.fail()
+	}
+	return uint32(v)
+}
+
+// wrapped reads a google.protobuf.UInt32Value.
+func (w *wire) wrapped(num protowire.Number) (value uint32, present bool) {
+	m, present := w.message(num)
+	value = m.uint32(1)
+	m.end()
+	return value, present
+}
