@@ -108,8 +108,19 @@ func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, err
 // its warnings: that reads the body twice.
 func (p *pushes) pushDecoding(f Format, lenient, dryRun bool) decode.Options {
 	o := p.decoding(f)
-	o.Lenient, o.Places = lenient, dryRun
+	o.Lenient, o.Places, o.Previous = lenient, dryRun, p.previous
 	return o
+}
+
+// previous returns a pushed resource, if this daemon has decoded it.
+func (p *pushes) previous(key resource.Key) resource.Item {
+	st, err := p.open()
+	if err != nil {
+		return resource.Item{}
+	}
+	e, _ := st.Snapshot().Get(key)
+	i, _ := e.Value.(resource.Item)
+	return i
 }
 
 func decodeError(what, cluster string, err error) error {
