@@ -48,7 +48,8 @@ type Leases struct {
 	cluster string
 	last    func() // called without a lock when the last lease of an unused cluster has ended; may be nil
 
-	count atomic.Int64
+	// named counts the leases of owners with a name or an identity.
+	named atomic.Int64
 	// unused is set while no target has the cluster.
 	unused atomic.Bool
 	// unnamed counts for callers without identity and name.
@@ -79,7 +80,7 @@ type OwnerLeases struct {
 	of *Leases
 	// count is negative once the owner is removed.
 	count atomic.Int64
-	// kept says that the owner is in idle of Leases, or is never removed. It changes under mu.
+	// kept says that the owner is in idle of Leases. It changes under mu.
 	kept atomic.Bool
 }
 
@@ -89,7 +90,6 @@ const removedOwner = -1 << 32
 func (l *Leases) init(cluster string) {
 	l.cluster = cluster
 	l.unnamed.Cluster, l.unnamed.of = cluster, l
-	l.unnamed.kept.Store(true)
 }
 
 // Begin counts a lease of an owner, unless that holds limit; 0 means no limit. It returns nil
@@ -113,7 +113,9 @@ func (l *Leases) Begin(o Owner, limit int64) *OwnerLeases {
 			return nil
 		}
 		if own.count.CompareAndSwap(n, n+1) {
-			l.count.Add(1)
+			if own != &l.unnamed {
+				l.named.Add(1)
+			}
 			return own
 		}
 	}
@@ -160,18 +162,22 @@ func (l *Leases) keep(own *OwnerLeases) {
 // End reverts Begin.
 func (own *OwnerLeases) End() {
 	l := own.of
-	if own.count.Add(-1) == 0 && !own.kept.Load() {
-		l.mu.Lock()
-		l.keep(own)
-		l.mu.Unlock()
+	left := own.count.Add(-1)
+	if own != &l.unnamed {
+		l.named.Add(-1)
+		if left == 0 && !own.kept.Load() {
+			l.mu.Lock()
+			l.keep(own)
+			l.mu.Unlock()
+		}
 	}
-	if l.count.Add(-1) == 0 && l.unused.Load() && l.last != nil {
+	if l.unused.Load() && l.Load() == 0 && l.last != nil {
 		l.last()
 	}
 }
 
 // Load returns the number of leases.
-func (l *Leases) Load() int64 { return l.count.Load() }
+func (l *Leases) Load() int64 { return l.unnamed.count.Load() + l.named.Load() }
 
 const (
 	// LargestHolders is how many owners [Leases.Largest] returns.

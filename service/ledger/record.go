@@ -81,7 +81,7 @@ type Totals struct {
 
 // Ends are how leases and ejections ended.
 type Ends struct {
-	Outcomes  Tally[policy.Outcome]
+	Outcomes  Outcomes
 	Ejections Tally[bool] // of outlier detection, by whether they were enforced
 }
 

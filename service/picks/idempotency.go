@@ -35,6 +35,7 @@ type idempotencyKeys struct {
 	entries map[string]*idempotent
 	order   *list.List                    // of the answered entries, oldest first
 	own     map[*quota.Account]*list.List // those of each account, in the same order
+	begun   time.Time                     // fixed; of timers
 	timers  *wheel.Wheel
 	slots   slab.Slab[*idempotent] // numbers for timers
 	leases  int                    // that they hold
@@ -57,7 +58,8 @@ type idempotent struct {
 
 func (k *idempotencyKeys) init(now time.Time) {
 	k.entries, k.order = make(map[string]*idempotent), list.New()
-	k.timers = wheel.New(now, func(number uint32) *wheel.Timer { return &(*k.slots.At(number)).timer })
+	k.begun = now
+	k.timers = wheel.New(func(number uint32) *wheel.Timer { return &(*k.slots.At(number)).timer })
 	k.own = make(map[*quota.Account]*list.List)
 }
 
@@ -213,8 +215,8 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 		}
 		e.own = k.own[e.account].PushBack(e)
 	}
-	now := time.Now()
-	k.timers.Add(e.number, &e.timer, now, now.Add(min(ttl, MaxKeyTime)))
+	now := time.Since(k.begun)
+	k.timers.Add(e.number, &e.timer, now, now+min(ttl, MaxKeyTime))
 	for k.leases > MaxEndedLeases {
 		k.remove(k.order.Front().Value.(*idempotent)) //nolint:errcheck // the list has nothing else
 	}
@@ -245,7 +247,7 @@ func (k *idempotencyKeys) remove(e *idempotent) {
 func (k *idempotencyKeys) expire() {
 	for more := true; more; {
 		k.mu.Lock()
-		more = k.timers.Advance(time.Now(), expireAtOnce, func(number uint32) { k.remove(*k.slots.At(number)) })
+		more = k.timers.Advance(time.Since(k.begun), expireAtOnce, func(number uint32) { k.remove(*k.slots.At(number)) })
 		k.mu.Unlock()
 	}
 }

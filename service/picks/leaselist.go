@@ -27,7 +27,7 @@ type LeaseFilter struct {
 // matches returns the function of a filter, except for its After. It calls MaySee once for each
 // cluster: a shard is locked meanwhile, and a caller may have many patterns.
 func (f *LeaseFilter) matches(ls *leases) func(*leaseSlot) bool {
-	before := int64(time.Now().Add(-f.OlderThan).Sub(ls.shards[0].begun))
+	before := ls.clock.now().elapsed - f.OlderThan
 	known := make(map[string]bool)
 	maySee := func(cluster string) bool {
 		may, ok := known[cluster]
@@ -84,15 +84,15 @@ func (s *Picker) Leases(f LeaseFilter) (list []LeaseState, more bool) {
 		after = func(id LeaseID) bool { return id.String() > f.After }
 	}
 	s.leases.visit(first, f.matches(s.leases), func(sh *leaseShard, number uint32, slot *leaseSlot) bool {
-		state := sh.state(number, slot)
 		switch {
-		case !after(state.ID):
+		case !after(sh.id(number, slot)):
 			return true
 		case len(list) == f.Limit:
 			more = true
 			return false
 		}
-		list = append(list, state)
+		list = append(list, LeaseState{})
+		sh.describe(&list[len(list)-1], number, slot)
 		return true
 	}, func() {})
 	return list, more
@@ -120,7 +120,7 @@ func (ls *leases) endAll(matches func(*leaseSlot) bool, o Outcome) map[EndedLeas
 	batch := make([]holding, 0, visitAtOnce)
 	number := outcomeNumber(o)
 	ls.visit(LeaseID{}, matches, func(sh *leaseShard, slot uint32, s *leaseSlot) bool {
-		batch = append(batch, sh.end(slot, s, number, time.Now()))
+		batch = append(batch, sh.end(slot, s, number, ls.clock.now()))
 		return true
 	}, func() {
 		for i := range batch {

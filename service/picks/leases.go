@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -41,6 +42,7 @@ var errUnfinished = errors.New("the request failed")
 type leases struct {
 	max    int64
 	eased  func(*ledger.Record) // called after each lease that ended
+	clock  clock
 	count  atomic.Int64
 	shards [leaseShards]leaseShard
 	keys   idempotencyKeys
@@ -56,11 +58,11 @@ func newLeases(limit int, eased func(*ledger.Record)) *leases {
 		max: int64(limit), eased: eased,
 		begun: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
-	now := time.Now()
+	ls.clock.init()
 	for i := range ls.shards {
-		ls.shards[i].init(i, now)
+		ls.shards[i].init(i)
 	}
-	ls.keys.init(now)
+	ls.keys.init(ls.clock.begun)
 	go ls.expireUntilClosed()
 	return ls
 }
@@ -73,8 +75,8 @@ func (ls *leases) grant(c *ledger.Cluster, call *policy.Call, r *Request, share 
 		return Lease{}, refused
 	}
 	sh := &ls.shards[rand.Uint32()%leaseShards]
-	now := time.Now()
-	expires := now.Add(r.TTL)
+	now := ls.clock.now()
+	expires := now.add(r.TTL)
 	var id LeaseID
 	sh.mu.Lock()
 	closed := ls.closed.Load() // close would miss it
@@ -88,7 +90,7 @@ func (ls *leases) grant(c *ledger.Cluster, call *policy.Call, r *Request, share 
 		return Lease{}, fault.Errorf(fault.ShuttingDown, "the daemon is shutting down")
 	}
 	ls.wake()
-	return Lease{ID: id, ExpiresAt: expires.UTC()}, nil
+	return Lease{ID: id, ExpiresAt: shown(expires.unix)}, nil
 }
 
 // acquire counts a lease against the limit on all leases, the quotas of the caller and the
@@ -192,8 +194,11 @@ func (ls *leases) expireUntilClosed() {
 		}
 		for i := range ls.shards {
 			for more := true; more; {
-				batch, more = ls.shards[i].expired(batch[:0])
+				batch, more = ls.shards[i].expired(batch[:0], ls.clock.now())
 				ls.releaseAll(batch, Expired)
+				if more {
+					runtime.Gosched() // picks first
+				}
 			}
 		}
 		ls.keys.expire()
@@ -202,11 +207,10 @@ func (ls *leases) expireUntilClosed() {
 
 // expired ends leases whose time has come, at most expireAtOnce, and appends what they held to
 // batch: the caller releases it. more reports whether there are others.
-func (sh *leaseShard) expired(batch []holding) (_ []holding, more bool) {
+func (sh *leaseShard) expired(batch []holding, now instant) (_ []holding, more bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	now := time.Now()
-	more = sh.timers.Advance(now, expireAtOnce, func(number uint32) {
+	more = sh.timers.Advance(now.elapsed, expireAtOnce, func(number uint32) {
 		batch = append(batch, sh.end(number, sh.slots.At(number), expiredNumber, now))
 	})
 	return batch, more
@@ -253,7 +257,7 @@ func UnknownLease(id string) error {
 
 // use locks the shard of a lease and calls f with its slot, unless the lease is not known. A lease
 // whose time has come has ended then.
-func (ls *leases) use(id *LeaseID, now time.Time, f func(sh *leaseShard, s *leaseSlot)) error {
+func (ls *leases) use(id *LeaseID, now instant, f func(sh *leaseShard, s *leaseSlot)) error {
 	if int(id.shard) >= leaseShards {
 		return UnknownLease(id.String())
 	}
@@ -283,12 +287,12 @@ func (s *Picker) EndLease(id LeaseID, o Outcome, load *Load) (state LeaseState, 
 		}
 	}
 	var h holding
-	now := time.Now()
+	now := s.leases.clock.now()
 	err = s.leases.use(&id, now, func(sh *leaseShard, slot *leaseSlot) {
 		if slot.outcome == 0 {
 			h = sh.end(id.slot, slot, outcomeNumber(o), now)
 		}
-		state = sh.state(id.slot, slot)
+		sh.describe(&state, id.slot, slot)
 	})
 	if h.record != nil {
 		s.leases.release(&h, o, load)
@@ -298,12 +302,12 @@ func (s *Picker) EndLease(id LeaseID, o Outcome, load *Load) (state LeaseState, 
 
 // RenewLease makes a held lease expire ttl from now.
 func (s *Picker) RenewLease(id LeaseID, ttl time.Duration) (state LeaseState, err error) {
-	now := time.Now()
+	now := s.leases.clock.now()
 	err = s.leases.use(&id, now, func(sh *leaseShard, slot *leaseSlot) {
 		if slot.outcome == 0 {
-			sh.renew(id.slot, slot, now, now.Add(ttl))
+			sh.renew(id.slot, slot, now, now.add(ttl))
 		}
-		state = sh.state(id.slot, slot)
+		sh.describe(&state, id.slot, slot)
 	})
 	if err == nil && state.Outcome != "" {
 		return LeaseState{}, fault.Errorf(fault.UnknownLease, "lease %q has ended (%s) and cannot be renewed", id, state.Outcome).Of(state.Cluster, "")
@@ -313,6 +317,6 @@ func (s *Picker) RenewLease(id LeaseID, ttl time.Duration) (state LeaseState, er
 
 // Lease returns what a lease holds, or how it ended.
 func (s *Picker) Lease(id LeaseID) (state LeaseState, err error) {
-	err = s.leases.use(&id, time.Now(), func(sh *leaseShard, slot *leaseSlot) { state = sh.state(id.slot, slot) })
+	err = s.leases.use(&id, s.leases.clock.now(), func(sh *leaseShard, slot *leaseSlot) { sh.describe(&state, id.slot, slot) })
 	return state, err
 }

@@ -4,6 +4,7 @@ import (
 	crand "crypto/rand"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -59,12 +60,37 @@ func outcomeNumber(o Outcome) uint8 {
 
 // instant is a time in two clocks: that of the machine, which is shown, and one that is never set.
 type instant struct {
-	unix    int64 // nanoseconds
-	elapsed int64 // nanoseconds since the leases began
+	unix    int64         // nanoseconds
+	elapsed time.Duration // since the clock began
 }
 
-func (i instant) add(d time.Duration) instant {
-	return instant{i.unix + int64(d), i.elapsed + int64(d)}
+func (i instant) add(d time.Duration) instant { return instant{i.unix + int64(d), i.elapsed + d} }
+
+// clock reads both clocks at the price of one. It looks at the clock of the machine every maxClockAge
+// only, and goes on from there.
+type clock struct {
+	begun time.Time // fixed
+
+	set    atomic.Int64 // elapsed of the last look, in nanoseconds
+	offset atomic.Int64 // Unix time when elapsed was 0, as of then
+}
+
+const maxClockAge = 50 * time.Millisecond
+
+func (c *clock) init() {
+	c.begun = time.Now()
+	c.offset.Store(c.begun.UnixNano())
+}
+
+func (c *clock) now() instant {
+	elapsed := time.Since(c.begun)
+	if int64(elapsed)-c.set.Load() > int64(maxClockAge) {
+		now := time.Now()
+		elapsed = now.Sub(c.begun)
+		c.offset.Store(now.UnixNano() - int64(elapsed))
+		c.set.Store(int64(elapsed))
+	}
+	return instant{int64(elapsed) + c.offset.Load(), elapsed}
 }
 
 // shown returns the time of a clock that users see.
@@ -73,8 +99,7 @@ func shown(unix int64) time.Time { return time.Unix(0, unix).UTC() }
 // leaseShard has a part of the leases. An ended lease keeps its slot until endedInShard others
 // have ended, so that a repeated done gets the same answer.
 type leaseShard struct {
-	number uint8     // fixed
-	begun  time.Time // fixed; of elapsed
+	number uint8 // fixed
 
 	mu         sync.Mutex // guards the rest
 	slots      slab.Slab[leaseSlot]
@@ -85,30 +110,24 @@ type leaseShard struct {
 	next       int           // of ended
 }
 
-func (sh *leaseShard) init(number int, now time.Time) {
+func (sh *leaseShard) init(number int) {
 	var seed [32]byte
 	_, _ = crand.Read(seed[:]) // never fails
-	sh.number, sh.begun, sh.random = uint8(number), now, rand.NewChaCha8(seed)
-	sh.timers = wheel.New(now, func(slot uint32) *wheel.Timer { return &sh.slots.At(slot).timer })
-}
-
-// instant returns what now is.
-func (sh *leaseShard) instant(now time.Time) instant {
-	return instant{now.UnixNano(), int64(now.Sub(sh.begun))}
+	sh.number, sh.random = uint8(number), rand.NewChaCha8(seed)
+	sh.timers = wheel.New(func(slot uint32) *wheel.Timer { return &sh.slots.At(slot).timer })
 }
 
 // grant makes a slot a lease of h. The caller holds mu.
-func (sh *leaseShard) grant(h *holding, call *policy.Call, now, expires time.Time) LeaseID {
+func (sh *leaseShard) grant(h *holding, call *policy.Call, now, expires instant) LeaseID {
 	number, s := sh.slots.Get()
 	sh.generation++
 	s.secret = [2]uint64{sh.random.Uint64(), sh.random.Uint64()}
 	s.generation = sh.generation
-	s.granted = sh.instant(now)
-	s.expires = s.granted.add(expires.Sub(now))
+	s.granted, s.expires = now, expires
 	s.holding = *h
 	s.address, s.target, s.priority = call.Address, h.record.Target.Label, int32(call.Priority)
-	sh.timers.Add(number, &s.timer, now, expires)
-	return LeaseID{sh.number, number, s.generation, s.secret}
+	sh.timers.Add(number, &s.timer, now.elapsed, expires.elapsed)
+	return sh.id(number, s)
 }
 
 // find returns the slot of a lease, held or ended, or nil. It compares the whole ID in constant
@@ -126,10 +145,10 @@ func (sh *leaseShard) find(id *LeaseID) *leaseSlot {
 
 // end ends a held lease, and returns what it held: the caller releases that after unlocking mu,
 // which it holds.
-func (sh *leaseShard) end(number uint32, s *leaseSlot, o uint8, now time.Time) holding {
+func (sh *leaseShard) end(number uint32, s *leaseSlot, o uint8, now instant) holding {
 	h := s.holding
 	s.holding = holding{owner: h.owner}
-	s.outcome, s.ended = o, now.UnixNano()
+	s.outcome, s.ended = o, now.unix
 	sh.timers.Remove(number, &s.timer)
 	if len(sh.ended) < endedInShard {
 		sh.ended = append(sh.ended, number)
@@ -145,8 +164,8 @@ func (sh *leaseShard) end(number uint32, s *leaseSlot, o uint8, now time.Time) h
 
 // endDue ends the lease of s if its time has come, and reports whether it did: the caller
 // releases h.
-func (sh *leaseShard) endDue(number uint32, s *leaseSlot, now time.Time) (h holding, due bool) {
-	if s.outcome != 0 || int64(now.Sub(sh.begun)) < s.expires.elapsed {
+func (sh *leaseShard) endDue(number uint32, s *leaseSlot, now instant) (h holding, due bool) {
+	if s.outcome != 0 || now.elapsed < s.expires.elapsed {
 		return holding{}, false
 	}
 	return sh.end(number, s, expiredNumber, now), true
@@ -156,21 +175,28 @@ func (sh *leaseShard) endDue(number uint32, s *leaseSlot, now time.Time) (h hold
 const expiredNumber = uint8(len(outcomes) - 1)
 
 // renew makes a held lease expire at a time.
-func (sh *leaseShard) renew(number uint32, s *leaseSlot, now, expires time.Time) {
+func (sh *leaseShard) renew(number uint32, s *leaseSlot, now, expires instant) {
 	sh.timers.Remove(number, &s.timer)
-	s.expires = sh.instant(now).add(expires.Sub(now))
-	sh.timers.Add(number, &s.timer, now, expires)
+	s.expires = expires
+	sh.timers.Add(number, &s.timer, now.elapsed, expires.elapsed)
 }
 
-// state returns the state of the lease in a slot.
-func (sh *leaseShard) state(number uint32, s *leaseSlot) LeaseState {
-	state := LeaseState{
-		ID:      LeaseID{sh.number, number, s.generation, s.secret},
-		Cluster: s.owner.Cluster, Target: s.target, Address: s.address, Priority: int(s.priority), Owner: s.owner.Owner,
-		State: "held", GrantedAt: shown(s.granted.unix), ExpiresAt: shown(s.expires.unix),
-	}
-	if s.outcome != 0 {
+// id returns the ID of the lease in a slot.
+func (sh *leaseShard) id(number uint32, s *leaseSlot) LeaseID {
+	return LeaseID{sh.number, number, s.generation, s.secret}
+}
+
+// describe sets state to that of the lease in a slot, field by field: a processor takes longer to copy a
+// large struct that was just written.
+func (sh *leaseShard) describe(state *LeaseState, number uint32, s *leaseSlot) {
+	state.ID.shard, state.ID.slot, state.ID.generation, state.ID.secret = sh.number, number, s.generation, s.secret
+	state.Cluster, state.Target = s.owner.Cluster, s.target
+	state.Address, state.Priority = s.address, int(s.priority)
+	state.Identity, state.Name = s.owner.Identity, s.owner.Name
+	state.GrantedAt, state.ExpiresAt = shown(s.granted.unix), shown(s.expires.unix)
+	if s.outcome == 0 {
+		state.State, state.Outcome, state.EndedAt = "held", "", time.Time{}
+	} else {
 		state.State, state.Outcome, state.EndedAt = "ended", outcomes[s.outcome], shown(s.ended)
 	}
-	return state
 }

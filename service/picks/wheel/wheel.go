@@ -21,18 +21,16 @@ const (
 // follow. The zero value is in no wheel.
 type Timer struct {
 	next, prev uint32 // items, in a list; none at its ends
-	due        int64  // in ticks since the epoch, at least 1; 0 if in no wheel
+	due        int64  // in ticks, at least 1; 0 if in no wheel
 }
 
 // none is no item. Items are numbered from 1 within lists.
 const none = 0
 
-// A Wheel has timers of items, which their owner numbers. It has no lock: its owner calls
-// one method at a time.
+// A Wheel has timers of items, which their owner numbers. Times are the time since a moment of the
+// owner's choice. It has no lock: its owner calls one method at a time.
 type Wheel struct {
-	// Fixed after New.
-	epoch time.Time
-	timer func(item uint32) *Timer
+	timer func(item uint32) *Timer // fixed after New
 
 	current int64 // the tick up to which timers were looked at
 	// lists has the first item of each slot.
@@ -42,21 +40,19 @@ type Wheel struct {
 	length  int
 }
 
-// New returns a wheel without timers, which begins at a time. timer returns the timer of an
-// item in the wheel, always the same.
-func New(epoch time.Time, timer func(item uint32) *Timer) *Wheel {
-	return &Wheel{epoch: epoch, timer: timer}
-}
+// New returns a wheel without timers. timer returns the timer of an item in the wheel, always the
+// same.
+func New(timer func(item uint32) *Timer) *Wheel { return &Wheel{timer: timer} }
 
 // Len returns the number of timers.
 func (w *Wheel) Len() int { return w.length }
 
 // Add adds an item that is not in the wheel. t is its timer.
-func (w *Wheel) Add(item uint32, t *Timer, now, at time.Time) {
+func (w *Wheel) Add(item uint32, t *Timer, now, at time.Duration) {
 	if w.length == 0 { // the wheel may not have advanced for long
-		w.current = max(w.current, w.tick(now))
+		w.current = max(w.current, int64(now/Tick))
 	}
-	t.due = max(w.current+1, int64((at.Sub(w.epoch)+Tick-1)/Tick))
+	t.due = max(w.current+1, int64((at+Tick-1)/Tick))
 	w.length++
 	w.push(item, t)
 }
@@ -74,8 +70,8 @@ func (w *Wheel) Remove(item uint32, t *Timer) bool {
 
 // Advance removes items that are due and calls expire with each. It looks at no more than
 // limit timers, and reports whether more remain to be looked at for the same time.
-func (w *Wheel) Advance(now time.Time, limit int, expire func(item uint32)) (more bool) {
-	target := w.tick(now)
+func (w *Wheel) Advance(now time.Duration, limit int, expire func(item uint32)) (more bool) {
+	target := int64(now / Tick) // the last tick that is not after now
 	for {
 		for w.pending != none {
 			if limit == 0 {
@@ -104,9 +100,6 @@ func (w *Wheel) Advance(now time.Time, limit int, expire func(item uint32)) (mor
 		w.pending, *list = *list, none
 	}
 }
-
-// tick returns the last tick that is not after a time.
-func (w *Wheel) tick(t time.Time) int64 { return int64(t.Sub(w.epoch) / Tick) }
 
 // push adds an item to the front of its list.
 func (w *Wheel) push(item uint32, t *Timer) {
