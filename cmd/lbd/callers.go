@@ -189,7 +189,9 @@ func (s *security) listen(ctx context.Context) ([]*listen.Listener, error) {
 	}
 	var listeners []*listen.Listener
 	for _, l := range sockets {
-		listeners = append(listeners, s.secure(l, specOf(l, specs)))
+		inherited := s.secure(l, specOf(l, specs))
+		inherited.Inherited = true
+		listeners = append(listeners, inherited)
 	}
 	if len(sockets) > 0 {
 		if missing := replaced(specs, sockets); len(missing) > 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"time"
 	"unicode/utf8"
 
@@ -23,6 +24,7 @@ const (
 	maxOnDemandIdle = 24 * time.Hour
 	minHistoryBytes = 1 << 20
 	maxHistoryBytes = 16 << 30
+	maxEventLoops   = 64
 	maxName         = 253 // bytes, as of a host name
 
 	defaultMaxBulk    = 64
@@ -57,6 +59,7 @@ type Config struct {
 	Connect         string        `help:"Connect mode of clusters that do not set one: ${enum} (default ${default})" enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT" placeholder:"MODE"`
 	PickWait        time.Duration `help:"Default wait for picks that do not set wait, 0s to 60s (default ${default})" default:"1s" env:"LBD_PICK_WAIT" placeholder:"DURATION"`
 	MaxConnections  int           `help:"Maximum number of API connections, 16 to 1000000; when it is reached, the connection that was idle longest is closed (default half of the file descriptor limit, at most 65536)" env:"LBD_MAX_CONNECTIONS" placeholder:"N"`
+	EventLoops      *int          `help:"Number of event loops, which serve picks and the ends of leases over HTTP/1.1 without TLS, 0 to 64; 0 serves them as other requests (default half of the CPUs, at least 1)" env:"LBD_EVENT_LOOPS" placeholder:"N"`
 	MaxPeerConns    int           `name:"max-peer-connections" help:"Maximum number of API connections of one peer: an address, a /64 network of IPv6, or a user of a unix socket; loopback addresses have no limit (default the caller share of all connections, half)" env:"LBD_MAX_PEER_CONNECTIONS" placeholder:"N"`
 	APIBytes        int64         `name:"api-bytes" help:"Maximum memory for request bodies, responses that are not yet written, leases and idempotency keys, in bytes (default half of GOMEMLIMIT, which is by default 80% of the container's memory; 1 GiB without a limit)" env:"LBD_API_BYTES" placeholder:"BYTES"`
 	MaxLeases       int           `help:"Maximum number of leases (default ${default})" default:"1000000" env:"LBD_MAX_LEASES" placeholder:"N"`
@@ -98,6 +101,9 @@ func (c *Config) Validate() error {
 	if len(c.Name) > maxName || !utf8.ValidString(c.Name) {
 		return fmt.Errorf("--name must be at most %d bytes of UTF-8", maxName)
 	}
+	if c.EventLoops != nil && (*c.EventLoops < 0 || *c.EventLoops > maxEventLoops) {
+		return fmt.Errorf("--event-loops must be from 0 to %d, not %d", maxEventLoops, *c.EventLoops)
+	}
 	if c.MaxRemoved != nil && *c.MaxRemoved < 0 {
 		return fmt.Errorf("--max-removed must not be negative: %d", *c.MaxRemoved)
 	}
@@ -130,6 +136,15 @@ func (c *Config) daemonName() string {
 		return "lbd"
 	}
 	return host
+}
+
+// eventLoops returns --event-loops: by default half of the CPUs, since updates, leases and other
+// requests need CPUs, too.
+func (c *Config) eventLoops() int {
+	if c.EventLoops != nil {
+		return *c.EventLoops
+	}
+	return min(max(1, runtime.GOMAXPROCS(0)/2), maxEventLoops)
 }
 
 // historyBytes returns --history-bytes as an option of the service, where -1 is no history.

@@ -12,7 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/api/connections"
+	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
@@ -49,6 +51,7 @@ func budgetOf(c Config, log *slog.Logger) overload.Budget {
 // accepted connections.
 type frontend struct {
 	server  *http.Server
+	loops   *eventloop.Server // nil without event loops
 	limiter *connections.Limiter
 	leaving atomic.Bool // each response is the last of its connection
 	serving sync.WaitGroup
@@ -58,7 +61,7 @@ type frontend struct {
 const peerLogInterval = time.Minute
 
 // newFrontend returns a frontend with limits on connections.
-func newFrontend(handler http.Handler, limits connections.Options, lacks *overload.Monitor, log *slog.Logger) *frontend {
+func newFrontend(handler *api.Handler, limits connections.Options, lacks *overload.Monitor, log *slog.Logger) *frontend {
 	limits.Full = func() {
 		lacks.Report(overload.APIConnections, fmt.Errorf("%d connections are open: %w", limits.Max, syscall.EMFILE))
 	}
@@ -84,11 +87,43 @@ func newFrontend(handler http.Handler, limits connections.Options, lacks *overlo
 	return f
 }
 
-// serve serves a listener, whose connections the limiter counts, until it is closed.
-func (f *frontend) serve(l *listen.Listener) error {
-	f.serving.Add(1)
+// startLoops starts event loops, which serve the listeners without TLS. Without loops, and on other
+// systems than Linux, net/http serves all.
+func (f *frontend) startLoops(loops int, handler *api.Handler, listeners []*listen.Listener, log *slog.Logger) (err error) {
+	if !eventloop.Supported || loops == 0 {
+		return nil
+	}
+	for _, l := range listeners {
+		if l.TLS {
+			continue
+		}
+		taken, err := eventloop.Take(l.Listener, l.Inherited)
+		if err != nil {
+			return fmt.Errorf("serve %s: %w", printable(l), err)
+		}
+		l.Listener = taken
+	}
+	f.loops, err = eventloop.New(eventloop.Options{
+		Routes:      eventloop.Routes{Endpoint: handler.Endpoint, Leaving: f.leaving.Load},
+		Loops:       loops,
+		Limiter:     f.limiter,
+		HandOver:    f.server.Serve,
+		ReadTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, WriteTimeout: writeTimeout,
+		Logger: log,
+	})
+	return err
+}
+
+// serve serves a listener, whose connections the limiter counts, until it is closed. The caller adds
+// it to serving.
+func (f *frontend) serve(l *listen.Listener, sec *security) error {
 	defer f.serving.Done()
-	err := f.server.Serve(l)
+	var err error
+	if f.loops != nil && !l.TLS {
+		err = f.loops.Serve(l)
+	} else {
+		err = f.server.Serve(sec.wrap(l, f.limiter.Listen(l)))
+	}
 	if errors.Is(err, http.ErrServerClosed) || f.leaving.Load() && errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -104,6 +139,9 @@ func (f *frontend) drain(svc *service.Service, listeners []*listen.Listener, tim
 	ctx, cancel := context.WithDeadline(context.Background(), end)
 	defer cancel()
 	f.limiter.Drain(ctx, drainQuiet)
+	if f.loops != nil {
+		_ = f.loops.Close() // which has no error
+	}
 	shutdown(f.server, svc, time.Until(end))
 }
 

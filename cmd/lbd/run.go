@@ -119,10 +119,14 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	quotas, shedder := c.quotas(c.maxStreams(budget)), newShedder(lacks)
 	shedding := api.NewShedding(shedder.Sheds)
 	svc.Registry().MustRegister(quotas, shedding)
-	front := newFrontend(api.New(api.Options{
+	handler := api.New(api.Options{
 		Service: svc, Callers: sec.callers(), Audit: sec.audit, AccessLog: sec.access, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
 		Limits: api.Limits{Quotas: quotas, Shedding: shedding, MaxTTL: c.maxTTL()},
-	}), connections.Options{Max: budget.Connections, MaxPeer: c.maxPeerConnections(budget)}, lacks, log)
+	})
+	front := newFrontend(handler, connections.Options{Max: budget.Connections, MaxPeer: c.maxPeerConnections(budget)}, lacks, log)
+	if err = front.startLoops(c.eventLoops(), handler, listeners, log); err != nil {
+		return err
+	}
 	svc.Registry().MustRegister(front.limiter)
 	svc.Registry().MustRegister(sec.collectors()...)
 	addresses := make([]string, len(listeners))
@@ -132,9 +136,10 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		shedder.Run(failed, logShedding(log), endStreams(shedding.EndStreams, svc.ReportEndedStreams))
 		return nil
 	})
+	front.serving.Add(len(listeners))
 	for i, l := range listeners {
 		addresses[i] = printable(l)
-		group.Go(func() error { return front.serve(sec.wrap(l, front.limiter.Listen(l))) })
+		group.Go(func() error { return front.serve(l, sec) })
 	}
 	log.Info("serving", "addresses", addresses, "version", buildVersion(), "data", c.Data, "resources", st.Snapshot().Len())
 	ready(addresses)

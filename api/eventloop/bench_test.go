@@ -1,0 +1,32 @@
+package eventloop_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd/api/eventloop"
+	"github.com/lbd-dev/lbd/api/listen"
+)
+
+// BenchmarkServe serves picks without a socket.
+func BenchmarkServe(b *testing.B) {
+	for _, bm := range []struct{ name, request string }{
+		{"pick", pick},
+		{"n=100", "GET /pick?cluster=orders&n=100 HTTP/1.1\r\nHost: localhost\r\n\r\n"},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			specs, err := listen.Parse([]string{"127.0.0.1:1"})
+			noError(b, err)
+			l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
+			serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{}).Endpoint)
+			request, now := []byte(bm.request), time.Now()
+			b.ReportAllocs()
+			for b.Loop() {
+				if out := serve(request, now); !bytes.HasPrefix(out, []byte("HTTP/1.1 200")) {
+					b.Fatalf("%s", out)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,513 @@
+package eventloop
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/lbd-dev/lbd/api/connections"
+	"github.com/lbd-dev/lbd/api/listen"
+)
+
+const (
+	// maxEvents is the maximum number of events that one call of epoll_wait returns.
+	maxEvents = 128
+	// maxAccepts is the maximum number of connections that are accepted before others are served.
+	maxAccepts = 16
+	// flushBytes is the size of responses after which they are sent, although more requests of the
+	// same caller have been received.
+	flushBytes = 16 << 10
+	// keptBytes is the maximum size of a buffer that is kept.
+	keptBytes = 256 << 10
+	// tick is the time between two searches for connections whose time is over. Each search looks at
+	// one of tickParts parts of the connections.
+	tick      = 250 * time.Millisecond
+	tickParts = 4
+	// unevenness is the number of connections that a loop may have more than another one.
+	unevenness = 8
+)
+
+// loop serves connections in one goroutine.
+type loop struct {
+	server  *Server
+	epoll   int
+	waker   int // an eventfd
+	worker  *worker
+	input   [maxHead]byte
+	events  [maxEvents]unix.EpollEvent
+	conns   []*conn // by descriptor
+	sockets map[int]*serving
+	now     time.Time
+	checked time.Time // when the last search began
+	next    int       // the first descriptor of the next search
+	stopped bool
+	count   atomic.Int64 // connections
+
+	mu    sync.Mutex
+	inbox []func()
+}
+
+func newLoop(s *Server) (*loop, error) {
+	l := &loop{server: s, epoll: -1, waker: -1, worker: newWorker(s.options.Routes), sockets: make(map[int]*serving), now: time.Now()}
+	var err error
+	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
+	}
+	if l.waker, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err == nil {
+		err = l.watch(unix.EPOLL_CTL_ADD, l.waker, unix.EPOLLIN)
+	}
+	if err != nil {
+		l.release()
+		return nil, fmt.Errorf("start an event loop: %w", err)
+	}
+	return l, nil
+}
+
+func (l *loop) release() {
+	for _, fd := range []int{l.waker, l.epoll} {
+		if fd >= 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// post calls f in the goroutine of the loop, soon.
+func (l *loop) post(f func()) {
+	l.mu.Lock()
+	l.inbox = append(l.inbox, f)
+	l.mu.Unlock()
+	one := [8]byte{7: 1}
+	_, _ = unix.Write(l.waker, one[:]) // EAGAIN: it is awake
+}
+
+// takeInbox calls the functions that were posted.
+func (l *loop) takeInbox() {
+	var counter [8]byte
+	_, _ = unix.Read(l.waker, counter[:])
+	l.mu.Lock()
+	inbox := l.inbox
+	l.inbox = nil
+	l.mu.Unlock()
+	for _, f := range inbox {
+		f()
+	}
+}
+
+func (l *loop) watch(op, fd int, events uint32) error {
+	return unix.EpollCtl(l.epoll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
+// run serves until stop.
+func (l *loop) run() {
+	for !l.stopped {
+		timeout := -1
+		if l.count.Load() > 0 {
+			timeout = int(tick / time.Millisecond)
+		}
+		n, err := unix.EpollWait(l.epoll, l.events[:], timeout)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			panic(os.NewSyscallError("epoll_wait", err)) // the descriptor is invalid
+		}
+		l.now = time.Now()
+		for i := range max(n, 0) {
+			l.handle(&l.events[i])
+		}
+		if l.now.Sub(l.checked) >= tick {
+			l.checked = l.now
+			l.expire()
+		}
+	}
+}
+
+func (l *loop) handle(e *unix.EpollEvent) {
+	fd := int(e.Fd)
+	switch {
+	case fd == l.waker:
+		l.takeInbox()
+	case fd < len(l.conns) && l.conns[fd] != nil:
+		c := l.conns[fd]
+		defer l.recovered(c)
+		if c.unsent != nil {
+			l.resume(c)
+		} else {
+			l.receive(c)
+		}
+	case l.sockets[fd] != nil:
+		l.accept(l.sockets[fd])
+	default:
+	}
+}
+
+// recovered closes a connection whose event ended in a panic.
+func (l *loop) recovered(c *conn) {
+	if v := recover(); v != nil {
+		l.server.options.Logger.LogAttrs(context.Background(), slog.LevelError, "event loop panicked",
+			slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
+		l.close(c)
+	}
+}
+
+// listen adds a listener.
+func (l *loop) listen(ln *serving) {
+	l.sockets[ln.fd] = ln
+	l.resumeListening(ln)
+}
+
+func (l *loop) resumeListening(ln *serving) {
+	if l.sockets[ln.fd] != ln {
+		return
+	}
+	if err := l.watch(unix.EPOLL_CTL_ADD, ln.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE); err != nil {
+		l.fail(ln, err)
+	}
+}
+
+func (l *loop) unlisten(ln *serving) {
+	delete(l.sockets, ln.fd)
+	l.pause(ln)
+}
+
+// pause stops accepting connections until resumeListening.
+func (l *loop) pause(ln *serving) { _ = l.watch(unix.EPOLL_CTL_DEL, ln.fd, 0) }
+
+// fail ends Serve.
+func (l *loop) fail(ln *serving, err error) {
+	select {
+	case ln.failed <- err:
+	default:
+	}
+}
+
+func (l *loop) accept(ln *serving) {
+	for range maxAccepts {
+		fd, address, err := unix.Accept4(ln.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
+		switch {
+		case err == nil:
+		case errors.Is(err, unix.EAGAIN):
+			return
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
+			continue
+		default:
+			l.later(ln, func() connections.Conn {
+				if err := os.NewSyscallError("accept", err); !l.server.options.Limiter.Recover(err) {
+					l.fail(ln, err)
+				}
+				return nil
+			}, nil)
+			return
+		}
+		c := &conn{listener: ln, fd: fd, socket: fd}
+		zoned := c.identify(ln, address)
+		admitted, wait := l.server.options.Limiter.Admit(c)
+		switch {
+		case admitted != nil:
+			c.admitted = admitted
+			l.place(c, zoned)
+		case wait != nil:
+			l.later(ln, wait, func(a connections.Conn) {
+				c.admitted = a
+				l.place(c, zoned)
+			})
+			return
+		default:
+		}
+	}
+}
+
+// later stops accepting connections until wait returns. then gets its result, unless it is nil.
+func (l *loop) later(ln *serving, wait func() connections.Conn, then func(connections.Conn)) {
+	l.pause(ln)
+	l.server.running.Go(func() {
+		a := wait()
+		l.post(func() {
+			l.resumeListening(ln)
+			if a != nil {
+				then(a)
+			}
+		})
+	})
+}
+
+// identify sets the peer of a connection. It reports true for an address with a zone, whose name net
+// knows.
+func (c *conn) identify(ln *serving, address unix.Sockaddr) (zoned bool) {
+	switch a := address.(type) {
+	case *unix.SockaddrInet4:
+		c.remote = &net.TCPAddr{IP: a.Addr[:], Port: a.Port}
+	case *unix.SockaddrInet6:
+		c.remote = &net.TCPAddr{IP: a.Addr[:], Port: a.Port}
+		return a.ZoneId != 0
+	case *unix.SockaddrUnix:
+		c.remote = &net.UnixAddr{Name: a.Name, Net: "unix"}
+	default:
+		c.remote = &net.UnixAddr{Net: "unix"}
+	}
+	if ln.unix {
+		if cred, err := unix.GetsockoptUcred(c.fd, unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			c.cred = cred
+		}
+	}
+	return false
+}
+
+// place gives an admitted connection to a loop.
+func (l *loop) place(c *conn, zoned bool) {
+	if zoned || l.stopped {
+		c.listener.queue.push(c)
+		return
+	}
+	if other := l.server.least(); other.count.Load()+unevenness < l.count.Load() {
+		other.post(func() { other.begin(c) })
+		return
+	}
+	l.begin(c)
+}
+
+// begin serves a new connection. Its first request has often been received already.
+func (l *loop) begin(c *conn) {
+	if l.stopped {
+		_ = c.admitted.Close()
+		return
+	}
+	c.peer = newPeer(l.worker.context(listen.ConnContext(c.listener.context, c)), c.remote.String())
+	c.deadline = l.at(l.server.options.ReadTimeout)
+	for len(l.conns) <= c.socket {
+		l.conns = append(l.conns, nil)
+	}
+	l.conns[c.socket] = c
+	l.count.Add(1)
+	defer l.recovered(c)
+	l.receive(c)
+	if c.socket >= 0 && !c.watched {
+		l.await(c, unix.EPOLLIN)
+	}
+}
+
+// at returns the deadline after a time.
+func (l *loop) at(after time.Duration) time.Duration { return l.now.Sub(l.server.start) + after }
+
+// await sets the event that the connection waits for.
+func (l *loop) await(c *conn, event uint32) {
+	op := unix.EPOLL_CTL_MOD
+	if !c.watched {
+		op, c.watched = unix.EPOLL_CTL_ADD, true
+	}
+	if err := l.watch(op, c.socket, event); err != nil { // out of memory
+		l.close(c)
+	}
+}
+
+// receive serves what the caller has sent.
+func (l *loop) receive(c *conn) {
+	kept := copy(l.input[:], c.received)
+	n, errno := receive(c.socket, l.input[kept:])
+	switch {
+	case errno == unix.EAGAIN || errno == unix.EINTR:
+	case errno != 0:
+		l.close(c)
+	case n == 0 && kept == 0:
+		l.close(c)
+	case n == 0:
+		l.handOver(c, c.received) // it decides what half a request means
+	default:
+		l.serve(c, l.input[:kept+n])
+	}
+}
+
+// serve serves the requests in b.
+func (l *loop) serve(c *conn, b []byte) {
+	w := l.worker
+	w.response.out = w.response.out[:0]
+	for first := c.received == nil; len(b) > 0; first = true {
+		used, v := w.serve(&c.peer, b, l.now)
+		b = b[used:]
+		switch v {
+		case served:
+			if len(w.response.out) < flushBytes || l.flush(c) {
+				continue
+			}
+		case last, aborted:
+			if c.ending = true; l.flush(c) {
+				l.close(c)
+			}
+			return
+		case foreign:
+			if l.flush(c) {
+				l.handOver(c, b)
+				return
+			}
+		case incomplete:
+			if first { // else the time runs since a part of the request was received
+				c.deadline = l.at(l.server.options.ReadTimeout)
+			}
+			l.keep(c, b)
+			l.flush(c)
+			return
+		}
+		if c.socket < 0 {
+			return
+		}
+		l.keep(c, b)
+		return
+	}
+	c.received = nil
+	if l.flush(c) {
+		c.deadline = l.at(l.server.options.IdleTimeout)
+		c.admitted.Idle(l.now)
+	}
+}
+
+// keep keeps what was received but not served.
+func (l *loop) keep(c *conn, b []byte) { c.received = append(c.received[:0], b...) }
+
+// flush sends the responses. It reports false if the caller has to read first, or the connection has
+// been closed.
+func (l *loop) flush(c *conn) bool {
+	out := l.worker.response.out
+	rest, ok := l.send(c, out)
+	l.worker.response.out = out[:0]
+	if cap(out) > keptBytes {
+		l.worker.response.out = nil
+	}
+	if !ok {
+		return false
+	}
+	if len(rest) == 0 {
+		return true
+	}
+	c.unsent = bytes.Clone(rest)
+	c.deadline = l.at(l.server.options.WriteTimeout)
+	c.admitted.Blocked(l.now)
+	l.await(c, unix.EPOLLOUT)
+	return false
+}
+
+// send sends as much as the caller reads. It closes the connection after an error.
+func (l *loop) send(c *conn, b []byte) (rest []byte, ok bool) {
+	for len(b) > 0 {
+		n, errno := send(c.socket, b)
+		switch {
+		case errno == unix.EAGAIN:
+			return b, true
+		case errno == unix.EINTR:
+		case errno != 0:
+			l.close(c)
+			return nil, false
+		default:
+			b = b[n:]
+		}
+	}
+	return nil, true
+}
+
+// resume sends the rest of the responses, and then serves what was received before.
+func (l *loop) resume(c *conn) {
+	before := len(c.unsent)
+	rest, ok := l.send(c, c.unsent)
+	if !ok {
+		return
+	}
+	if len(rest) > 0 {
+		if len(rest) < before {
+			c.admitted.Blocked(l.now)
+		}
+		c.unsent = rest
+		return
+	}
+	c.unsent = nil
+	if c.ending {
+		l.close(c)
+		return
+	}
+	c.deadline = l.at(l.server.options.IdleTimeout)
+	c.admitted.Idle(l.now)
+	if len(c.received) > 0 {
+		b := append([]byte(nil), c.received...)
+		c.received, c.peer.scanned = nil, 0
+		l.serve(c, b)
+	}
+	if c.socket >= 0 && c.unsent == nil {
+		l.await(c, unix.EPOLLIN)
+	}
+}
+
+// handOver gives the connection to net/http, with what was received.
+func (l *loop) handOver(c *conn, received []byte) {
+	c.prefix = bytes.Clone(received)
+	l.forget(c)
+	c.listener.queue.push(c)
+}
+
+// close closes the connection.
+func (l *loop) close(c *conn) {
+	if c.socket >= 0 {
+		c.watched = false // closing the descriptor removes it
+		l.forget(c)
+		_ = c.admitted.Close()
+	}
+}
+
+// forget removes the connection from the loop.
+func (l *loop) forget(c *conn) {
+	if c.watched {
+		_ = l.watch(unix.EPOLL_CTL_DEL, c.socket, 0)
+	}
+	l.conns[c.socket] = nil
+	l.count.Add(-1)
+	c.socket, c.watched = -1, false
+	c.received, c.unsent, c.peer = nil, nil, peer{}
+}
+
+// expire closes a part of the connections whose time is over.
+func (l *loop) expire() {
+	now := l.at(0)
+	end := min(l.next+len(l.conns)/tickParts+1, len(l.conns))
+	for _, c := range l.conns[l.next:end] {
+		if c == nil || now < c.deadline {
+			continue
+		}
+		if c.unsent == nil && bytes.Contains(c.received, []byte("\r\n\r\n")) {
+			l.handOver(c, c.received) // it waits for the body
+		} else {
+			l.close(c)
+		}
+	}
+	if l.next = end; end == len(l.conns) {
+		l.next = 0
+	}
+}
+
+// stop closes all connections, and ends run.
+func (l *loop) stop() {
+	l.stopped = true
+	for _, c := range l.conns {
+		if c != nil {
+			l.close(c)
+		}
+	}
+}
+
+// receive and send do not block: the goroutine keeps its processor.
+
+func receive(fd int, b []byte) (int, unix.Errno) {
+	//nolint:gosec // the system call does not keep the pointer
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	return int(n), errno
+}
+
+func send(fd int, b []byte) (int, unix.Errno) {
+	//nolint:gosec // as above
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	return int(n), errno
+}

@@ -1,0 +1,245 @@
+package eventloop
+
+import (
+	"bytes"
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+const (
+	// maxHead is the maximum length of the head of a request, and of the head and the body.
+	maxHead = 16 << 10
+	// maxBody is the maximum length of the body of a request.
+	maxBody = 4 << 10
+	// maxHeaders is the maximum number of header lines.
+	maxHeaders = 40
+	// maxName is the maximum length of the name of a header.
+	maxName = 64
+)
+
+// verdict is what to do with what was received.
+type verdict int
+
+const (
+	// served: the request was answered.
+	served verdict = iota
+	// incomplete: the rest of the request is missing.
+	incomplete
+	// foreign: net/http must serve the connection, from this request on.
+	foreign
+	// last: the request was answered, and the connection ends.
+	last
+	// aborted: the connection ends without the response.
+	aborted
+)
+
+// route is a route that loops serve.
+type route int
+
+const (
+	getPick route = iota
+	getV1Pick
+	postPick
+	postV1Pick
+	endLease
+	routes
+)
+
+// line is a request line.
+type line struct {
+	route  route
+	target []byte
+	path   int // the length of the path
+	id     []byte
+}
+
+const (
+	version    = " HTTP/1.1"
+	leasesPath = "/v1/leases/"
+	donePath   = "/done"
+)
+
+// parseLine parses a request line, without its end. It reports false if net/http must serve the
+// request.
+func parseLine(b []byte) (l line, ok bool) {
+	var rest []byte
+	post := false
+	switch {
+	case bytes.HasPrefix(b, []byte("GET /")):
+		rest = b[len("GET "):]
+	case bytes.HasPrefix(b, []byte("POST /")):
+		rest, post = b[len("POST "):], true
+	default:
+		return l, false
+	}
+	if len(rest) <= len(version) || string(rest[len(rest)-len(version):]) != version {
+		return l, false
+	}
+	l.target = rest[:len(rest)-len(version)]
+	l.path = len(l.target)
+	for i, c := range l.target {
+		if !targetBytes[c] {
+			return l, false
+		}
+		if c == '?' && l.path == len(l.target) {
+			l.path = i
+		}
+	}
+	switch path := l.target[:l.path]; {
+	case string(path) == "/pick":
+		l.route = getPick
+		if post {
+			l.route = postPick
+		}
+	case string(path) == "/v1/pick":
+		l.route = getV1Pick
+		if post {
+			l.route = postV1Pick
+		}
+	case post && bytes.HasPrefix(path, []byte(leasesPath)) && bytes.HasSuffix(path, []byte(donePath)) && len(path) > len(leasesPath)+len(donePath):
+		l.route = endLease
+		l.id = path[len(leasesPath) : len(path)-len(donePath)]
+		for _, c := range l.id {
+			if !idBytes[c] {
+				return l, false
+			}
+		}
+	default:
+		return l, false
+	}
+	return l, true
+}
+
+// Tables of the bytes that have no meaning of their own, by place.
+var (
+	targetBytes = table(func(c byte) bool { return c > ' ' && c < 0x7f && c != '#' })
+	idBytes     = table(func(c byte) bool { return isAlphanumeric(c) || c == '-' || c == '_' })
+	nameBytes   = table(func(c byte) bool { return isAlphanumeric(c) || c == '-' })
+	valueBytes  = table(func(c byte) bool { return c >= ' ' && c < 0x7f || c == '\t' })
+	hostBytes   = table(func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte(".-_:[]", c) >= 0 })
+)
+
+func table(in func(byte) bool) (t [256]bool) {
+	for c := range t {
+		t[c] = in(byte(c))
+	}
+	return t
+}
+
+func isAlphanumeric(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}
+
+// fields are the headers of a request. They are shared by requests with the same header lines, and are
+// not modified.
+type fields struct {
+	lines  string // without the empty line
+	header http.Header
+	host   string
+	length int // Content-Length; 0 if absent
+	// sized says that there is a Content-Length.
+	sized bool
+	// closes says that the request is the last one of its connection.
+	closes bool
+	// foreign says that net/http must serve the request.
+	foreign bool
+}
+
+// parseFields parses header lines, which each end with CRLF.
+func parseFields(b []byte) *fields {
+	f := &fields{lines: string(b), header: make(http.Header), foreign: true}
+	hosts := 0
+	rest := f.lines
+	for n := 0; rest != ""; n++ {
+		var text string
+		text, rest, _ = strings.Cut(rest, "\r\n")
+		colon := strings.IndexByte(text, ':')
+		if colon < 1 || colon > maxName || n == maxHeaders {
+			return f
+		}
+		name, value := text[:colon], strings.Trim(text[colon+1:], " \t")
+		for i := range len(name) {
+			if !nameBytes[name[i]] {
+				return f
+			}
+		}
+		for i := range len(value) {
+			if !valueBytes[value[i]] {
+				return f
+			}
+		}
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		switch name {
+		case "Host":
+			if hosts++; hosts > 1 || !validHost(value) {
+				return f
+			}
+			f.host = value
+			continue // as net/http, which has it in Request.Host only
+		case "Content-Length":
+			n, ok := parseLength(value)
+			if f.sized || !ok {
+				return f
+			}
+			f.length, f.sized = n, true
+		case "Connection":
+			switch {
+			case len(f.header[name]) > 0:
+				return f
+			case strings.EqualFold(value, "close"):
+				f.closes = true
+			case !strings.EqualFold(value, "keep-alive"):
+				return f
+			}
+		case "Transfer-Encoding", "Trailer", "Te", "Expect", "Upgrade", "Http2-Settings", "Keep-Alive", "Proxy-Connection", "Pragma":
+			return f
+		}
+		f.header[name] = append(f.header[name], value)
+	}
+	f.foreign = hosts != 1
+	return f
+}
+
+func validHost(s string) bool {
+	for i := range len(s) {
+		if !hostBytes[s[i]] {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// parseLength parses a Content-Length, which net/http understands in more forms.
+func parseLength(s string) (n int, ok bool) {
+	if s == "" || len(s) > len("4096") || len(s) > 1 && s[0] == '0' {
+		return 0, false
+	}
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+		n = n*10 + int(s[i]-'0')
+	}
+	return n, n <= maxBody
+}
+
+// plausible reports whether the beginning of a request, whose head is incomplete, may become one that
+// a loop serves. Its lines must end with CRLF, since a head with other ends would never be complete.
+func plausible(b []byte) bool {
+	get, post := []byte("GET /"), []byte("POST /")
+	if !bytes.HasPrefix(get, b[:min(len(b), len(get))]) && !bytes.HasPrefix(post, b[:min(len(b), len(post))]) {
+		return false
+	}
+	for i := bytes.IndexByte(b, '\n'); i >= 0; {
+		if i == 0 || b[i-1] != '\r' {
+			return false
+		}
+		next := bytes.IndexByte(b[i+1:], '\n')
+		if next < 0 {
+			break
+		}
+		i += 1 + next
+	}
+	return true
+}

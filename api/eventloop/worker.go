@@ -1,0 +1,185 @@
+package eventloop
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+)
+
+// Routes are the handlers that loops call. They are called with an [http.ResponseWriter] that has the
+// method HandOver: one that cannot answer without waiting calls it, and writes nothing. They keep no
+// reference to the request or the writer.
+type Routes struct {
+	// Endpoint returns the handler of a route, such as "POST /pick".
+	Endpoint func(route string) http.Handler
+	// Leaving reports whether each response is the last one of its connection.
+	Leaving func() bool
+}
+
+var routePatterns = [routes]string{"GET /pick", "GET /v1/pick", "POST /pick", "POST /v1/pick", "POST /v1/leases/{id}/done"}
+
+var methods = [routes]string{http.MethodGet, http.MethodGet, http.MethodPost, http.MethodPost, http.MethodPost}
+
+// worker serves requests, one after the other.
+type worker struct {
+	handlers [routes]http.Handler
+	leaving  func() bool
+	response response
+
+	// The last header lines and target: most requests have the same ones as the one before.
+	fields *fields
+	target string
+
+	url    url.URL
+	params *chi.Context
+	body   body
+}
+
+// peer is the caller on one connection.
+type peer struct {
+	request *http.Request // whose context is that of the connection
+	fields  *fields       // of the last request
+	scanned int           // the length of an incomplete request in which no head ends
+}
+
+func newWorker(r Routes) *worker {
+	w := &worker{leaving: r.Leaving, params: chi.NewRouteContext(), response: response{header: make(http.Header)}}
+	w.params.URLParams.Add("id", "")
+	for i, pattern := range routePatterns {
+		w.handlers[i] = r.Endpoint(pattern)
+	}
+	return w
+}
+
+// context returns the context of requests of a listener or a connection.
+func (w *worker) context(parent context.Context) context.Context {
+	return context.WithValue(parent, chi.RouteCtxKey, w.params)
+}
+
+// newPeer returns a peer whose requests have a context and an address.
+func newPeer(ctx context.Context, address string) peer {
+	r := &http.Request{Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, RemoteAddr: address}
+	return peer{request: r.WithContext(ctx)}
+}
+
+// serve serves the first request of b. used is the length of the request, if it was answered. After
+// an incomplete request, the next b is the same with more bytes.
+func (w *worker) serve(p *peer, b []byte, now time.Time) (used int, v verdict) {
+	from := max(0, p.scanned-3)
+	p.scanned = 0
+	end := bytes.Index(b[from:], []byte("\r\n\r\n"))
+	if end < 0 {
+		if len(b) >= maxHead || !plausible(b) {
+			return 0, foreign
+		}
+		p.scanned = len(b)
+		return 0, incomplete
+	}
+	if end += from; end+4 > maxHead {
+		return 0, foreign
+	}
+	lineEnd := bytes.IndexByte(b, '\r')
+	if b[lineEnd+1] != '\n' {
+		return 0, foreign
+	}
+	l, ok := parseLine(b[:lineEnd])
+	if !ok {
+		return 0, foreign
+	}
+	f := w.fieldsOf(p, b[lineEnd+2:end+2])
+	if f.foreign || f.length > 0 && l.route != endLease {
+		return 0, foreign
+	}
+	used = end + 4 + f.length
+	if used > len(b) {
+		if used > maxHead {
+			return 0, foreign
+		}
+		return 0, incomplete
+	}
+	if v = w.handle(p, &l, f, b[end+4:used], now); v == foreign {
+		return 0, v
+	}
+	return used, v
+}
+
+// fieldsOf returns the fields of header lines.
+func (w *worker) fieldsOf(p *peer, lines []byte) *fields {
+	if p.fields != nil && p.fields.lines == string(lines) {
+		return p.fields
+	}
+	if w.fields == nil || w.fields.lines != string(lines) {
+		w.fields = parseFields(lines)
+	}
+	p.fields = w.fields
+	return p.fields
+}
+
+func (w *worker) handle(p *peer, l *line, f *fields, content []byte, now time.Time) (v verdict) {
+	if string(l.target) != w.target {
+		w.target = string(l.target)
+	}
+	r := p.request
+	r.Method, r.RequestURI, r.Header, r.Host, r.Close = methods[l.route], w.target, f.header, f.host, f.closes
+	w.url = url.URL{Path: w.target[:l.path]}
+	if l.path < len(w.target) {
+		w.url.RawQuery = w.target[l.path+1:]
+		w.url.ForceQuery = w.url.RawQuery == ""
+	}
+	r.URL, r.Body, r.ContentLength = &w.url, http.NoBody, int64(len(content))
+	if len(content) > 0 {
+		w.body.rest = content
+		r.Body = &w.body
+	}
+	w.params.URLParams.Values[0] = ""
+	if l.route == endLease {
+		w.params.URLParams.Values[0] = w.target[len(leasesPath) : len(leasesPath)+len(l.id)]
+	}
+	w.response.now = now
+	w.response.reset(f.closes)
+	begin := len(w.response.out)
+	defer func() {
+		w.body.rest = nil
+		if recover() != nil { // the handler has logged it, or aborts the response
+			w.response.out = w.response.out[:begin]
+			v = aborted
+		}
+	}()
+	if w.leaving() {
+		w.response.header["Connection"] = closing
+	}
+	w.handlers[l.route].ServeHTTP(&w.response, r)
+	if w.response.handedOver {
+		return foreign
+	}
+	if !w.response.written {
+		w.response.WriteHeader(http.StatusOK)
+	}
+	if w.response.closes {
+		return last
+	}
+	return served
+}
+
+var closing = []string{"close"}
+
+// body is the body of a request.
+type body struct{ rest []byte }
+
+// Read reads the body.
+func (b *body) Read(p []byte) (int, error) {
+	if len(b.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// Close does nothing.
+func (*body) Close() error { return nil }
