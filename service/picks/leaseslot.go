@@ -23,19 +23,20 @@ const (
 // leaseSlot has a lease: a pick whose request is in flight, or one that ended recently. It is
 // guarded by its shard's mu.
 type leaseSlot struct {
-	secret     [2]uint64
-	generation uint32
-	priority   int32
-	granted    instant
-	expires    instant
+	secret  [2]uint64
+	granted instant
+	expires int64 // Unix time in nanoseconds
+	// end is when a held lease expires, as elapsed time, or the Unix time in nanoseconds at which it ended.
+	end int64
 
 	holding
 
-	address string
-	target  string // its label
-	ended   int64  // Unix time in nanoseconds
-	outcome uint8  // index of outcomes; 0 while held
-	timer   wheel.Timer
+	address    string
+	target     string // its label
+	generation uint32
+	priority   int32
+	timer      wheel.Timer
+	outcome    uint8 // index of outcomes; 0 while held
 }
 
 // holding is what a lease holds until it ends. Of an ended lease, only owner is set.
@@ -123,7 +124,7 @@ func (sh *leaseShard) grant(h *holding, call *policy.Call, now, expires instant)
 	sh.generation++
 	s.secret = [2]uint64{sh.random.Uint64(), sh.random.Uint64()}
 	s.generation = sh.generation
-	s.granted, s.expires = now, expires
+	s.granted, s.expires, s.end = now, expires.unix, int64(expires.elapsed)
 	s.holding = *h
 	s.address, s.target, s.priority = call.Address, h.record.Target.Label, int32(call.Priority)
 	sh.timers.Add(number, &s.timer, now.elapsed, expires.elapsed)
@@ -148,7 +149,7 @@ func (sh *leaseShard) find(id *LeaseID) *leaseSlot {
 func (sh *leaseShard) end(number uint32, s *leaseSlot, o uint8, now instant) holding {
 	h := s.holding
 	s.holding = holding{owner: h.owner}
-	s.outcome, s.ended = o, now.unix
+	s.outcome, s.end = o, now.unix
 	sh.timers.Remove(number, &s.timer)
 	if len(sh.ended) < endedInShard {
 		sh.ended = append(sh.ended, number)
@@ -165,7 +166,7 @@ func (sh *leaseShard) end(number uint32, s *leaseSlot, o uint8, now instant) hol
 // endDue ends the lease of s if its time has come, and reports whether it did: the caller
 // releases h.
 func (sh *leaseShard) endDue(number uint32, s *leaseSlot, now instant) (h holding, due bool) {
-	if s.outcome != 0 || now.elapsed < s.expires.elapsed {
+	if s.outcome != 0 || int64(now.elapsed) < s.end {
 		return holding{}, false
 	}
 	return sh.end(number, s, expiredNumber, now), true
@@ -177,7 +178,7 @@ const expiredNumber = uint8(len(outcomes) - 1)
 // renew makes a held lease expire at a time.
 func (sh *leaseShard) renew(number uint32, s *leaseSlot, now, expires instant) {
 	sh.timers.Remove(number, &s.timer)
-	s.expires = expires
+	s.expires, s.end = expires.unix, int64(expires.elapsed)
 	sh.timers.Add(number, &s.timer, now.elapsed, expires.elapsed)
 }
 
@@ -193,10 +194,10 @@ func (sh *leaseShard) describe(state *LeaseState, number uint32, s *leaseSlot) {
 	state.Cluster, state.Target = s.owner.Cluster, s.target
 	state.Address, state.Priority = s.address, int(s.priority)
 	state.Identity, state.Name = s.owner.Identity, s.owner.Name
-	state.GrantedAt, state.ExpiresAt = shown(s.granted.unix), shown(s.expires.unix)
+	state.GrantedAt, state.ExpiresAt = shown(s.granted.unix), shown(s.expires)
 	if s.outcome == 0 {
 		state.State, state.Outcome, state.EndedAt = "held", "", time.Time{}
 	} else {
-		state.State, state.Outcome, state.EndedAt = "ended", outcomes[s.outcome], shown(s.ended)
+		state.State, state.Outcome, state.EndedAt = "ended", outcomes[s.outcome], shown(s.end)
 	}
 }

@@ -21,18 +21,22 @@ const (
 // follow. The zero value is in no wheel.
 type Timer struct {
 	next, prev uint32 // items, in a list; none at its ends
-	due        int64  // in ticks, at least 1; 0 if in no wheel
+	due        uint32 // in ticks; never is none
 }
 
-// none is no item. Items are numbered from 1 within lists.
-const none = 0
+const (
+	// none is no item. Items are numbered from 1 within lists.
+	none = 0
+	// never is when a timer is due that is in no wheel.
+	never = 0
+)
 
 // A Wheel has timers of items, which their owner numbers. Times are the time since a moment of the
 // owner's choice. It has no lock: its owner calls one method at a time.
 type Wheel struct {
 	timer func(item uint32) *Timer // fixed after New
 
-	current int64 // the tick up to which timers were looked at
+	current uint32 // the tick up to which timers were looked at; it wraps around
 	// lists has the first item of each slot.
 	lists [slots]uint32
 	// pending is the first timer of the current tick that were not looked at yet.
@@ -50,20 +54,26 @@ func (w *Wheel) Len() int { return w.length }
 // Add adds an item that is not in the wheel. t is its timer.
 func (w *Wheel) Add(item uint32, t *Timer, now, at time.Duration) {
 	if w.length == 0 { // the wheel may not have advanced for long
-		w.current = max(w.current, int64(now/Tick))
+		w.current = uint32(now / Tick)
 	}
-	t.due = max(w.current+1, int64((at+Tick-1)/Tick))
+	t.due = uint32((at + Tick - 1) / Tick)
+	if !w.isAhead(t.due) {
+		t.due = w.current + 1
+	}
+	if t.due == never {
+		t.due++
+	}
 	w.length++
 	w.push(item, t)
 }
 
 // Remove removes an item, and reports whether it was there. t is its timer.
 func (w *Wheel) Remove(item uint32, t *Timer) bool {
-	if t.due == 0 {
+	if t.due == never {
 		return false
 	}
 	w.unlink(item, t)
-	t.due = 0
+	t.due = never
 	w.length--
 	return true
 }
@@ -71,7 +81,7 @@ func (w *Wheel) Remove(item uint32, t *Timer) bool {
 // Advance removes items that are due and calls expire with each. It looks at no more than
 // limit timers, and reports whether more remain to be looked at for the same time.
 func (w *Wheel) Advance(now time.Duration, limit int, expire func(item uint32)) (more bool) {
-	target := int64(now / Tick) // the last tick that is not after now
+	target := uint32(now / Tick) // the last tick that is not after now
 	for {
 		for w.pending != none {
 			if limit == 0 {
@@ -81,18 +91,18 @@ func (w *Wheel) Advance(now time.Duration, limit int, expire func(item uint32)) 
 			item := w.pending - 1
 			t := w.timer(item)
 			w.unlink(item, t)
-			if t.due > w.current {
+			if w.isAhead(t.due) {
 				w.push(item, t)
 				continue
 			}
-			t.due = 0
+			t.due = never
 			w.length--
 			expire(item)
 		}
 		if w.length == 0 { // nothing to look at in the ticks between
-			w.current = max(w.current, target)
+			w.current = target
 		}
-		if w.current >= target {
+		if !w.isAhead(target) {
 			return false
 		}
 		w.current++
@@ -100,6 +110,10 @@ func (w *Wheel) Advance(now time.Duration, limit int, expire func(item uint32)) 
 		w.pending, *list = *list, none
 	}
 }
+
+// isAhead reports whether a tick is after the current one. Ticks wrap around after years, and no two
+// that are compared are so far apart.
+func (w *Wheel) isAhead(tick uint32) bool { return int32(tick-w.current) > 0 }
 
 // push adds an item to the front of its list.
 func (w *Wheel) push(item uint32, t *Timer) {

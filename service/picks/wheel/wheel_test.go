@@ -139,6 +139,33 @@ func TestModel(t *testing.T) {
 	})
 }
 
+// Ticks wrap around without an item that expires early, late or never.
+func TestTicksWrapAround(t *testing.T) {
+	const end = (1 << 32) * Tick
+	var all items
+	w := all.wheel()
+	expired := 0
+	for _, start := range []time.Duration{end - 100*Tick, 3*end - slots*Tick} {
+		now := start
+		for step := range 4 * slots {
+			i := all.add()
+			i.at = now + time.Duration(step%7)*50*Tick
+			w.Add(i.number, &i.timer, now, i.at)
+			now += Tick
+			w.Advance(now, 1000, func(n uint32) {
+				if late := now - all[n].at; late < 0 || late > 2*Tick {
+					t.Fatalf("an item is %v late", late)
+				}
+				expired++
+			})
+		}
+		w.Advance(now+time.Hour, 1000, func(uint32) { expired++ })
+	}
+	if expired != len(all) || w.Len() != 0 {
+		t.Errorf("%d of %d items expired", expired, len(all))
+	}
+}
+
 func TestAdvanceIsBounded(t *testing.T) {
 	var all items
 	w := all.wheel()
