@@ -3,9 +3,9 @@ package picks
 import (
 	"container/list"
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
@@ -44,7 +44,7 @@ type idempotencyKeys struct {
 // idempotent is one request with a key, under way or answered.
 type idempotent struct {
 	key     string
-	request [sha256.Size]byte
+	request uint64
 	account *quota.Account // that pays; may be nil
 	bytes   int64
 	count   int64         // of leases, at most
@@ -98,7 +98,7 @@ func (ls *leases) once(ctx context.Context, r *Request, out *Picks, pick func() 
 
 // enter returns the entry of r's key, and whether r is the one to fill it. The error is
 // that of the quota.
-func (k *idempotencyKeys) enter(r *Request, digest [sha256.Size]byte) (e *idempotent, mine bool, err error) {
+func (k *idempotencyKeys) enter(r *Request, digest uint64) (e *idempotent, mine bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.entries[r.IdempotencyKey]; e != nil {
@@ -258,8 +258,9 @@ func (k *idempotencyKeys) empty() bool {
 	return k.timers.Len() == 0
 }
 
-// digestOf returns a hash of all that must be equal in a repeated request: all but Wait.
-func digestOf(r *Request) [sha256.Size]byte {
+// digestOf returns a hash of all that must be equal in a repeated request: all but Wait. It has a random
+// seed, and a caller that finds two requests with the same hash would only get its own leases.
+func digestOf(r *Request) uint64 {
 	buffer := digests.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
 	b := appendTexts((*buffer)[:0], r.Cluster, r.Target, r.Path, r.Hash, r.Owner.Identity, r.Owner.Name)
 	b = appendNumbers(b, int64(r.N), int64(r.TTL), int64(len(r.Headers)), int64(len(r.Exclude)))
@@ -274,11 +275,13 @@ func digestOf(r *Request) [sha256.Size]byte {
 			b = append(b, 0)
 		}
 	}
-	sum := sha256.Sum256(b)
+	sum := maphash.Bytes(digestSeed, b)
 	*buffer = b
 	digests.Put(buffer)
 	return sum
 }
+
+var digestSeed = maphash.MakeSeed()
 
 var digests = sync.Pool{New: func() any { return new([]byte) }}
 
