@@ -302,10 +302,10 @@ func (s *picking) write(w http.ResponseWriter, status int, text bool) {
 
 // release clears s and returns it to the pool.
 func (s *picking) release() {
-	clear(s.picks.Picks)
+	s.picks.Reset()
 	*s = picking{
 		request: picks.Request{Exclude: s.request.Exclude[:0], Headers: s.request.Headers[:0]},
-		picks:   picks.Picks{Picks: s.picks.Picks[:0]},
+		picks:   s.picks,
 		body:    s.body[:0],
 	}
 	if cap(s.body) <= maxKeptBytes {

@@ -78,16 +78,17 @@ func appendPicks(b []byte, p *picks.Picks) []byte {
 func appendEndpoint(b []byte, p *picks.Pick) []byte {
 	b = append(b, `"address":`...)
 	b = appendString(b, p.Address)
-	if p.Hostname != "" {
+	if p.Endpoint.Hostname != "" {
 		b = append(b, `,"hostname":`...)
-		b = appendString(b, p.Hostname)
+		b = appendString(b, p.Endpoint.Hostname)
 	}
+	l := &p.Endpoint.Locality
 	b = append(b, `,"locality":{"region":`...)
-	b = appendString(b, p.Locality.Region)
+	b = appendString(b, l.Region)
 	b = append(b, `,"zone":`...)
-	b = appendString(b, p.Locality.Zone)
+	b = appendString(b, l.Zone)
 	b = append(b, `,"sub_zone":`...)
-	b = appendString(b, p.Locality.SubZone)
+	b = appendString(b, l.SubZone)
 	b = append(b, `},"priority":`...)
 	b = strconv.AppendInt(b, int64(p.Priority), 10)
 	if !p.Lease.ID.IsZero() {

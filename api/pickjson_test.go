@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func someLease(t *testing.T) (id picks.LeaseID) {
@@ -28,18 +28,18 @@ func TestPicksAreWrittenAsTheirTypesSay(t *testing.T) {
 		Dropped: map[string]int{"b": 2, "a": 1, "\n": 3}, CircuitBroken: 4,
 		Picks: []picks.Pick{
 			{
-				Cluster: "a\"b", Address: "[::1]:80", Hostname: "<host>", Priority: 2,
-				Locality: observe.Locality{Region: "r", Zone: "z", SubZone: "s\\"},
+				Cluster: "a\"b", Address: "[::1]:80", Priority: 2,
+				Endpoint: &resource.Endpoint{Hostname: "<host>", Locality: resource.Locality{Region: "r", Zone: "z", SubZone: "s\\"}},
 				Lease:    picks.Lease{ID: someLease(t), ExpiresAt: time.Unix(1, 500).UTC()},
 				Explain:  []picks.Step{{Step: "cluster", Says: "a > b", Cluster: &picks.ClusterStep{Name: "x", Found: true}}},
 			},
-			{Cluster: "b", Address: "a:1"},
+			{Cluster: "b", Address: "a:1", Endpoint: new(resource.Endpoint)},
 		},
 	}
 	routed := answer
 	routed.Cluster, routed.Target = "", `xds:///"shop"`
 	endpoint := func(p picks.Pick) PickedEndpoint {
-		e := PickedEndpoint{Address: p.Address, Hostname: p.Hostname, Locality: p.Locality, Priority: p.Priority, Explain: p.Explain}
+		e := PickedEndpoint{Address: p.Address, Hostname: p.Hostname(), Locality: p.Locality(), Priority: p.Priority, Explain: p.Explain}
 		if p.Lease != (picks.Lease{}) {
 			e.Lease = &p.Lease
 		}

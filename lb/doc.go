@@ -55,6 +55,12 @@
 // no lock, no allocation, no clock. Only a pick that has to wait for the next picker
 // costs more.
 //
+// The endpoint's policy returns a [policy.Upstream], in which everything else about the
+// endpoint is: cluster_impl checks there that it is still connected and not ejected,
+// takes the address, and counts the load of its locality. The caller counts the pick
+// in the Upstream's [policy.Place]. So a pick reads little memory: the pickers, which
+// all picks share, one pointer of the policy's list, and one Upstream.
+//
 // lbd has its own policies, on grpc's public balancer API, also where gRPC has public
 // ones of the same name (weighted_target, round_robin, weighted_round_robin,
 // least_request, pick_first). They show what gRPC's do not: drops by category, requests

@@ -203,7 +203,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 				}
 				p := out.Picks[0]
 				if !leased {
-					count(p.Locality.Zone, load{issued: 1, succeeded: 1})
+					count(p.Endpoint.Locality.Zone, load{issued: 1, succeeded: 1})
 					continue
 				}
 				add := load{issued: 1}
@@ -214,7 +214,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 				case "": // held until the end, a few
 					if draw.IntN(100) == 0 {
 						add.inProgress = 1
-						count(p.Locality.Zone, add)
+						count(p.Endpoint.Locality.Zone, add)
 						continue
 					}
 					outcome = picks.Failure
@@ -228,7 +228,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 					add.metrics, add.total = 1, 0.5
 				}
 				endLease(t, s, p.Lease.ID, outcome, ended)
-				count(p.Locality.Zone, add)
+				count(p.Endpoint.Locality.Zone, add)
 			}
 		})
 	}

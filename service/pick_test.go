@@ -89,8 +89,8 @@ func TestExplanationsAreBounded(t *testing.T) {
 	}
 	for _, p := range out.Picks {
 		i := slices.IndexFunc(p.Explain, func(s picks.Step) bool { return s.Locality != nil })
-		if l := p.Explain[i].Locality; len(l.Candidates) != 100 || l.More != 3 || l.Chosen != p.Locality || l.Candidates[0].Share != 1.0/103 {
-			t.Errorf("%d candidates, %d more, %v of %v chosen", len(l.Candidates), l.More, l.Chosen, p.Locality)
+		if l := p.Explain[i].Locality; len(l.Candidates) != 100 || l.More != 3 || l.Chosen != p.Locality() || l.Candidates[0].Share != 1.0/103 {
+			t.Errorf("%d candidates, %d more, %v of %v chosen", len(l.Candidates), l.More, l.Chosen, p.Locality())
 		}
 	}
 	again, err := pick(s, r)

@@ -21,6 +21,9 @@ type Upstream struct {
 	address atomic.Pointer[string] // the connected one; nil unless the endpoint can be used
 	first   string                 // what address points to, unless the endpoint has several
 	load    atomic.Pointer[LocalityLoad]
+	// Place is where the caller of the channel has last counted a pick of the endpoint; it
+	// belongs to the caller.
+	Place atomic.Pointer[Place]
 }
 
 // Address returns the connected address, unless the connection is lost or the endpoint

@@ -25,6 +25,58 @@ type Cluster struct {
 	Leaves []Leaf
 }
 
+// CountPick counts a successful pick. An endpoint keeps its place after the first pick. The
+// sum of the places is the number of all, because another counter would be one more shared
+// write for each pick; only clusters without series of their own have it, together.
+func (c *Cluster) CountPick(call *policy.Call) {
+	if !c.OwnSeries {
+		c.Picks.Add(OK)
+	}
+	if u := call.Upstream; u != nil {
+		if p := u.Place.Load(); p != nil && p.Priority == call.Priority && p.Add() {
+			return
+		}
+	}
+	c.countPick(call)
+}
+
+// countPick is CountPick where the endpoint's place has changed or left the config.
+func (c *Cluster) countPick(call *policy.Call) {
+	p := c.Places[place{call.Priority, call.Endpoint.Locality}]
+	if p == nil || !p.Add() {
+		c.elsewhere.Add(1)
+		return
+	}
+	if call.Upstream != nil {
+		call.Upstream.Place.Store(p)
+	}
+}
+
+// Succeeded is how many picks of the cluster in the target had an endpoint.
+func (c *Cluster) Succeeded() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.elsewhere.Load() + c.Places.Total()
+}
+
+// Results yields how many picks had each result; of a cluster without series of its own
+// only the successful ones.
+func (c *Cluster) Results() iter.Seq2[Result, uint64] {
+	return func(yield func(Result, uint64) bool) {
+		if !yield(OK, c.Succeeded()) {
+			return
+		}
+		if !c.OwnSeries {
+			return
+		}
+		for r, n := range c.Picks.All() {
+			if !yield(r, n) {
+				return
+			}
+		}
+	}
+}
+
 // ClusterConfig is the cluster's own part of the config.
 func (c *Cluster) ClusterConfig() *resource.ClusterConfig { return c.Config.Clusters[c.Name] }
 

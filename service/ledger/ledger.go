@@ -158,7 +158,9 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 		return c
 	}
 	c.Version++
-	c.Places = was.Places.update(c.Localities())
+	var left places
+	c.Places, left = was.Places.update(c.Localities())
+	c.closePlaces(left)
 	if c.ClusterConfig().Err != nil {
 		return c
 	}
@@ -176,6 +178,7 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 }
 
 func (l *Ledger) releaseCluster(c *Cluster) {
+	c.closePlaces(c.Places)
 	l.removeRecord(c.Record)
 	l.releaseLeaves(c.Leaves)
 }

@@ -35,6 +35,20 @@ type Record struct {
 
 	stale   atomic.Bool
 	ambient atomic.Pointer[Ambient]
+
+	// elsewhere counts successful picks of no place of the newest config. Those of a place
+	// that leaves the config move here under mu.
+	elsewhere atomic.Uint64
+	mu        sync.Mutex
+}
+
+// closePlaces moves the counts of places that have left the config.
+func (r *Record) closePlaces(left places) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range left {
+		r.elsewhere.Add(p.Close())
+	}
 }
 
 // Result is the result of a pick, as metrics count it: OK, or the code of its error.
@@ -45,6 +59,7 @@ const OK Result = "ok"
 
 // Counts are what metrics show of a cluster for each target.
 type Counts struct {
+	// Picks is without OK, which [Cluster.Succeeded] returns, apart from Ledger.Rest.
 	Picks    Tally[Result]
 	Switches Tally[policy.SwitchReason]
 	Connects Tally[string]
@@ -152,34 +167,30 @@ type place struct {
 
 // places counts the successful picks of each place of a config. The map is never changed,
 // so that picks read it without a lock.
-type places map[place]*atomic.Uint64
+type places map[place]*policy.Place
 
-// update returns the places of a newer config, which has these localities. A place that
-// both have keeps its count; one that comes back later begins at zero.
-func (p places) update(localities iter.Seq2[int, *resource.LocalityEndpoints]) places {
-	next := make(places)
+// update returns the places of a newer config, which has these localities, and those that
+// are left over. A place that both have keeps its count; one that comes back later begins
+// at zero.
+func (p places) update(localities iter.Seq2[int, *resource.LocalityEndpoints]) (next, left places) {
+	next = make(places, len(p))
 	for priority, l := range localities {
 		at := place{priority, l.ID}
 		n := p[at]
 		if n == nil {
-			n = new(atomic.Uint64)
+			n = policy.NewPlace(priority)
 		}
 		next[at] = n
 	}
-	return next
-}
-
-// Add counts a pick, unless its place left the config before it.
-func (p places) Add(priority int, l resource.Locality) {
-	if n := p[place{priority, l}]; n != nil {
-		n.Add(1)
-	}
+	left = maps.Clone(p)
+	maps.DeleteFunc(left, func(at place, _ *policy.Place) bool { return next[at] != nil })
+	return next, left
 }
 
 // Count is how many picks went to a place.
 func (p places) Count(priority int, l resource.Locality) uint64 {
 	if n := p[place{priority, l}]; n != nil {
-		return n.Load()
+		return n.Count()
 	}
 	return 0
 }
@@ -187,14 +198,14 @@ func (p places) Count(priority int, l resource.Locality) uint64 {
 // Each calls f with every place and how many picks went there.
 func (p places) Each(f func(priority int, l resource.Locality, n uint64)) {
 	for at, n := range p {
-		f(at.priority, at.locality, n.Load())
+		f(at.priority, at.locality, n.Count())
 	}
 }
 
 // Total is how many picks went to all places.
 func (p places) Total() (sum uint64) {
 	for _, n := range p {
-		sum += n.Load()
+		sum += n.Count()
 	}
 	return sum
 }

@@ -106,7 +106,8 @@ func (s *State) gather(g *gathering, h *history.Store) {
 		}
 	}
 	if o.overflow {
-		o.rest.picked(&s.ledger.Rest, "")
+		o.rest.add(picksFamily, 0, "", string(ledger.OK))
+		o.rest.counted(&s.ledger.Rest, "")
 		o.rest.ended(&s.ledger.RestEnds)
 		o.rest.emit(g)
 	}
@@ -147,7 +148,8 @@ func (o *collection) inTarget(m *ledger.Cluster) {
 		return
 	}
 	s := o.of(m.Name)
-	s.picked(m.Counts, m.Target.Label)
+	s.add(picksFamily, float64(m.Succeeded()), m.Target.Label, string(ledger.OK))
+	s.counted(m.Counts, m.Target.Label)
 	s.endpoints(m, summary, m.Target.Label)
 	s.inTree(m, summary)
 	s.emit(o.out)
@@ -216,9 +218,8 @@ func Flag(on bool) float64 {
 	return 0
 }
 
-// picked adds the counts of one target.
-func (s *series) picked(c *ledger.Counts, target string) {
-	s.add(picksFamily, 0, target, string(ledger.OK))
+// counted adds the counts of one target.
+func (s *series) counted(c *ledger.Counts, target string) {
 	addTally(s, picksFamily, &c.Picks, target)
 	addTally(s, switchesFamily, &c.Switches, target)
 	addTally(s, connectsFamily, &c.Connects, target)

@@ -60,14 +60,10 @@ type LocalityPicks struct {
 func counted(m *ledger.Cluster, withDetails bool) ClusterCounts {
 	out := ClusterCounts{
 		Cluster: m.Name, Target: m.Target.Label, Leases: m.Totals.Leases.Load(),
-		Picks: map[string]uint64{string(ledger.OK): 0}, Drops: make(map[string]uint64),
+		Picks: make(map[string]uint64), Drops: make(map[string]uint64),
 	}
-	if m.OwnSeries {
-		for r, n := range m.Picks.All() {
-			out.Picks[string(r)] = n
-		}
-	} else {
-		out.Picks[string(ledger.OK)] = m.Places.Total()
+	for r, n := range m.Results() {
+		out.Picks[string(r)] = n
 	}
 	cc := m.ClusterConfig()
 	aggregate := cc.Err == nil && cc.Cluster.Type == resource.ClusterAggregate

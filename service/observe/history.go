@@ -101,12 +101,10 @@ func (h *History) record(to *history.Recorder, m *ledger.Cluster) {
 	if !last.seen { // the cluster may have been removed and added again
 		c.Restart()
 	}
-	if m.OwnSeries {
-		for of, n := range m.Picks.All() {
+	for of, n := range m.Results() {
+		if n > 0 {
 			c.Count(history.Series{Kind: history.Picks, Name: string(of)}, n)
 		}
-	} else {
-		c.Count(history.Series{Kind: history.Picks, Name: string(ledger.OK)}, now.picks)
 	}
 	priority := uint64(history.NoPriority)
 	if p := m.Target.Channel.ClusterSummary(m.Name).Priority; p >= 0 {
@@ -122,11 +120,11 @@ func (h *History) record(to *history.Recorder, m *ledger.Cluster) {
 
 // picked returns the total of a cluster's picks; without metrics of its own, of the
 // successful ones.
-func picked(m *ledger.Cluster) uint64 {
-	if m.OwnSeries {
-		return m.Picks.Total()
+func picked(m *ledger.Cluster) (sum uint64) {
+	for _, n := range m.Results() {
+		sum += n
 	}
-	return m.Places.Total()
+	return sum
 }
 
 func recordLeaf(c *history.Cluster, l ledger.Leaf, aggregate bool) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/history"
-	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -19,7 +19,7 @@ func BenchmarkHistory(b *testing.B) {
 	s := newState(b)
 	pick := func() {
 		for t := range s.ledger.Hosted().All() {
-			t.View().Only.Picks.Add(ledger.OK)
+			t.View().Only.CountPick(&policy.Call{Endpoint: new(resource.Endpoint)})
 		}
 	}
 	for i := range clusters {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -41,7 +42,7 @@ func BenchmarkOverviewLook(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				for i := range busy {
-					h.Own(fmt.Sprint("cluster-", i)).View().Only.Picks.Add(ledger.OK)
+					h.Own(fmt.Sprint("cluster-", i)).View().Only.CountPick(&policy.Call{Endpoint: new(resource.Endpoint)})
 				}
 				o.look(b.Context())
 			}
@@ -55,7 +56,7 @@ func BenchmarkOverviewReader(b *testing.B) {
 	o := benchmarkOverview(b)
 	h := o.ledger.Hosted()
 	for i := range 100 {
-		h.Own(fmt.Sprint("cluster-", i)).View().Only.Picks.Add(ledger.OK)
+		h.Own(fmt.Sprint("cluster-", i)).View().Only.CountPick(&policy.Call{Endpoint: new(resource.Endpoint)})
 	}
 	o.look(b.Context())
 	at := o.view.Load().at

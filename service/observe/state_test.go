@@ -118,7 +118,7 @@ func TestFeedReadsWhatChanged(t *testing.T) {
 		}{
 			{"at first", func() {}, 0, 1},
 			{"idle", func() {}, time.Hour, 1},
-			{"picks", func() { own.View().Only.Picks.Add(ledger.OK) }, time.Hour, 1},
+			{"picks", func() { own.View().Only.CountPick(&policy.Call{Endpoint: new(resource.Endpoint)}) }, time.Hour, 1},
 			{"batches that change nothing", func() {
 				for range 100 {
 					own.Changed.Notify()

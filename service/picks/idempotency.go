@@ -89,8 +89,9 @@ func (ls *leases) once(ctx context.Context, r *Request, out *Picks, pick func() 
 			return fault.FromContext(context.Canceled)
 		}
 		if e.answer != nil {
+			call := out.call
 			*out = *e.answer
-			out.Picks = slices.Clone(e.answer.Picks)
+			out.Picks, out.call = slices.Clone(e.answer.Picks), call
 			return nil
 		}
 	}
@@ -193,11 +194,11 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 		return
 	}
 	answer := *out
-	answer.Cluster = strings.Clone(out.Cluster)
+	answer.Cluster, answer.call = strings.Clone(out.Cluster), nil
 	answer.Picks = slices.Clone(out.Picks)
 	for i := range answer.Picks {
 		p := &answer.Picks[i]
-		p.Explain = nil // it is large
+		p.Explain, p.upstream = nil, nil // they are large
 		if p.Cluster == answer.Cluster {
 			p.Cluster = answer.Cluster
 		} else {

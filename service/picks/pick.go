@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -93,6 +93,14 @@ type Picks struct {
 	Dropped map[string]int
 	// CircuitBroken counts those that the circuit breaker refused.
 	CircuitBroken int
+
+	call *call // that the next picks use again
+}
+
+// Reset clears the answer. Its memory is used again by the next picks.
+func (out *Picks) Reset() {
+	clear(out.Picks)
+	*out = Picks{Picks: out.Picks[:0], call: out.call}
 }
 
 // Pick is one endpoint picked.
@@ -101,12 +109,19 @@ type Pick struct {
 	// named.
 	Cluster  string
 	Address  string
-	Hostname string
-	Locality observe.Locality
+	Endpoint *resource.Endpoint
 	Priority int
 	Lease    Lease  // the zero Lease for an unleased pick
 	Explain  []Step // nil unless asked for
+
+	upstream *policy.Upstream // may be nil
 }
+
+// Hostname returns the endpoint's hostname, or an empty string.
+func (p *Pick) Hostname() string { return p.Endpoint.Hostname }
+
+// Locality returns the endpoint's locality.
+func (p *Pick) Locality() observe.Locality { return observe.LocalityOf(p.Endpoint.Locality) }
 
 // Lease is what is held for one pick.
 type Lease struct {
@@ -118,13 +133,54 @@ type Lease struct {
 // than the pick.
 const sampleMask = 255
 
-var callPool sync.Pool // of *policy.Call
+// call is what an answer keeps for the next picks into it.
+type call struct {
+	policy.Call
 
-// Pick picks r.N times and fills out, whose slice is reused. If no pick succeeds, it
+	picks    uint32 // a number that grows by one with each pick, from a random one
+	deciding bool   // a policy picks now: if it panics, what it holds is released
+}
+
+// begin returns the call of a request.
+func (out *Picks) begin(ctx context.Context, r *Request) *call {
+	if out.call == nil {
+		out.call = &call{picks: rand.Uint32()}
+	}
+	c := out.call // end has left no request in it
+	c.Context = ctx
+	c.Hold = r.TTL > 0
+	c.WaitForReady = r.WaitForReady
+	c.Canceled = r.Canceled
+	c.Path, c.Headers = r.Path, r.Headers
+	switch {
+	case r.NoWait:
+		c.Waiter = noWaiter{}
+	case r.Account != nil:
+		c.Waiter = (*waiter)(r.Account)
+	default:
+	}
+	c.Exclude = r.Exclude
+	if r.Hash != "" {
+		c.Hash, c.HasHash = xxhash.Sum64String(r.Hash), true
+	}
+	return c
+}
+
+// end leaves no references to the request.
+func (c *call) end() {
+	if c.deciding {
+		c.deciding = false
+		c.GiveUp()
+	}
+	c.Exclude = nil // the caller's
+	c.Reset(context.Background())
+}
+
+// Pick picks r.N times and fills out, whose memory is used again. If no pick succeeds, it
 // returns the error of the first. It keeps no reference to r or out, nor to the texts of
 // r: they may be parts of a URL, which is much longer.
 func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
-	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0]}
+	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0], call: out.call}
 	if r.Explain && r.N > MaxExplain {
 		return fault.Errorf(fault.InvalidArgument, "explain=true is for at most %d picks: n is %d", MaxExplain, r.N).Of(r.Cluster, r.Target)
 	}
@@ -140,44 +196,32 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		return err
 	}
 	out.Target = t.Label
-	call, ok := callPool.Get().(*policy.Call)
-	if !ok {
-		call = new(policy.Call)
-	}
-	defer putCall(call)
-	call.Context = ctx // putCall has left nothing else
-	call.Hold = r.TTL > 0
-	call.WaitForReady = r.WaitForReady
-	call.Canceled = r.Canceled
-	call.Path, call.Headers = r.Path, r.Headers
-	switch {
-	case r.NoWait:
-		call.Waiter = noWaiter{}
-	case r.Account != nil:
-		call.Waiter = (*waiter)(r.Account)
-	default:
-	}
-	call.Exclude = r.Exclude
-	if r.Hash != "" {
-		call.Hash, call.HasHash = xxhash.Sum64String(r.Hash), true
-	}
-
+	call := out.begin(ctx, r)
+	defer call.end()
 	var first *fault.Error
 	var steps []Step // of first
 	wait := r.Wait
-	for i := range max(r.N, 1) {
+	n := max(r.N, 1)
+	out.Picks = slices.Grow(out.Picks, n)
+	for i := range n {
 		if i > 0 {
 			call.Again()
 		}
-		p, refusal := s.pickOne(t, call, r, wait)
+		p := out.next()
+		refusal := s.pickOne(t, call, r, wait, p)
 		wait -= min(wait, call.Queued)
-		for next := s.successor(t, r, refusal); next != nil; next = s.successor(t, r, refusal) {
+		for refusal != nil {
+			next := s.successor(t, r, refusal)
+			if next == nil {
+				break
+			}
 			t = next
 			call.Again()
-			p, refusal = s.pickOne(t, call, r, wait)
+			refusal = s.pickOne(t, call, r, wait, p)
 			wait -= min(wait, call.Queued)
 		}
 		if refusal == wouldWait {
+			out.Picks = out.Picks[:len(out.Picks)-1]
 			if i == 0 {
 				return refusal
 			}
@@ -185,27 +229,25 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		}
 		if refusal == nil {
 			m := t.Cluster(call.Cluster)
-			m.Picks.Add(ledger.OK)
-			m.Places.Add(p.Priority, resource.Locality(p.Locality))
+			m.CountPick(&call.Call)
 			if m.Stale() {
 				out.Stale, out.Age = true, max(out.Age, time.Since(ledger.Updated(m.ClusterConfig())))
 			}
 			out.Generation = call.Generation
-			out.Picks = append(out.Picks, p)
 			continue
 		}
 		t.Record(call.Cluster).Picks.Add(ledger.Result(refusal.Code))
+		out.Picks = out.Picks[:len(out.Picks)-1]
 		if first == nil && len(out.Picks) == 0 {
 			first, steps = refusal, p.Explain
 		}
+		*p = Pick{}
 		if !out.shed(refusal) {
 			break
 		}
 	}
-	switch {
-	case len(out.Picks) > 0:
+	if len(out.Picks) > 0 {
 		return nil
-	default:
 	}
 	var holders []ledger.Holder
 	if first.Code == fault.CircuitBroken {
@@ -215,6 +257,13 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		return &ExplainedError{Err: first, Explain: steps, Holders: holders}
 	}
 	return first
+}
+
+// next adds a pick to the list, which has room for it.
+func (out *Picks) next() *Pick {
+	n := len(out.Picks)
+	out.Picks = out.Picks[:n+1]
+	return &out.Picks[n]
 }
 
 // waiter counts waiting picks against the quota of an account.
@@ -229,56 +278,45 @@ type noWaiter struct{}
 func (noWaiter) BeginWait() error { return ErrWouldWait }
 func (noWaiter) EndWait()         {}
 
-// putCall returns a call to the pool, without references to the request.
-func putCall(call *policy.Call) {
-	call.Reset(context.Background())
-	callPool.Put(call)
-}
-
 // pickOne picks once, and makes a lease of the pick if r has a TTL. p has the explanation
 // also of a refused pick.
-func (s *Picker) pickOne(t *ledger.Target, call *policy.Call, r *Request, wait time.Duration) (p Pick, refused *fault.Error) {
+func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Duration, p *Pick) (refused *fault.Error) {
 	call.Cluster = r.Cluster // a target's routes replace it
 	if r.Explain {
 		call.Trace = new(policy.Trace)
 	}
-	done := false
-	defer func() {
-		if !done { // a policy panicked
-			call.GiveUp()
-		}
-	}()
+	call.deciding = true
 	err := s.decide(t, call, wait)
 	if err != nil {
-		done = true
+		call.deciding = false
+		*p = Pick{}
 		if r.NoWait && (errors.Is(err, ErrWouldWait) || errors.Is(err, lb.ErrClosed)) { // a successor may have to be asked for
-			return p, wouldWait
+			return wouldWait
 		}
 		if r.Explain {
-			p.Explain = explain(t, call)
+			p.Explain = explain(t, &call.Call)
 		}
-		return p, s.refusal(t, call, err)
+		return s.refusal(t, &call.Call, err)
 	}
-	p = Pick{
-		Cluster: call.Cluster, Address: call.Address, Hostname: call.Endpoint.Hostname,
-		Locality: observe.LocalityOf(call.Endpoint.Locality), Priority: call.Priority,
+	*p = Pick{
+		Cluster: call.Cluster, Address: call.Address, Endpoint: call.Endpoint, Priority: call.Priority, upstream: call.Upstream,
 	}
 	if r.Explain {
-		p.Explain = explain(t, call)
+		p.Explain = explain(t, &call.Call)
 	}
-	done = true
+	call.deciding = false
 	if r.TTL > 0 {
-		if p.Lease, refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.leaseShare); refused != nil {
-			return Pick{}, refused
+		if p.Lease, refused = s.leases.grant(t.Cluster(call.Cluster), &call.Call, r, s.leaseShare); refused != nil {
+			*p = Pick{}
 		}
 	}
-	return p, nil
+	return refused
 }
 
 // successor returns the target for a pick whose own was closed meanwhile, such as an
 // on-demand cluster that was just released; or nil.
 func (s *Picker) successor(t *ledger.Target, r *Request, refused *fault.Error) *ledger.Target {
-	if refused == nil || !errors.Is(refused, lb.ErrClosed) || s.draining.Err() != nil {
+	if !errors.Is(refused, lb.ErrClosed) || s.draining.Err() != nil {
 		return nil
 	}
 	next, err := s.targetOf(r)
@@ -289,18 +327,25 @@ func (s *Picker) successor(t *ledger.Target, r *Request, refused *fault.Error) *
 }
 
 // decide calls the target's picker, and measures a sample of the calls.
-func (s *Picker) decide(t *ledger.Target, call *policy.Call, wait time.Duration) error {
-	sampled := rand.Uint64()&sampleMask == 0
-	var start time.Time
-	if sampled {
-		start = time.Now()
+func (s *Picker) decide(t *ledger.Target, call *call, wait time.Duration) error {
+	call.picks++
+	if call.picks&sampleMask == 0 {
+		return s.measure(t, &call.Call, wait)
 	}
-	err := t.Channel.Pick(call, wait)
-	if sampled && call.Queued == 0 {
-		s.pickDuration.Observe(time.Since(start).Seconds())
-	}
+	err := t.Channel.Pick(&call.Call, wait)
 	if call.Queued > 0 {
 		s.pickWait.Observe(call.Queued.Seconds())
+	}
+	return err
+}
+
+func (s *Picker) measure(t *ledger.Target, call *policy.Call, wait time.Duration) error {
+	start := time.Now()
+	err := t.Channel.Pick(call, wait)
+	if call.Queued > 0 {
+		s.pickWait.Observe(call.Queued.Seconds())
+	} else {
+		s.pickDuration.Observe(time.Since(start).Seconds())
 	}
 	return err
 }

@@ -200,7 +200,7 @@ func TestMostLeases(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 	c := k.expect(2) // a rejected lease holds nothing
-	if got := maps.Collect(c.Picks.All()); got[ledger.OK] != 2 || got["rate_limited"] != 2 || c.Places.Total() != 2 {
+	if got := maps.Collect(c.Results()); got[ledger.OK] != 2 || got["rate_limited"] != 2 || c.Places.Total() != 2 {
 		t.Errorf("picks %v, %d in localities", got, c.Places.Total())
 	}
 }
