@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Connector finds out whether an endpoint accepts connections.
@@ -41,75 +42,85 @@ type Connection struct {
 // that lbd does not reconnect without a pause to an endpoint that closes its
 // connections at once.
 type subConn struct {
-	balancer.SubConn // grpc wants it embedded; every method is overridden
 	policy.Connection
 
 	// Fixed after build.
 	channel  *Channel
-	root     string // the clusters that events name
-	cluster  string
+	link     *policy.Link
 	listener func(balancer.SubConnState)
 
-	// Owner only.
-	connector Connector // nil takes the endpoint as connected
+	// Owner only. There are many SubConns: the small numbers share a word.
 	addresses []string
-	state     connectivity.State
-	failures  int       // attempts that failed in a row
-	readyAt   time.Time // of the last attempt that connected
 	attempt   *attempt
 	backoff   *time.Timer
+	batch     uint32 // the channel's in which it was made
+	failures  uint16 // attempts that failed in a row
+	current   uint8  // the connectivity.State
 }
 
 // attempt is one connection attempt, and the connection that results.
-type attempt struct{ stop func() }
+type attempt struct {
+	stop    func()
+	readyAt time.Time // when it connected
+}
 
 func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOptions) (*subConn, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("a SubConn needs an address")
 	}
 	link := policy.LinkOf(addrs)
-	connector, ok := c.options.Connectors[link.Mode]
-	if !ok {
+	if _, ok := c.options.Connectors[link.Mode]; !ok {
 		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
 	}
-	if d, ok := connector.(tcpConnector); ok {
-		d.group, d.root, d.security = dialGroup{channel: c, cluster: link.Cluster, batch: c.batch}, link.Root, link.Security
-		connector = d
-	}
-	sc := &subConn{channel: c, root: link.Root, cluster: link.Cluster, connector: connector, listener: opts.StateListener, state: connectivity.Idle}
-	sc.Init(sc, policy.EndpointOfAddresses(addrs), addrs[0].Addr)
-	sc.setAddresses(addrs)
+	sc := &subConn{channel: c, link: link, listener: opts.StateListener, batch: uint32(c.batch)}
+	e := policy.EndpointOfAddresses(addrs)
+	sc.Init(sc, e, addrs[0].Addr)
+	sc.addresses = addressesOf(addrs, e)
 	return sc, nil
 }
 
-// setAddresses reports whether the name that TLS verifies has changed.
-func (s *subConn) setAddresses(addrs []resolver.Address) (renamed bool) {
-	s.addresses = make([]string, len(addrs))
+// addressesOf returns the addresses as strings: those of the endpoint, if they are the same.
+func addressesOf(addrs []resolver.Address, e *resource.Endpoint) []string {
+	if slices.EqualFunc(addrs, e.Addresses, func(a resolver.Address, own string) bool { return a.Addr == own }) {
+		return e.Addresses
+	}
+	out := make([]string, len(addrs))
 	for i, a := range addrs {
-		s.addresses[i] = a.Addr
+		out[i] = a.Addr
 	}
-	if d, ok := s.connector.(tcpConnector); ok {
-		s.connector = d.named(policy.EndpointOfAddresses(addrs).Hostname)
-		return s.connector != d
+	return out
+}
+
+func (s *subConn) state() connectivity.State { return connectivity.State(s.current) }
+
+// connector returns the Connector; nil takes the endpoint as connected.
+func (s *subConn) connector() Connector {
+	c := s.channel.options.Connectors[s.link.Mode]
+	d, ok := c.(tcpConnector)
+	if !ok {
+		return c
 	}
-	return false
+	d.group = dialGroup{channel: s.channel, cluster: s.link.Cluster, batch: uint64(s.batch)}
+	d.root, d.security = s.link.Root, s.link.Security
+	return d.named(s.Upstream().Endpoint.Hostname)
 }
 
 // Connect starts a connection attempt if the state is IDLE. The listener is called
 // after the caller has returned.
 func (s *subConn) Connect() {
-	if s.state != connectivity.Idle {
+	if s.state() != connectivity.Idle {
 		return
 	}
 	s.change(connectivity.Connecting, nil)
-	if s.connector == nil {
+	connector := s.connector()
+	if connector == nil {
 		s.SetConnected(s.addresses[0])
 		s.change(connectivity.Ready, nil)
 		return
 	}
 	a := new(attempt)
 	s.attempt = a
-	a.stop = s.connector.Start(s.addresses, func(c Connection) {
+	a.stop = connector.Start(s.addresses, func(c Connection) {
 		s.channel.owner.Post(func() { s.connection(a, c) })
 	})
 }
@@ -121,12 +132,12 @@ func (s *subConn) connection(a *attempt, c Connection) {
 	}
 	switch {
 	case c.Err == nil:
-		s.readyAt = time.Now()
+		a.readyAt = time.Now()
 		s.SetConnected(c.Address)
 		s.change(connectivity.Ready, nil)
-	case s.state != connectivity.Ready:
+	case s.state() != connectivity.Ready:
 		s.fail(c.Address, c.Err)
-	case time.Since(s.readyAt) < backoff.DefaultConfig.BaseDelay:
+	case time.Since(a.readyAt) < backoff.DefaultConfig.BaseDelay:
 		s.fail(s.Connected(), c.Err)
 	default:
 		lost := s.Connected()
@@ -140,7 +151,7 @@ func (s *subConn) connection(a *attempt, c Connection) {
 func (s *subConn) fail(address string, err error) {
 	s.disconnect()
 	pause := s.pause()
-	s.failures++
+	s.failures = min(s.failures, math.MaxUint16-1) + 1
 	s.change(connectivity.TransientFailure, &policy.ConnectError{
 		Address: address, RetryAt: time.Now().Add(pause), Err: err,
 	})
@@ -148,7 +159,7 @@ func (s *subConn) fail(address string, err error) {
 }
 
 func (s *subConn) backedOff() {
-	if s.state == connectivity.TransientFailure {
+	if s.state() == connectivity.TransientFailure {
 		s.change(connectivity.Idle, nil)
 	}
 }
@@ -163,15 +174,15 @@ func (s *subConn) pause() time.Duration {
 // change sets the state. It reports the change and calls the listener when the owner
 // has finished the current function.
 func (s *subConn) change(to connectivity.State, err error) {
-	from := s.state
-	s.state = to
+	from := s.state()
+	s.current = uint8(to)
 	s.channel.owner.Later(func() {
-		if s.state == connectivity.Shutdown && to != connectivity.Shutdown {
+		if s.state() == connectivity.Shutdown && to != connectivity.Shutdown {
 			return
 		}
 		if to != connectivity.Shutdown {
 			s.channel.tree.Events(policy.ConnectionChanged{
-				Root: s.root, Cluster: s.cluster, Address: s.addresses[0], From: from, To: to, Err: err,
+				Root: s.link.Root, Cluster: s.link.Cluster, Address: s.addresses[0], From: from, To: to, Err: err,
 			})
 		}
 		if s.listener != nil {
@@ -191,7 +202,7 @@ func (s *subConn) disconnect() {
 
 // Shutdown ends the SubConn. The listener's last state is SHUTDOWN.
 func (s *subConn) Shutdown() {
-	if s.state == connectivity.Shutdown {
+	if s.state() == connectivity.Shutdown {
 		return
 	}
 	s.disconnect()
@@ -208,9 +219,13 @@ func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	if len(addrs) == 0 {
 		return
 	}
-	before := s.addresses
-	renamed := s.setAddresses(addrs)
-	if !renamed && policy.SameAddresses(s.addresses, before) || s.state != connectivity.Ready && s.state != connectivity.Connecting {
+	before, connector := s.addresses, s.connector()
+	e := policy.EndpointOfAddresses(addrs)
+	s.addresses = addressesOf(addrs, e)
+	s.Replace(e)
+	d, ok := connector.(tcpConnector)
+	renamed := ok && s.connector() != Connector(d) // TLS verifies another name
+	if !renamed && policy.SameAddresses(s.addresses, before) || s.state() != connectivity.Ready && s.state() != connectivity.Connecting {
 		return
 	}
 	if at := s.Connected(); at != "" && slices.Contains(s.addresses, at) && !renamed {
@@ -231,7 +246,7 @@ func (s *subConn) GetOrBuildProducer(balancer.ProducerBuilder) (balancer.Produce
 // RegisterHealthListener reports READY to f: lbd gets health from EDS.
 func (s *subConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 	s.channel.owner.Later(func() {
-		if s.state == connectivity.Ready {
+		if s.state() == connectivity.Ready {
 			f(balancer.SubConnState{ConnectivityState: connectivity.Ready})
 		}
 	})

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb"
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -96,7 +95,7 @@ func (p *probe) subConn(addresses ...string) balancer.SubConn {
 
 func (p *probe) ready(sc balancer.SubConn) (string, bool) {
 	p.t.Helper()
-	return lbtest.As[policy.SubConn](p.t, sc).Ready()
+	return policy.ConnectionOf(sc).Ready()
 }
 
 func toAddresses(addresses []string) []resolver.Address {

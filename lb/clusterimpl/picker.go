@@ -103,8 +103,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		p.unplaced()
 		return res, err
 	}
-	u, ok := res.SubConn.(*policy.Upstream)
-	if !ok { // grpc's contract allows a policy below to make its own
+	u := call.Upstream
+	if u == nil || res.SubConn != balancer.SubConn(u.Connection) { // grpc's contract allows a policy below to make its own
 		p.unplaced()
 		return finish(call, res), nil
 	}
@@ -117,8 +117,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		p.unplaced()
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
-	call.Upstream, call.Endpoint, call.Address = u, u.Endpoint, address
-	call.Load = u.LoadIn(p.counters)
+	call.Address, call.Load = address, u.LoadIn(p.counters)
 	call.Load.Start(call.Hold)
 	if call.Hold {
 		call.HoldLoad(call.Load)

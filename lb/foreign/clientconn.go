@@ -203,7 +203,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			unpick(res)
 			continue
 		}
-		call.Endpoint, res.SubConn = u.Endpoint, u
+		res.SubConn = u.Pick(call).SubConn
 		return res, nil
 	}
 	return balancer.PickResult{}, errAllExcluded

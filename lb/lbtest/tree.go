@@ -168,7 +168,7 @@ func (t *Tree) Pick(call *policy.Call) (balancer.PickResult, error) {
 // Picked returns the SubConn of a pick's result.
 func Picked(tb testing.TB, res balancer.PickResult) *SubConn {
 	tb.Helper()
-	return As[*SubConn](tb, As[*policy.Upstream](tb, res.SubConn).SubConn)
+	return As[*SubConn](tb, As[*policy.Connection](tb, res.SubConn).SubConn)
 }
 
 // TakeEvents returns the events since its last call.
@@ -234,7 +234,6 @@ func (c *clientConn) MetricsRecorder() estats.MetricsRecorder {
 
 // SubConn is a SubConn whose state the test sets.
 type SubConn struct {
-	balancer.SubConn
 	policy.Connection
 
 	tree     *Tree

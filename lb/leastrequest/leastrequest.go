@@ -103,7 +103,6 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 	}
 	u := p.Seats[best]
-	call.Endpoint = u.Endpoint
 	if call.Hold {
 		p.inFlight[best].n.Add(1)
 		call.OnFinish(p.inFlight[best])
@@ -111,7 +110,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if step != nil {
 		step.Index, step.Endpoint, step.Detail = best, u.Endpoint, compared
 	}
-	return balancer.PickResult{SubConn: u}, nil
+	return u.Pick(call), nil
 }
 
 // drawn draws a seat; if call excludes it, one of the others. It returns -1 if call

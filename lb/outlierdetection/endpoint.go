@@ -126,8 +126,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if !call.Hold {
 		return res, nil
 	}
-	if u, ok := res.SubConn.(*policy.Upstream); ok { // grpc's contract allows a policy below to make its own
-		if counts := u.Finisher(); counts != nil {
+	if u := call.Upstream; u != nil { // grpc's contract allows a policy below to make a SubConn of its own
+		if counts := u.Connection.Finisher(); counts != nil {
 			call.OnFinish(counts)
 		}
 	}

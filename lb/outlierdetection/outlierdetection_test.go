@@ -421,8 +421,8 @@ func TestChildListener(t *testing.T) {
 // just picks one SubConn.
 type just struct{ sc balancer.SubConn }
 
-func (p just) Pick(balancer.PickInfo) (balancer.PickResult, error) {
-	return balancer.PickResult{SubConn: policy.ConnectionOf(p.sc).Upstream()}, nil
+func (p just) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	return policy.ConnectionOf(p.sc).Upstream().Pick(policy.CallOf(info.Ctx)), nil
 }
 
 // TestClose: a closed tree ejects no more, and gives nothing back.
@@ -515,7 +515,7 @@ func TestPassesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		tree.SubConn("a").Says(ready, nil)
-		if at, ok := lbtest.As[policy.SubConn](t, sc).Ready(); at != "a" || !ok {
+		if at, ok := policy.ConnectionOf(sc).Ready(); at != "a" || !ok {
 			t.Errorf("ready at %q: %t", at, ok)
 		}
 		sc.Shutdown()

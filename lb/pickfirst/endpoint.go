@@ -95,9 +95,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		p.trace(call, -1, 1)
 		return balancer.PickResult{}, errAllExcluded
 	}
-	call.Endpoint = p.Endpoint
+	res := p.Upstream.Pick(call)
 	p.trace(call, 0, 0)
-	return balancer.PickResult{SubConn: p.Upstream}, nil
+	return res, nil
 }
 
 func (p *picker) trace(call *policy.Call, index, excluded int) {

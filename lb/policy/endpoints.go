@@ -52,9 +52,9 @@ func (e *Endpoints[C, T]) update(endpoints []resolver.Endpoint) (changed bool, e
 		case m != nil && SameAddresses(m.Endpoint.Addresses, value.Addresses):
 			changed = changed || m.State == connectivity.Ready // pickers hold the value
 			if m.Endpoint.Hostname != value.Hostname || !slices.Equal(m.Endpoint.Addresses, value.Addresses) {
-				m.SubConn.UpdateAddresses(re.Addresses) // with the name that TLS verifies
+				m.Connection.SubConn.UpdateAddresses(re.Addresses) // with the name that TLS verifies
 			}
-			m.Upstream = ConnectionOf(m.SubConn).Replace(value)
+			m.Upstream = m.Connection.Replace(value)
 		default:
 			if m != nil {
 				e.remove(m)
@@ -92,7 +92,7 @@ func (e *Endpoints[C, T]) connect(fresh []*Member[T]) {
 	}
 	start, _ := bits.Mul64(e.Draw()(), uint64(len(fresh)))
 	for i := range fresh {
-		fresh[(int(start)+i)%len(fresh)].SubConn.Connect()
+		fresh[(int(start)+i)%len(fresh)].Connection.Connect()
 	}
 }
 
@@ -119,7 +119,7 @@ func (e *Endpoints[C, T]) remove(m *Member[T]) {
 	e.Census.Count(m.State, -1)
 	e.Counted.Count(m.Counted, -1)
 	m.State, m.Counted = connectivity.Shutdown, connectivity.Shutdown
-	m.SubConn.Shutdown()
+	m.Connection.Shutdown()
 }
 
 // Connect connects an IDLE endpoint and counts it as CONNECTING. It reports false for
@@ -129,7 +129,7 @@ func (e *Endpoints[C, T]) Connect(m *Member[T]) bool {
 		return false
 	}
 	e.count(m, connectivity.Connecting)
-	m.SubConn.Connect()
+	m.Connection.Connect()
 	return true
 }
 
@@ -152,7 +152,7 @@ func (e *Endpoints[C, T]) subConnState(m *Member[T], state balancer.SubConnState
 			m.LastErr = state.ConnectionError
 		}
 		if !e.Lazy || counted == connectivity.TransientFailure {
-			m.SubConn.Connect()
+			m.Connection.Connect()
 		}
 	}
 	switch {

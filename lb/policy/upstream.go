@@ -8,22 +8,30 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Upstream is an endpoint as picks see it, in one place: its values, whether it can be
-// used now, and where its picks are counted. It is the SubConn of a pick's result.
+// Upstream is an endpoint as picks see it, in one cache line: its values, whether it can
+// be used now, and where its picks are counted.
 //
 // It is fixed, apart from what is atomic. An endpoint whose values change gets another
 // Upstream.
 type Upstream struct {
-	balancer.SubConn // of the tree
-
 	Endpoint *resource.Endpoint
+	// Connection is the SubConn of a pick's result.
+	Connection *Connection
 
 	address atomic.Pointer[string] // the connected one; nil unless the endpoint can be used
 	first   string                 // what address points to, unless the endpoint has several
 	load    atomic.Pointer[LocalityLoad]
-	// Place is where the caller of the channel has last counted a pick of the endpoint; it
-	// belongs to the caller.
+
+	// Place is where the caller of the channel has last counted a pick of the endpoint, and
+	// Text what it shows of the endpoint at its first address. They belong to the caller.
 	Place atomic.Pointer[Place]
+	Text  atomic.Pointer[string]
+}
+
+// Pick makes the Upstream the result of a pick, which other pickers may still reject.
+func (u *Upstream) Pick(c *Call) balancer.PickResult {
+	c.Upstream, c.Endpoint = u, u.Endpoint
+	return balancer.PickResult{SubConn: u.Connection}
 }
 
 // Address returns the connected address, unless the connection is lost or the endpoint
@@ -45,34 +53,27 @@ func (u *Upstream) LoadIn(c *ClusterCounters) *LocalityLoad {
 	return l
 }
 
-// Finisher returns what [Connection.SetFinisher] has set, or nil.
-func (u *Upstream) Finisher() Finisher {
-	if f := ConnectionOf(u.SubConn).finisher.Load(); f != nil {
-		return *f
-	}
-	return nil
-}
+// IsFirst reports whether an address of the endpoint is its first.
+func (u *Upstream) IsFirst(address string) bool { return address == u.first }
 
 // SubConn is a SubConn of lbd's trees. It embeds a [Connection].
 type SubConn interface {
 	balancer.SubConn
-	// Ready returns the connected address of an endpoint that is not ejected.
-	Ready() (address string, ok bool)
-
 	// Base returns the Connection that the SubConn embeds.
 	Base() *Connection
 }
 
-// Connection is the part of a SubConn that picks see. It belongs to the owner.
+// Connection is what all SubConns of lbd's trees have: it shows picks whether the
+// endpoint can be used. It belongs to the owner, apart from Finisher.
 type Connection struct {
-	original Upstream
+	balancer.SubConn // the one that embeds it
+
 	// Picks that began before the endpoint's values changed use the former.
 	upstream, former *Upstream
 
-	connected string // the address; empty for none
+	connected *string // the address; nil for none
+	finisher  atomic.Pointer[Finisher]
 	ejected   bool
-
-	finisher atomic.Pointer[Finisher]
 }
 
 // ConnectionOf returns the Connection of a SubConn. It panics for one that is not of a
@@ -85,9 +86,9 @@ func ConnectionOf(sc balancer.SubConn) *Connection {
 func (c *Connection) Base() *Connection { return c }
 
 // Init sets the SubConn that embeds c, its endpoint, and its first address.
-func (c *Connection) Init(sc balancer.SubConn, e *resource.Endpoint, address string) {
-	c.upstream = &c.original
-	c.upstream.SubConn, c.upstream.Endpoint, c.upstream.first = sc, e, address
+func (c *Connection) Init(sc SubConn, e *resource.Endpoint, address string) {
+	c.SubConn = sc
+	c.upstream = &Upstream{Connection: c, Endpoint: e, first: address}
 }
 
 // Upstream returns the endpoint for picks.
@@ -99,12 +100,12 @@ func (c *Connection) Replace(e *resource.Endpoint) *Upstream {
 	if was.Endpoint == e {
 		return was
 	}
-	u := &Upstream{SubConn: was.SubConn, Endpoint: e, first: was.first}
+	u := &Upstream{Connection: c, Endpoint: e, first: was.first}
 	if was.Endpoint.Locality == e.Locality {
 		u.load.Store(was.load.Load())
 	}
 	c.upstream, c.former = u, was
-	c.show(u)
+	c.show()
 	return u
 }
 
@@ -113,41 +114,51 @@ func (c *Connection) Ready() (address string, ok bool) { return c.upstream.Addre
 
 // SetConnected sets the connected address; empty for none.
 func (c *Connection) SetConnected(address string) {
-	c.connected = address
-	c.showAll()
+	switch address {
+	case "":
+		c.connected = nil
+	case c.upstream.first:
+		c.connected = &c.upstream.first
+	default:
+		c.connected = &address
+	}
+	c.show()
 }
 
 // Connected returns the connected address, also of an ejected endpoint; empty for none.
-func (c *Connection) Connected() string { return c.connected }
+func (c *Connection) Connected() string {
+	if c.connected == nil {
+		return ""
+	}
+	return *c.connected
+}
 
 // Eject ejects the endpoint, or ends its ejection.
 func (c *Connection) Eject(ejected bool) {
-	if c.ejected != ejected {
-		c.ejected = ejected
-		c.showAll()
-	}
+	c.ejected = ejected
+	c.show()
 }
 
 // SetFinisher sets what counts the ends of the endpoint's picks for a policy above; nil
 // for nothing.
 func (c *Connection) SetFinisher(f *Finisher) { c.finisher.Store(f) }
 
-func (c *Connection) showAll() {
-	c.show(c.upstream)
-	if c.former != nil {
-		c.show(c.former)
+// Finisher returns what SetFinisher has set, or nil. Any goroutine may call it.
+func (c *Connection) Finisher() Finisher {
+	if f := c.finisher.Load(); f != nil {
+		return *f
 	}
+	return nil
 }
 
-// show makes picks see whether u can be used.
-func (c *Connection) show(u *Upstream) {
-	switch {
-	case c.connected == "" || c.ejected:
-		u.address.Store(nil)
-	case c.connected == u.first:
-		u.address.Store(&u.first)
-	default:
-		address := c.connected
-		u.address.Store(&address)
+// show makes picks see whether the endpoint can be used.
+func (c *Connection) show() {
+	address := c.connected
+	if c.ejected {
+		address = nil
+	}
+	c.upstream.address.Store(address)
+	if c.former != nil {
+		c.former.address.Store(address)
 	}
 }

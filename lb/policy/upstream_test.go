@@ -12,7 +12,6 @@ import (
 
 // wire is a SubConn.
 type wire struct {
-	balancer.SubConn
 	policy.Connection
 }
 
@@ -51,7 +50,7 @@ func TestUpstreamIsUsable(t *testing.T) {
 			}
 		}
 	}
-	if before.Endpoint != first || w.Upstream().Endpoint.Weight != 2 || w.Upstream().SubConn != balancer.SubConn(w) {
+	if before.Endpoint != first || w.Upstream().Endpoint.Weight != 2 || w.Upstream().Connection.SubConn != balancer.SubConn(w) {
 		t.Errorf("endpoints %+v, %+v", before.Endpoint, w.Upstream().Endpoint)
 	}
 }

@@ -114,8 +114,7 @@ func (p *picker) answer(call *policy.Call, f found) (balancer.PickResult, error)
 	case f.seat == nil:
 		return balancer.PickResult{}, errAllExcluded
 	case f.seat.state == connectivity.Ready:
-		call.Endpoint = f.seat.Endpoint
-		return balancer.PickResult{SubConn: f.seat.Upstream}, nil
+		return f.seat.Pick(call), nil
 	case f.seat.state == connectivity.TransientFailure:
 		return balancer.PickResult{}, f.seat.err
 	default:

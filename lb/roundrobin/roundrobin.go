@@ -54,7 +54,5 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if i < 0 {
 		return balancer.PickResult{}, policy.ErrAllExcluded
 	}
-	u := p.Seats[i]
-	call.Endpoint = u.Endpoint
-	return balancer.PickResult{SubConn: u}, nil
+	return p.Seats[i].Pick(call), nil
 }

@@ -73,12 +73,10 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if i < 0 {
 		return balancer.PickResult{}, policy.ErrAllExcluded
 	}
-	u := p.seats[i]
-	call.Endpoint = u.Endpoint
 	if call.Hold {
 		call.OnFinish(p.loads[i])
 	}
-	return balancer.PickResult{SubConn: u}, nil
+	return p.seats[i].Pick(call), nil
 }
 
 // WeightSource is what weights are computed from.
