@@ -105,9 +105,12 @@ func (b *clusterManager) Report() {
 }
 
 func (b *clusterManager) Picker(connectivity.State) balancer.Picker {
-	p := make(picker, len(b.Order))
+	if len(b.Order) == 1 {
+		return &picker{name: b.Order[0].Key, only: b.Order[0].State.Picker}
+	}
+	p := &picker{children: make(map[string]balancer.Picker, len(b.Order))}
 	for _, c := range b.Order {
-		p[c.Key] = c.State.Picker
+		p.children[c.Key] = c.State.Picker
 	}
 	return p
 }
@@ -150,11 +153,23 @@ func (b *clusterManager) Summarize() policy.Summary {
 }
 
 // picker holds every cluster's picker, ready or not.
-type picker map[string]balancer.Picker
+type picker struct {
+	name     string
+	only     balancer.Picker // of the cluster name, if there is one cluster
+	children map[string]balancer.Picker
+}
 
-func (p picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+func (p *picker) child(cluster string) (_ balancer.Picker, found bool) {
+	if p.only != nil {
+		return p.only, cluster == p.name
+	}
+	child, found := p.children[cluster]
+	return child, found
+}
+
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
-	child, found := p[call.Cluster]
+	child, found := p.child(call.Cluster)
 	if call.Trace != nil {
 		call.Trace.Steps = append(call.Trace.Steps, policy.ClusterStep{Cluster: call.Cluster, Found: found})
 	}
