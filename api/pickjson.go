@@ -76,20 +76,8 @@ func appendPicks(b []byte, p *picks.Picks) []byte {
 
 // appendEndpoint appends the fields of a PickedEndpoint, without braces.
 func appendEndpoint(b []byte, p *picks.Pick) []byte {
-	b = append(b, `"address":`...)
-	b = appendString(b, p.Address)
-	if p.Endpoint.Hostname != "" {
-		b = append(b, `,"hostname":`...)
-		b = appendString(b, p.Endpoint.Hostname)
-	}
-	l := &p.Endpoint.Locality
-	b = append(b, `,"locality":{"region":`...)
-	b = appendString(b, l.Region)
-	b = append(b, `,"zone":`...)
-	b = appendString(b, l.Zone)
-	b = append(b, `,"sub_zone":`...)
-	b = appendString(b, l.SubZone)
-	b = append(b, `},"priority":`...)
+	b = append(b, p.Text(fixedFields)...)
+	b = append(b, `,"priority":`...)
 	b = strconv.AppendInt(b, int64(p.Priority), 10)
 	if !p.Lease.ID.IsZero() {
 		b = append(b, `,"lease":{"id":"`...)
@@ -102,6 +90,24 @@ func appendEndpoint(b []byte, p *picks.Pick) []byte {
 		b = appendValue(b, p.Explain)
 	}
 	return b
+}
+
+// fixedFields returns the fields of a PickedEndpoint that are the same for all picks of an
+// endpoint.
+func fixedFields(p *picks.Pick) string {
+	b := appendString([]byte(`"address":`), p.Address)
+	if hostname := p.Hostname(); hostname != "" {
+		b = append(b, `,"hostname":`...)
+		b = appendString(b, hostname)
+	}
+	l := p.Locality()
+	b = append(b, `,"locality":{"region":`...)
+	b = appendString(b, l.Region)
+	b = append(b, `,"zone":`...)
+	b = appendString(b, l.Zone)
+	b = append(b, `,"sub_zone":`...)
+	b = appendString(b, l.SubZone)
+	return string(append(b, '}'))
 }
 
 // appendAddresses appends one address per line.

@@ -123,6 +123,22 @@ func (p *Pick) Hostname() string { return p.Endpoint.Hostname }
 // Locality returns the endpoint's locality.
 func (p *Pick) Locality() observe.Locality { return observe.LocalityOf(p.Endpoint.Locality) }
 
+// Text returns what render makes of the address, the hostname and the locality. The endpoint
+// keeps it, so render must be the same function in all calls.
+func (p *Pick) Text(render func(*Pick) string) string {
+	u := p.upstream
+	if u == nil || !u.IsFirst(p.Address) {
+		return render(p)
+	}
+	t := u.Text.Load()
+	if t == nil {
+		text := render(p)
+		t = &text
+		u.Text.Store(t)
+	}
+	return *t
+}
+
 // Lease is what is held for one pick.
 type Lease struct {
 	ID        LeaseID   `json:"id" swaggertype:"string"`
