@@ -5,22 +5,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb/probe"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
-)
-
-const (
-	// RecheckInterval is how often connect mode tcp checks that a READY endpoint
-	// still accepts connections, plus or minus a tenth.
-	RecheckInterval = 2 * time.Second
-	// RecheckTimeout limits one such check.
-	RecheckTimeout = 3 * time.Second
 )
 
 // keepAlive detects that the other end of a held connection is gone without notice.
@@ -29,15 +21,16 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interva
 // NoticeTime returns how long a connect mode can take to notice that an endpoint is
 // lost; -1 if it never does.
 //
-// Mode tcp needs that long for an endpoint that does not answer, and less for one that
-// refuses. It needs longer with more endpoints than RechecksPerSecond allows for, or
-// if the dials of a cluster that are not answered take all of its slots. Modes
-// tcp_hold and tls need that long if a host or the network fails; they notice at once
-// when the endpoint closes the connection.
+// Mode tcp needs that long for an endpoint that has not changed for 5 minutes and does
+// not answer. It needs less for one that refuses, and 6.6 s less for a minute after a
+// change, see [RecheckInterval]. It needs longer with more endpoints than
+// [RechecksPerSecond] allows for, or if the dials of a cluster that are not answered
+// take all of its slots. Modes tcp_hold and tls need that long if a host or the network
+// fails; they notice at once when the endpoint closes the connection.
 func NoticeTime(mode resource.ConnectMode) time.Duration {
 	switch mode {
 	case resource.ConnectTCP:
-		return RecheckInterval*11/10 + RecheckTimeout
+		return MaxRecheckInterval*11/10 + RecheckTimeout
 	case resource.ConnectTCPHold, resource.ConnectTLS:
 		return keepAlive.Idle + time.Duration(keepAlive.Count)*keepAlive.Interval
 	default:
@@ -46,8 +39,8 @@ func NoticeTime(mode resource.ConnectMode) time.Duration {
 }
 
 // Dialer dials for every channel of the process, within its limits. It has a goroutine
-// for each dial under way and for each connection held, and none for an endpoint that
-// waits.
+// for each attempt under way and for each connection held, and none for an endpoint that
+// waits. Rechecks without TLS need none on Linux, see package probe.
 //
 // Endpoints that do not answer do not delay the others for long. Of the dials that may
 // be under way (MaxDials, or fewer if the limit on descriptors is low), attempts to
@@ -64,6 +57,11 @@ type Dialer struct {
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	slots   *slots
 
+	rechecks *rechecks
+	probing  sync.Mutex // guards poller
+	poller   prober     // nil until it is needed
+
+	permit       *Permit
 	certificates Certificates
 	verdictTime  time.Duration // how long a server that asked for a certificate has to refuse it
 
@@ -89,6 +87,7 @@ func NewLimitedDialer(c Certificates, b overload.Budget, m *overload.Monitor, p 
 		connect: (&net.Dialer{KeepAliveConfig: keepAlive, ControlContext: p.control}).DialContext, slots: newSlots(min(b.Dials, MaxDials)),
 		certificates: c, verdictTime: verdictTime, overload: m, maxHeld: b.Held,
 	}
+	d.permit, d.rechecks = p, newRechecks(d)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
@@ -110,13 +109,34 @@ func (d *Dialer) Connectors(standard resource.ConnectMode) map[resource.ConnectM
 func (d *Dialer) Close() {
 	d.slots.close()
 	d.cancel()
+	d.rechecks.close()
+	d.probing.Lock()
+	if d.poller != nil {
+		d.poller.Close()
+	}
+	d.probing.Unlock()
 	d.slots.wg.Wait()
+}
+
+// prober returns nil if there is none on this system, or for now, for lack of a
+// descriptor: then probes are dials, in a goroutine each.
+func (d *Dialer) prober() prober {
+	d.probing.Lock()
+	defer d.probing.Unlock()
+	if d.poller == nil {
+		p, err := probe.NewPoller(d.permit.Check)
+		if err != nil {
+			return nil
+		}
+		d.poller = p
+	}
+	return d.poller
 }
 
 // tcpConnector is connect modes tcp, tcp_hold and tls. An endpoint is connected if it
 // accepts a TCP connection and, with a security or in mode tls, a TLS handshake. Mode
 // tcp closes the connection at once, so that it occupies no worker of a small server,
-// and checks again every RecheckInterval; the others keep it.
+// and checks again, see RecheckInterval; the others keep it.
 type tcpConnector struct {
 	dialer   *Dialer
 	hold     bool
@@ -136,6 +156,9 @@ func (c tcpConnector) named(hostname string) tcpConnector {
 	return c
 }
 
+// secured reports whether there is a TLS handshake.
+func (c *tcpConnector) secured() bool { return c.security != nil || c.tls }
+
 // dial connects and does the TLS handshake, both within timeout. It calls agreed when
 // only the server's verdict on lbd's certificate is missing. The error is a *shortage
 // if lbd is the cause.
@@ -144,17 +167,14 @@ func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Dur
 	if err == nil {
 		return conn, nil
 	}
-	if r, ok := overload.OfDial(ctx, err, address, c.dialer.connect); ok {
-		err = &shortage{resource: r, err: err}
-	}
-	return nil, err
+	return nil, c.dialer.classify(ctx, err, address)
 }
 
 func (c tcpConnector) connect(ctx context.Context, address string, timeout time.Duration, agreed func()) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	conn, err := c.dialer.connect(ctx, "tcp", address)
-	if err != nil || c.security == nil && !c.tls {
+	if err != nil || !c.secured() {
 		return conn, err
 	}
 	secured, err := c.handshake(ctx, conn, address, agreed)
@@ -209,116 +229,4 @@ func (c tcpConnector) newHandshake(address string) (*handshake, error) {
 		h.identity, _, err = provided(c.dialer.certificates, s.IdentityInstance)
 	}
 	return h, err
-}
-
-// Start dials the addresses as pick_first does.
-func (c tcpConnector) Start(addresses []string, report func(Connection)) func() {
-	l := &tcpLink{tcpConnector: c, report: report}
-	l.ctx, l.cancel = context.WithCancel(c.dialer.ctx)
-	l.start(addresses)
-	return l.stop
-}
-
-// tcpLink is one attempt of a tcpConnector, and the connection that results.
-type tcpLink struct {
-	tcpConnector
-	report func(Connection)
-	ctx    context.Context
-	cancel context.CancelFunc
-
-	mu      sync.Mutex // guards the rest
-	timer   *time.Timer
-	stalled map[string]bool // addresses that wait for a shortage toward them
-}
-
-func (l *tcpLink) over() bool { return l.ctx.Err() != nil }
-
-func (l *tcpLink) stop() {
-	l.cancel()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.timer != nil {
-		l.timer.Stop()
-	}
-	l.unstall()
-}
-
-func (l *tcpLink) connected(address string, conn net.Conn) {
-	if !l.hold {
-		_ = conn.Close()
-		l.report(Connection{Address: address})
-		l.recheckAfter(jitter(RecheckInterval), address)
-		return
-	}
-	l.report(Connection{Address: address})
-	if !l.dialer.slots.hold(func() { l.watch(conn) }) {
-		_ = conn.Close()
-		l.release()
-	}
-}
-
-// watch reads and discards data until the connection is lost or closed.
-func (l *tcpLink) watch(conn net.Conn) {
-	unhook := context.AfterFunc(l.ctx, func() { _ = conn.Close() })
-	defer unhook()
-	defer l.release()
-	defer conn.Close() //nolint:errcheck // it is lost already, or given up
-	buf := make([]byte, 64)
-	for {
-		_, err := conn.Read(buf)
-		switch {
-		case err == nil:
-		case l.ctx.Err() != nil:
-			return
-		case l.dialer.overload.ReportIf(err):
-			select {
-			case <-l.ctx.Done():
-			case <-time.After(overload.Pause(overload.RetryPause)):
-			}
-		default:
-			l.report(Connection{Err: fmt.Errorf("connection lost: %w", err)})
-			return
-		}
-	}
-}
-
-// recheckAfter checks after d, or later if the process has too many endpoints to
-// check.
-func (l *tcpLink) recheckAfter(d time.Duration, address string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over() {
-		return
-	}
-	slots, look := l.dialer.slots, dial{run: func(limit time.Duration) bool { return l.recheck(address, limit) }, over: l.over}
-	l.timer = time.AfterFunc(d, func() { slots.add(&slots.rechecks, l.group, look, false) })
-}
-
-// recheck checks the endpoint. short reports that a shortage in lbd prevented it.
-func (l *tcpLink) recheck(address string, limit time.Duration) (short bool) {
-	if l.over() {
-		return false
-	}
-	conn, err := l.dial(l.ctx, address, min(limit, RecheckTimeout), func() {})
-	lacking, isShortage := errors.AsType[*shortage](err)
-	switch {
-	case err == nil:
-		_ = conn.Close()
-		l.recheckAfter(jitter(RecheckInterval), address)
-	case l.over():
-	case isShortage:
-		if l.dialer.report(lacking) {
-			return true
-		}
-		l.recheckAfter(jitter(RecheckInterval), address)
-	default:
-		l.report(Connection{Err: err})
-	}
-	return false
-}
-
-// jitter changes d by up to a tenth, so that endpoints that connected together are not
-// checked together.
-func jitter(d time.Duration) time.Duration {
-	return d + time.Duration((rand.Float64()*2-1)*float64(d)/10)
 }

@@ -3,6 +3,7 @@ package lb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -166,18 +167,17 @@ func TestRecheckRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := NewDialer(nil)
 		defer d.Close()
-		var dials atomic.Int64
-		d.connect = pipe(func(context.Context, string) error {
-			dials.Add(1)
-			return nil
-		})
-		const endpoints = 8000 // 4,000 looks a second, if they were not bounded
-		for range endpoints {
-			d.Connectors(resource.ConnectTCP)[resource.ConnectTCP].Start([]string{"a:1"}, func(Connection) {})
+		d.connect = pipe(func(context.Context, string) error { return nil })
+		p := &fakeProber{}
+		d.poller = p
+		const endpoints = 3 * RechecksPerSecond // 15,000 looks a second, if they were not bounded
+		for i := range endpoints {
+			address := fmt.Sprintf("10.0.%d.%d:1", i>>8, i&255)
+			d.Connectors(resource.ConnectTCP)[resource.ConnectTCP].Start([]string{address}, func(Connection) {})
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if n := dials.Load() - endpoints; n > 10*RechecksPerSecond+RechecksPerSecond/10 || n < 7*RechecksPerSecond {
+		if n := len(p.probed()); n > 10*RechecksPerSecond+RechecksPerSecond/10 || n < 7*RechecksPerSecond {
 			t.Errorf("%d looks in 10 s, want about %d", n, 8*RechecksPerSecond)
 		}
 	})

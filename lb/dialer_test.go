@@ -154,7 +154,7 @@ func TestConnectors(t *testing.T) {
 	for _, mode := range []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold, resource.ConnectNone} {
 		times = append(times, lb.NoticeTime(mode))
 	}
-	if !slices.Equal(times, []time.Duration{5200 * time.Millisecond, 20 * time.Second, -1}) {
+	if !slices.Equal(times, []time.Duration{11800 * time.Millisecond, 20 * time.Second, -1}) {
 		t.Errorf("notice times %v", times)
 	}
 }

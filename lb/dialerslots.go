@@ -23,7 +23,7 @@ const (
 	BusyTimeout = 2 * time.Second
 	// RechecksPerSecond limits the checks of connect mode tcp in the whole process.
 	// With more endpoints than that allows, the interval grows.
-	RechecksPerSecond = 2000
+	RechecksPerSecond = 10_000
 	// rechecksPace is the interval at which rechecks wait for RechecksPerSecond.
 	rechecksPace = 5 * time.Millisecond
 	// shortagePace is the mean pause before the next dial after one that failed
@@ -69,10 +69,19 @@ type dial struct {
 	run func(limit time.Duration) (short bool)
 	// over reports whether the dial was canceled.
 	over func() bool
+	// recheck replaces both.
+	recheck *recheck
 
 	group dialGroup // fixed once it waits
 	from  *queue    // fixed once it has a slot
 	queue *clusterQueue
+}
+
+func (d *dial) canceled() bool {
+	if d.recheck != nil {
+		return d.recheck.over.Load()
+	}
+	return d.over()
 }
 
 // newSlots returns slots for most dials at a time, from 1 to MaxDials.
@@ -93,6 +102,19 @@ func (s *slots) add(q *queue, g dialGroup, d dial, begun bool) {
 		return
 	}
 	q.add(g, d, begun)
+	s.fill()
+}
+
+// addRechecks queues checks that are due.
+func (s *slots) addRechecks(rs []*recheck) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	for _, r := range rs {
+		s.rechecks.add(r.group(s.rechecks.free), dial{recheck: r}, false)
+	}
 	s.fill()
 }
 
@@ -117,7 +139,7 @@ func (s *slots) close() {
 // fill gives away the free slots.
 func (s *slots) fill() {
 	for {
-		d, limit, ok := s.next()
+		d, limit, ok := s.nextAttempt()
 		if !ok {
 			return
 		}
@@ -125,18 +147,48 @@ func (s *slots) fill() {
 	}
 }
 
-// work runs d, and then the next dials in turn.
+// work runs d, and then the next attempts in turn.
 func (s *slots) work(d dial, limit time.Duration) {
 	for ok := true; ok; {
 		short := d.run(limit)
 		s.mu.Lock()
-		if short {
-			d.from.putBack(d)
-			s.rest()
-		}
-		d.from.release(d.queue)
-		d, limit, ok = s.next()
+		s.release(d, short)
+		d, limit, ok = s.nextAttempt()
 		s.mu.Unlock()
+	}
+}
+
+// finishRecheck frees the slot of a check.
+func (s *slots) finishRecheck(r *recheck, short bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := dial{recheck: r, from: &s.rechecks, queue: r.queue}
+	if short {
+		d.group = r.group(s.rechecks.free)
+	}
+	s.release(d, short)
+	s.fill()
+}
+
+// release frees the slot of d. If short, d is the next of its batch.
+func (s *slots) release(d dial, short bool) {
+	if short {
+		d.from.putBack(d)
+		s.rest()
+	}
+	d.from.release(d.queue)
+}
+
+// nextAttempt takes the next attempt in turn, and begins the checks whose turn is
+// before it.
+func (s *slots) nextAttempt() (d dial, limit time.Duration, ok bool) {
+	for {
+		d, limit, ok = s.next()
+		if !ok || d.recheck == nil {
+			return d, limit, ok
+		}
+		d.recheck.queue = d.queue
+		d.recheck.begin(limit)
 	}
 }
 
@@ -269,6 +321,12 @@ func (q *queue) place(g dialGroup) (*clusterQueue, *batch) {
 	return c, b
 }
 
+// free reports whether a dial of a group would not wait for others of its cluster.
+func (q *queue) free(g dialGroup) bool {
+	c := q.clusters[g.ofCluster()]
+	return c == nil || len(c.ring) == 0 && c.busy < q.mostOfCluster
+}
+
 // list appends a queue that may have a slot to the ring, and deletes one that has no
 // dials.
 func (q *queue) list(c *clusterQueue) {
@@ -330,7 +388,7 @@ func (c *clusterQueue) wants() bool {
 
 // wanted returns ds from the first that is not canceled.
 func wanted(ds []dial) []dial {
-	for len(ds) > 0 && ds[0].over() {
+	for len(ds) > 0 && ds[0].canceled() {
 		pop(&ds)
 	}
 	return ds

@@ -21,8 +21,7 @@ type race struct {
 	link      *tcpLink
 	addresses []string // in the order in which they are dialed
 
-	ctx    context.Context // ends when one has won, or with the link
-	cancel context.CancelFunc
+	ctx context.Context // ends when one has won, or with the link
 
 	begun  atomic.Int64 // how many are dialed, were, or wait for a slot
 	failed atomic.Int64
@@ -32,7 +31,7 @@ type race struct {
 // start begins the race. There must be an address.
 func (l *tcpLink) start(addresses []string) {
 	r := &race{link: l, addresses: policy.Interleave(addresses, func(a string) string { return a })}
-	r.ctx, r.cancel = context.WithCancel(l.ctx)
+	r.ctx = l.begin()
 	r.begin(0)
 }
 
@@ -40,9 +39,10 @@ func (r *race) over() bool { return r.ctx.Err() != nil }
 
 // end cancels the rest of the race once an address has connected.
 func (r *race) end() {
-	r.cancel()
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
+	r.link.cancel()
+	r.link.cancel = nil
 	r.link.unstall()
 }
 
