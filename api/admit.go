@@ -3,10 +3,7 @@ package api
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
-	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/lbd-dev/lbd/api/listen"
@@ -52,7 +49,7 @@ type Limits struct {
 const retryAfter = time.Second
 
 // accountOf returns the account of who makes a request: of an identity by its name, of a
-// caller without one by [peerOf]. Callers on loopback share one, which may use all: lbd cannot
+// caller without one by [listen.PeerOf]. Callers on loopback share one, which may use all: lbd cannot
 // distinguish them.
 func (l *Limits) accountOf(w *recorder, r *http.Request, now time.Time) *quota.Account {
 	c := w.caller
@@ -60,25 +57,9 @@ func (l *Limits) accountOf(w *recorder, r *http.Request, now time.Time) *quota.A
 		return l.Quotas.EnterIdentity(c.Name, c.Quota, now)
 	}
 	if _, _, known := listen.ProcessOf(r); w.policy.Local && !known {
-		return l.Quotas.Enter(peerOf(r), l.Quotas.Whole(), now)
+		return l.Quotas.Enter(listen.PeerOf(r), l.Quotas.Whole(), now)
 	}
-	return l.Quotas.Enter(peerOf(r), nil, now)
-}
-
-// peerOf returns the name of the peer for its account: its address, for IPv6 its /64 network, or the
-// user of a process on a unix socket. It begins with a space, which no name of an identity has.
-func peerOf(r *http.Request) string {
-	if uid, _, ok := listen.ProcessOf(r); ok {
-		return " uid " + strconv.FormatUint(uint64(uid), 10)
-	}
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return " unix"
-	}
-	if a, err := netip.ParseAddr(host); err == nil && a.Is6() { // IPv4 without a conversion
-		return " " + listen.Network(a)
-	}
-	return " " + host
+	return l.Quotas.Enter(listen.PeerOf(r), nil, now)
 }
 
 // admit counts a request against the quotas of its caller, and rejects work that is shed.

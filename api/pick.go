@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -275,7 +276,7 @@ func ownKey(w http.ResponseWriter, r *http.Request, key string) string {
 	if key == "" {
 		return ""
 	}
-	return cmp.Or(callerOf(w).Name, peerOf(r)) + "\n" + key
+	return cmp.Or(callerOf(w).Name, listen.PeerOf(r)) + "\n" + key
 }
 
 // write writes the picks.

@@ -60,8 +60,7 @@ func NameOf(r *http.Request) string {
 	}
 }
 
-// ConnContext notes who is on the other end of a unix socket. It is for
-// http.Server.
+// ConnContext notes who is on the other end of a connection. It is for http.Server.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	for {
 		wrapper, ok := c.(interface{ NetConn() net.Conn })
@@ -70,10 +69,7 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 		}
 		c = wrapper.NetConn()
 	}
-	if cred, ok := credentialsOf(c); ok {
-		return context.WithValue(ctx, peerKey{}, cred)
-	}
-	return ctx
+	return context.WithValue(ctx, peerKey{}, originOf(c))
 }
 
 type credentials struct {
@@ -84,8 +80,10 @@ type credentials struct {
 // ProcessOf returns the user and the process that connected to the unix socket of a request; false if
 // they are not known.
 func ProcessOf(r *http.Request) (uid uint32, pid int32, ok bool) {
-	p, ok := r.Context().Value(peerKey{}).(credentials)
-	return p.uid, p.pid, ok
+	if o, _ := r.Context().Value(peerKey{}).(*origin); o != nil {
+		return o.uid, o.pid, o.known
+	}
+	return 0, 0, false
 }
 
 // local is the policy of requests that come through no [Listener].
@@ -181,8 +179,8 @@ func (c *Callers) identified(r *http.Request, now time.Time) (*access.Caller, er
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return known.Certificate(r.TLS.PeerCertificates[0], now)
 	}
-	if p, ok := r.Context().Value(peerKey{}).(credentials); ok {
-		return known.Peer(p.uid, p.gid, now)
+	if o, _ := r.Context().Value(peerKey{}).(*origin); o != nil && o.known {
+		return known.Peer(o.uid, o.gid, now)
 	}
 	return nil, nil
 }

@@ -2,6 +2,7 @@ package listen
 
 import (
 	"net"
+	"net/http"
 	"net/netip"
 	"strconv"
 )
@@ -55,4 +56,43 @@ func credentialsOf(c net.Conn) (credentials, bool) {
 	default:
 		return credentials{}, false
 	}
+}
+
+// origin is who is on the other end of a connection.
+type origin struct {
+	credentials
+
+	known bool // the credentials are
+	name  string
+}
+
+func originOf(c net.Conn) *origin {
+	o := new(origin)
+	o.credentials, o.known = credentialsOf(c)
+	switch a := c.RemoteAddr().(type) {
+	case *net.TCPAddr:
+		o.name = " " + Network(a.AddrPort().Addr().Unmap())
+	case *net.UnixAddr:
+		if o.name = " unix"; o.known {
+			o.name = " uid " + strconv.FormatUint(uint64(o.uid), 10)
+		}
+	}
+	return o
+}
+
+// PeerOf returns the name of the peer of a request, for its account: its address, for IPv6 its /64
+// network, or the user of a process on a unix socket. It begins with a space, which no name of an
+// identity has.
+func PeerOf(r *http.Request) string {
+	if o, _ := r.Context().Value(peerKey{}).(*origin); o != nil && o.name != "" {
+		return o.name
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return " unix"
+	}
+	if a, err := netip.ParseAddr(host); err == nil && a.Is6() { // IPv4 without a conversion
+		return " " + Network(a)
+	}
+	return " " + host
 }

@@ -3,6 +3,7 @@ package listen
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -49,5 +50,28 @@ func TestPeer(t *testing.T) {
 	}
 	if got := Peer(accepted); got != want {
 		t.Errorf("unix: %q; want %q", got, want)
+	}
+}
+
+// The name of a peer for its account is the same, whether it is known since the connection or not.
+func TestPeerOf(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1:1":              " 192.0.2.1",
+		"127.0.0.1:1":              " 127.0.0.1",
+		"[::ffff:192.0.2.1]:1":     " 192.0.2.1",
+		"[2001:db8:0:1:2:3:4:5]:1": " 2001:db8:0:1::/64",
+		"[fe80::1%eth0]:1":         " fe80::/64",
+	} {
+		a := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))
+		r := &http.Request{RemoteAddr: a.String()}
+		if got, known := PeerOf(r), PeerOf(r.WithContext(ConnContext(t.Context(), from{address: a}))); got != want || known != want {
+			t.Errorf("%s: %q and %q; want %q", address, got, known, want)
+		}
+	}
+	for name, want := range map[string]string{"@": " unix", "": " unix", "/run/client.sock": " unix"} {
+		r := &http.Request{RemoteAddr: name}
+		if got, known := PeerOf(r), PeerOf(r.WithContext(ConnContext(t.Context(), from{address: &net.UnixAddr{Name: name, Net: "unix"}}))); got != want || known != want {
+			t.Errorf("%q: %q and %q; want %q", name, got, known, want)
+		}
 	}
 }

@@ -99,8 +99,10 @@ func (h *Hosts) Allow(host string) bool {
 	if host == "" {
 		return true
 	}
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
+	if strings.IndexByte(host, ':') >= 0 { // an error of SplitHostPort allocates
+		if name, _, err := net.SplitHostPort(host); err == nil {
+			host = name
+		}
 	}
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "localhost" {
