@@ -25,6 +25,9 @@ const (
 	MaxLeasesBytes = 4 << 20
 )
 
+// received is a short body that has been received. Its bytes are valid until the handler returns.
+type received interface{ Bytes() []byte }
+
 // readBody returns the body. A body whose Content-Length is too large is rejected before a
 // caller that waits for 100 Continue sends it.
 func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
@@ -33,6 +36,9 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	}
 	if r.Body == http.NoBody {
 		return nil, nil
+	}
+	if b, ok := r.Body.(received); ok {
+		return b.Bytes(), nil
 	}
 	body, err := receive(w, http.MaxBytesReader(w, r.Body, most), r.ContentLength)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -129,10 +135,18 @@ func emptyBody(w http.ResponseWriter, r *http.Request) error {
 // unchanged.
 func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
 	body, err := readBody(w, r, most)
-	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+	if err != nil {
 		return err
 	}
-	if err := wantJSON(r.Header); err != nil {
+	return decodeJSON(r.Header, body, v)
+}
+
+// decodeJSON is readJSON for a body that was read.
+func decodeJSON(h http.Header, body []byte, v any) error {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	if err := wantJSON(h); err != nil {
 		return err
 	}
 	if at, found := findNull(body); found {

@@ -156,3 +156,36 @@ func TestLeasesByOwner(t *testing.T) {
 		t.Errorf("leases remain: %s", w.Body)
 	}
 }
+
+// The outcome may be spelled in any way that JSON permits.
+func TestSpellingsOfTheOutcome(t *testing.T) {
+	d := startWith(t, "10.0.0.7:8080")
+	for _, tt := range []struct {
+		body, header string
+		status       int
+		want         string
+	}{
+		{"", "", 200, `"outcome":"success"`},
+		{"{}", "", 200, `"outcome":"success"`},
+		{`{"outcome":"success"}`, "", 200, `"outcome":"success"`},
+		{" {\"outcome\": \"error\"}\n", "", 200, `"outcome":"error"`},
+		{`{"outcome":"cancelled"}`, "Content-Type: application/json; charset=utf-8", 200, `"outcome":"cancelled"`},
+		{`{ "outcome" : "error" }`, "", 200, `"outcome":"error"`},
+		{`{"outcome":"\u0065rror"}`, "", 200, `"outcome":"error"`},
+		{`{"outcome":"error","load":{"utilization":{"a":0.5}}}`, "", 200, `"outcome":"error"`},
+		{`{"outcome":"Error"}`, "", 400, "is not success, error or cancelled"},
+		{`{"outcome":"error"`, "", 400, "does not end"},
+		{`{"outcome":"error"} {}`, "", 400, "body"},
+		{`{"outcome":"error"}`, "Content-Type: text/plain", 415, "text/plain"},
+		{`{"outcome":"error"}`, "Content-Encoding: gzip", 415, "gzip"},
+	} {
+		lease := d.must(201, "POST", "/pick?cluster=orders", "").Header().Get("Location")
+		var headers []string
+		if tt.header != "" {
+			headers = append(headers, tt.header)
+		}
+		if w := d.do("POST", lease+"/done", tt.body, headers...); w.Code != tt.status || !strings.Contains(w.Body.String(), tt.want) {
+			t.Errorf("%q, %s: %d %s", tt.body, tt.header, w.Code, w.Body)
+		}
+	}
+}

@@ -142,7 +142,7 @@ func wantJSON(h http.Header) error {
 		return err
 	}
 	contentType := h.Get("Content-Type")
-	if contentType == "" {
+	if contentType == "" || contentType == "application/json" {
 		return nil
 	}
 	if name, _, err := mime.ParseMediaType(contentType); err != nil || name != "application/json" && name != curlForm {

@@ -124,7 +124,7 @@ func unknownParameter(known []parameter, name string) error {
 func noQuery(raw string) error { return readParameters(raw) }
 
 func unescape(s string) (string, error) {
-	if !strings.ContainsAny(s, "%+") {
+	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {
 		return s, nil
 	}
 	decoded, err := url.QueryUnescape(s)
