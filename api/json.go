@@ -55,6 +55,11 @@ func writeBody(w http.ResponseWriter, status int, body []byte) {
 		writeLarge(w, status, sources.Parts{body})
 		return
 	}
+	if rec, ok := w.(*recorder); ok && rec.loop != nil {
+		rec.status, rec.bytes = status, int64(len(body))
+		rec.loop.WriteResponse(status, body)
+		return
+	}
 	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)

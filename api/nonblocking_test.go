@@ -19,6 +19,11 @@ type loopWriter struct {
 
 func (w *loopWriter) HandOver() { w.handedOver++ }
 
+func (w *loopWriter) WriteResponse(status int, body []byte) {
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
 // A request that would wait on an event loop is handed over, and counted only once.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,6 +42,8 @@ type NonBlocking interface {
 	http.ResponseWriter
 	// HandOver says that the request is handed over. Nothing has been written.
 	HandOver()
+	// WriteResponse writes the status, the headers, Content-Length and the body.
+	WriteResponse(status int, body []byte)
 }
 
 // errHandOver is the error of a handler that would have to wait.

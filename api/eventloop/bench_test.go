@@ -30,3 +30,26 @@ func BenchmarkServe(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLease serves a pick with a lease, and its end.
+func BenchmarkLease(b *testing.B) {
+	specs, err := listen.Parse([]string{"127.0.0.1:1"})
+	noError(b, err)
+	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
+	serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{}).Endpoint)
+	grant, now := []byte("POST /pick?cluster=orders&ttl=30s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"), time.Now()
+	var end []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		out := serve(grant, now)
+		_, location, found := bytes.Cut(out, []byte("Location: "))
+		if !found {
+			b.Fatalf("%s", out)
+		}
+		lease, _, _ := bytes.Cut(location, []byte("\r\n"))
+		end = append(append(append(end[:0], "POST "...), lease...), "/done HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 21\r\n\r\n{\"outcome\":\"success\"}"...)
+		if out := serve(end, now); !bytes.HasPrefix(out, []byte("HTTP/1.1 200")) {
+			b.Fatalf("%s", out)
+		}
+	}
+}

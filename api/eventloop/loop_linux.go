@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -21,8 +20,6 @@ import (
 )
 
 const (
-	// maxEvents is the maximum number of events that one call of epoll_wait returns.
-	maxEvents = 128
 	// maxAccepts is the maximum number of connections that are accepted before others are served.
 	maxAccepts = 16
 	// flushBytes is the size of responses after which they are sent, although more requests of the
@@ -41,11 +38,10 @@ const (
 // loop serves connections in one goroutine.
 type loop struct {
 	server  *Server
-	epoll   int
+	epoll   *poller
 	waker   int // an eventfd
 	worker  *worker
 	input   [maxHead]byte
-	events  [maxEvents]unix.EpollEvent
 	conns   []*conn // by descriptor
 	sockets map[int]*serving
 	now     time.Time
@@ -59,13 +55,13 @@ type loop struct {
 }
 
 func newLoop(s *Server) (*loop, error) {
-	l := &loop{server: s, epoll: -1, waker: -1, worker: newWorker(s.options.Routes), sockets: make(map[int]*serving), now: time.Now()}
+	l := &loop{server: s, waker: -1, worker: newWorker(s.options.Routes), sockets: make(map[int]*serving), now: time.Now()}
 	var err error
-	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
+	if l.epoll, err = newPoller(); err != nil {
+		return nil, err
 	}
 	if l.waker, err = unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC); err == nil {
-		err = l.watch(unix.EPOLL_CTL_ADD, l.waker, unix.EPOLLIN)
+		err = l.epoll.watch(unix.EPOLL_CTL_ADD, l.waker, unix.EPOLLIN)
 	}
 	if err != nil {
 		l.release()
@@ -75,11 +71,10 @@ func newLoop(s *Server) (*loop, error) {
 }
 
 func (l *loop) release() {
-	for _, fd := range []int{l.waker, l.epoll} {
-		if fd >= 0 {
-			_ = unix.Close(fd)
-		}
+	if l.waker >= 0 {
+		_ = unix.Close(l.waker)
 	}
+	l.epoll.close()
 }
 
 // post calls f in the goroutine of the loop, soon.
@@ -104,24 +99,21 @@ func (l *loop) takeInbox() {
 	}
 }
 
-func (l *loop) watch(op, fd int, events uint32) error {
-	return unix.EpollCtl(l.epoll, op, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
-}
-
 // run serves until stop.
 func (l *loop) run() {
+	var n int
+	var err error
 	for !l.stopped {
 		timeout := -1
 		if l.count.Load() > 0 {
 			timeout = int(tick / time.Millisecond)
 		}
-		n, err := unix.EpollWait(l.epoll, l.events[:], timeout)
-		if err != nil && !errors.Is(err, unix.EINTR) {
+		if n, err = l.epoll.wait(n > 1, timeout); err != nil && !errors.Is(err, unix.EINTR) {
 			panic(os.NewSyscallError("epoll_wait", err)) // the descriptor is invalid
 		}
 		l.now = time.Now()
-		for i := range max(n, 0) {
-			l.handle(&l.events[i])
+		for i := range n {
+			l.handle(&l.epoll.events[i])
 		}
 		if l.now.Sub(l.checked) >= tick {
 			l.checked = l.now
@@ -168,7 +160,7 @@ func (l *loop) resumeListening(ln *serving) {
 	if l.sockets[ln.fd] != ln {
 		return
 	}
-	if err := l.watch(unix.EPOLL_CTL_ADD, ln.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE); err != nil {
+	if err := l.epoll.watch(unix.EPOLL_CTL_ADD, ln.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE); err != nil {
 		l.fail(ln, err)
 	}
 }
@@ -179,7 +171,7 @@ func (l *loop) unlisten(ln *serving) {
 }
 
 // pause stops accepting connections until resumeListening.
-func (l *loop) pause(ln *serving) { _ = l.watch(unix.EPOLL_CTL_DEL, ln.fd, 0) }
+func (l *loop) pause(ln *serving) { _ = l.epoll.watch(unix.EPOLL_CTL_DEL, ln.fd, 0) }
 
 // fail ends Serve.
 func (l *loop) fail(ln *serving, err error) {
@@ -303,7 +295,7 @@ func (l *loop) await(c *conn, event uint32) {
 	if !c.watched {
 		op, c.watched = unix.EPOLL_CTL_ADD, true
 	}
-	if err := l.watch(op, c.socket, event); err != nil { // out of memory
+	if err := l.epoll.watch(op, c.socket, event); err != nil { // out of memory
 		l.close(c)
 	}
 }
@@ -461,7 +453,7 @@ func (l *loop) close(c *conn) {
 // forget removes the connection from the loop.
 func (l *loop) forget(c *conn) {
 	if c.watched {
-		_ = l.watch(unix.EPOLL_CTL_DEL, c.socket, 0)
+		_ = l.epoll.watch(unix.EPOLL_CTL_DEL, c.socket, 0)
 	}
 	l.conns[c.socket] = nil
 	l.count.Add(-1)
@@ -496,18 +488,4 @@ func (l *loop) stop() {
 			l.close(c)
 		}
 	}
-}
-
-// receive and send do not block: the goroutine keeps its processor.
-
-func receive(fd int, b []byte) (int, unix.Errno) {
-	//nolint:gosec // the system call does not keep the pointer
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
-	return int(n), errno
-}
-
-func send(fd int, b []byte) (int, unix.Errno) {
-	//nolint:gosec // as above
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-	return int(n), errno
 }

@@ -20,9 +20,26 @@ type response struct {
 	// closes says that the response is the last one of its connection; asked says that the
 	// request asks for that.
 	closes, asked bool
-	date          []byte
-	dated         int64 // the second of date
 	now           time.Time
+	date          []byte
+	dated         int64   // the second of date
+	heads         [4]head // of the last responses
+	oldest        int
+}
+
+// head is the head of a response, which most responses have in common, apart from Content-Length,
+// Location and Date.
+type head struct {
+	status  int
+	header  []header
+	located bool // there is a Location
+	// before ends with Content-Length, between with Location, and after with Date.
+	before, between, after []byte
+}
+
+type header struct {
+	key    string
+	values []string
 }
 
 // reset prepares the next response.
@@ -52,54 +69,142 @@ func (w *response) WriteHeader(status int) {
 	if w.written || status < http.StatusOK {
 		return
 	}
-	w.written = true
-	b := append(w.out, "HTTP/1.1 "...)
-	b = strconv.AppendInt(b, int64(status), 10)
-	b = append(b, ' ')
-	if text := http.StatusText(status); text != "" {
-		b = append(b, text...)
+	length, sized := w.header["Content-Length"]
+	w.out = w.appendStatus(w.out, status)
+	if sized {
+		w.out = w.appendHeaders(w.out, "", "Content-Length")
+		w.out = appendHeader(w.out, "Content-Length", length)
+		w.out = w.appendHeaders(w.out, "Content-Length", "")
 	} else {
-		b = append(b, "status code "...)
-		b = strconv.AppendInt(b, int64(status), 10)
+		w.out = w.appendHeaders(w.out, "", "")
+		w.asked = true // the end of the connection is that of the body
 	}
-	b = append(b, "\r\n"...)
+	w.out = append(w.out, "Date: "...)
+	w.finish()
+}
+
+// WriteResponse appends a response with a body. Content-Length is where net/http has it.
+func (w *response) WriteResponse(status int, body []byte) {
+	if w.written {
+		return
+	}
+	h := w.head(status)
+	b := append(w.out, h.before...)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
+	b = append(b, h.between...)
+	if h.located {
+		b = append(b, clean(w.header["Location"][0])...)
+	}
+	w.out = append(b, h.after...)
+	w.finish()
+	w.out = append(w.out, body...)
+}
+
+// head returns the head of a response.
+func (w *response) head(status int) *head {
+	for i := range w.heads {
+		if w.heads[i].is(status, w.header) {
+			return &w.heads[i]
+		}
+	}
+	h := &w.heads[w.oldest]
+	w.oldest = (w.oldest + 1) % len(w.heads)
+	*h = head{status: status, located: len(w.header["Location"]) == 1}
+	for key, values := range w.header {
+		if h.located && key == "Location" {
+			continue
+		}
+		h.header = append(h.header, header{key, slices.Clone(values)})
+	}
+	h.before = append(w.appendHeaders(w.appendStatus(nil, status), "", "Content-Length"), "Content-Length: "...)
+	next := "Content-Length"
+	h.between = []byte("\r\n")
+	if h.located {
+		h.between = append(w.appendHeaders(h.between, next, "Location"), "Location: "...)
+		next = "Location"
+		h.after = []byte("\r\n")
+	}
+	h.after = append(w.appendHeaders(h.after, next, ""), "Date: "...)
+	return h
+}
+
+// is reports whether a response has the head.
+func (h *head) is(status int, all http.Header) bool {
+	n := len(h.header)
+	if h.located {
+		n++
+	}
+	if h.status != status || n != len(all) || h.located && len(all["Location"]) != 1 {
+		return false
+	}
+	for i := range h.header {
+		if !slices.Equal(h.header[i].values, all[h.header[i].key]) {
+			return false
+		}
+	}
+	return true
+}
+
+// finish appends the date and the rest of the headers.
+func (w *response) finish() {
+	w.written = true
+	own := w.header["Connection"]
+	w.closes = w.asked || len(own) > 0 && own[0] == "close"
+	w.appendDate()
+	if w.closes && len(own) == 0 {
+		w.out = append(w.out, "\r\nConnection: close"...)
+	}
+	w.out = append(w.out, "\r\n\r\n"...)
+}
+
+func (w *response) appendStatus(b []byte, status int) []byte {
+	b = append(b, "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	if text := http.StatusText(status); text != "" {
+		b = append(append(b, ' '), text...)
+	} else {
+		b = strconv.AppendInt(append(b, " status code "...), int64(status), 10)
+	}
+	return append(b, "\r\n"...)
+}
+
+// appendHeaders appends the headers whose names sort after one and before another one; "" is no bound.
+func (w *response) appendHeaders(b []byte, after, before string) []byte {
 	w.keys = w.keys[:0]
-	sized := false
 	for key := range w.header {
-		w.keys = append(w.keys, key)
-		sized = sized || key == "Content-Length"
+		if key > after && (before == "" || key < before) {
+			w.keys = append(w.keys, key)
+		}
 	}
 	slices.Sort(w.keys)
 	for _, key := range w.keys {
-		for _, value := range w.header[key] {
-			b = append(b, key...)
-			b = append(b, ": "...)
-			b = append(b, clean(value)...)
-			b = append(b, "\r\n"...)
-		}
+		b = appendHeader(b, key, w.header[key])
 	}
-	own := w.header["Connection"]
-	w.closes = w.asked || !sized || len(own) > 0 && own[0] == "close"
-	b = append(b, "Date: "...)
-	b = w.appendDate(b)
-	if w.closes && len(own) == 0 {
-		b = append(b, "\r\nConnection: close"...)
+	return b
+}
+
+func appendHeader(b []byte, key string, values []string) []byte {
+	for _, value := range values {
+		b = append(b, key...)
+		b = append(b, ": "...)
+		b = append(b, clean(value)...)
+		b = append(b, "\r\n"...)
 	}
-	w.out = append(b, "\r\n\r\n"...)
+	return b
 }
 
 // clean returns a value as net/http writes it.
 func clean(s string) string {
-	if strings.ContainsAny(s, "\r\n") {
+	if strings.IndexByte(s, '\r') >= 0 || strings.IndexByte(s, '\n') >= 0 {
 		s = strings.NewReplacer("\n", " ", "\r", " ").Replace(s)
 	}
-	return strings.Trim(s, " \t\r\n")
+	return strings.Trim(s, " \t")
 }
 
-func (w *response) appendDate(b []byte) []byte {
+func (w *response) appendDate() {
 	if second := w.now.Unix(); second != w.dated {
 		w.dated = second
 		w.date = w.now.UTC().AppendFormat(w.date[:0], http.TimeFormat)
 	}
-	return append(b, w.date...)
+	w.out = append(w.out, w.date...)
 }

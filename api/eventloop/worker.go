@@ -31,8 +31,9 @@ type worker struct {
 	leaving  func() bool
 	response response
 
-	// The last header lines and target: most requests have the same ones as the one before.
-	fields *fields
+	// The last header lines and target: most requests have the same ones as one before.
+	fields [8]*fields
+	oldest int // of fields
 	target string
 
 	url    url.URL
@@ -113,10 +114,15 @@ func (w *worker) fieldsOf(p *peer, lines []byte) *fields {
 	if p.fields != nil && p.fields.lines == string(lines) {
 		return p.fields
 	}
-	if w.fields == nil || w.fields.lines != string(lines) {
-		w.fields = parseFields(lines)
+	for _, f := range w.fields {
+		if f != nil && f.lines == string(lines) {
+			p.fields = f
+			return f
+		}
 	}
-	p.fields = w.fields
+	p.fields = parseFields(lines)
+	w.fields[w.oldest] = p.fields
+	w.oldest = (w.oldest + 1) % len(w.fields)
 	return p.fields
 }
 
@@ -180,6 +186,9 @@ func (b *body) Read(p []byte) (int, error) {
 	b.rest = b.rest[n:]
 	return n, nil
 }
+
+// Bytes returns the rest of the body, which is complete. It is valid until the handler returns.
+func (b *body) Bytes() []byte { return b.rest }
 
 // Close does nothing.
 func (*body) Close() error { return nil }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -241,4 +242,14 @@ func FuzzRequests(f *testing.F) {
 		f.Add([]byte(s.in))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) { check(t, b) })
+}
+
+func dialTCP(t *testing.T, address string) net.Conn {
+	t.Helper()
+	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
