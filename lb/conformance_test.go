@@ -75,7 +75,7 @@ func (tr *trial) update(config, names string) error {
 		if tr.endpoints[n] == nil {
 			tr.endpoints[n] = &resource.Endpoint{Addresses: []string{n}, Weight: 1}
 		}
-		child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(tr.endpoints[n]))
+		child.Endpoints = append(child.Endpoints, tr.endpoints[n])
 	}
 	return tr.tree.Update(child)
 }

@@ -332,7 +332,7 @@ func (c configured) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalanci
 
 func (c configured) UpdateClientConnState(s balancer.ClientConnState) error {
 	if cfg, ok := s.BalancerConfig.(*givenConfig); ok {
-		*c.given = append(*c.given, fmt.Sprintf("%s of %d endpoints", cfg.text, len(s.ResolverState.Endpoints)))
+		*c.given = append(*c.given, fmt.Sprintf("%s of %d endpoints", cfg.text, len(policy.EndpointsOf(s.ResolverState))))
 	}
 	return nil
 }
@@ -427,7 +427,7 @@ func TestUnchangedEndpointsAreReused(t *testing.T) {
 		changed.Endpoints = append(changed.Endpoints[:1:1], &resource.Endpoint{Addresses: []string{"more"}, Weight: 1, Locality: changed.ID})
 		s.places["a0"] = &changed
 	})
-	if len(after[0].Endpoints) != 2 || before[0].Endpoints[0].Attributes != after[0].Endpoints[0].Attributes {
+	if len(after[0].Endpoints) != 2 || before[0].Endpoints[0] != after[0].Endpoints[0] {
 		t.Errorf("locality a %+v, then %+v", before[0], after[0])
 	}
 }

@@ -18,7 +18,6 @@ import (
 // next update reuses.
 type priorities struct {
 	localities map[*resource.LocalityEndpoints]*policy.Locality
-	byID       map[resource.Locality]*policy.Locality // made of localities when it is needed
 	names      names
 	config     config
 }
@@ -39,7 +38,7 @@ func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]po
 		for j, le := range ls {
 			own := p.localities[le]
 			if own == nil {
-				own = p.before(le.ID).Update(le)
+				own = policy.NewLocality(le)
 			}
 			own = own.Among(weights)
 			localities[le] = own
@@ -52,22 +51,8 @@ func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]po
 		}
 		children[i] = policy.PriorityChild{Name: p.names.ordered[i], Child: child, Size: size}
 	}
-	p.localities, p.byID = localities, nil
+	p.localities = localities
 	return children, nil
-}
-
-// before returns the last version of a locality, in any priority.
-func (p *priorities) before(id resource.Locality) *policy.Locality {
-	if p.byID == nil {
-		p.byID = make(map[resource.Locality]*policy.Locality, len(p.localities))
-		for _, own := range p.localities {
-			p.byID[own.ID] = own
-		}
-	}
-	if own := p.byID[id]; own != nil {
-		return own
-	}
-	return new(policy.Locality)
 }
 
 // pick makes the child that applies a cluster's policy.

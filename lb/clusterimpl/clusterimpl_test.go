@@ -54,9 +54,7 @@ var endpoints = []*resource.Endpoint{
 
 func config(change ...func(*policy.ClusterImplConfig)) policy.Child {
 	child := policy.Child{Policy: roundrobin.Name}
-	for _, e := range endpoints {
-		child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(e))
-	}
+	child.Endpoints = append(child.Endpoints, endpoints...)
 	cfg := &policy.ClusterImplConfig{Service: service, MaxRequests: 2, Child: child}
 	for _, f := range change {
 		f(cfg)
@@ -415,7 +413,7 @@ func TestLocalityMoves(t *testing.T) {
 		for i, e := range endpoints {
 			e := *e
 			e.Locality = moved
-			c.Child.Endpoints[i] = policy.ResolverEndpoint(&e)
+			c.Child.Endpoints[i] = &e
 		}
 	}))
 	if len(tree.SubConns) != subConns {

@@ -79,11 +79,15 @@ type foreign struct {
 }
 
 func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
-	// grpc's channel also gives policies the flat list.
-	for _, e := range s.ResolverState.Endpoints {
+	values := policy.EndpointsOf(s.ResolverState)
+	s.ResolverState.Endpoints = make([]resolver.Endpoint, len(values))
+	for i, value := range values {
+		e := policy.ResolverEndpoint(value)
+		s.ResolverState.Endpoints[i] = e
+		// grpc's channel also gives policies the flat list.
 		s.ResolverState.Addresses = append(s.ResolverState.Addresses, e.Addresses...)
 	}
-	f.endpoints = endpointsOf(s.ResolverState.Endpoints)
+	f.endpoints = endpointsOf(values)
 	for sc := range f.subConns {
 		sc.locate()
 	}
@@ -122,13 +126,12 @@ type endpoints struct {
 	byAddress map[string]int // places in list
 }
 
-func endpointsOf(all []resolver.Endpoint) endpoints {
+func endpointsOf(all []*resource.Endpoint) endpoints {
 	e := endpoints{list: make([]*resource.Endpoint, 0, len(all)), byAddress: make(map[string]int, len(all))}
-	for _, re := range all {
-		if len(re.Addresses) == 0 {
+	for _, value := range all {
+		if len(value.Addresses) == 0 {
 			continue
 		}
-		value := policy.EndpointOf(re)
 		for _, a := range value.Addresses {
 			if _, ok := e.byAddress[a]; !ok {
 				e.byAddress[a] = len(e.list)

@@ -183,9 +183,7 @@ func endpoint(addresses ...string) *resource.Endpoint {
 // part is a config of the policy with these endpoints.
 func part(text string, endpoints ...*resource.Endpoint) policy.Child {
 	c := policy.Child{Config: &scriptConfig{text: text}}
-	for _, e := range endpoints {
-		c.Endpoints = append(c.Endpoints, policy.ResolverEndpoint(e))
-	}
+	c.Endpoints = append(c.Endpoints, endpoints...)
 	return c
 }
 

@@ -58,7 +58,7 @@ func Endpoints(names ...string) Step {
 			if s.Endpoints[n] == nil {
 				s.Endpoints[n] = &resource.Endpoint{Addresses: strings.Split(strings.TrimRight(n, "'"), "+"), Weight: 1}
 			}
-			child.Endpoints = append(child.Endpoints, policy.ResolverEndpoint(s.Endpoints[n]))
+			child.Endpoints = append(child.Endpoints, s.Endpoints[n])
 		}
 		err := s.Update(child)
 		if len(names) > 0 && err != nil || len(names) == 0 && !errors.Is(err, balancer.ErrBadResolverState) {

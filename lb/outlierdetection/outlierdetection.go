@@ -233,7 +233,7 @@ func eachEndpoint(c policy.Child, priority int, f func(priority int, value *reso
 		}
 	default:
 		for _, e := range c.Endpoints {
-			f(priority, policy.EndpointOf(e))
+			f(priority, e)
 		}
 	}
 }

@@ -82,7 +82,7 @@ func (s *stage) apply() {
 			if s.values[n] == nil {
 				s.values[n] = &resource.Endpoint{Addresses: strings.Split(n, "+"), Weight: 1}
 			}
-			c.Endpoints = append(c.Endpoints, policy.ResolverEndpoint(s.values[n]))
+			c.Endpoints = append(c.Endpoints, s.values[n])
 		}
 		return c
 	}

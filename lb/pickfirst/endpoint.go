@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -21,12 +20,12 @@ type endpoint struct {
 }
 
 // newEndpoints makes endpoints of a config's, with each address once.
-func newEndpoints(from []resolver.Endpoint) []*endpoint {
+func newEndpoints(from []*resource.Endpoint) []*endpoint {
 	endpoints := make([]*endpoint, 0, len(from))
 	seen := make(map[string]bool, len(from))
-	for _, re := range from {
-		e := &endpoint{value: policy.EndpointOf(re)}
-		for _, a := range re.Addresses {
+	for _, value := range from {
+		e := &endpoint{value: value}
+		for _, a := range policy.ResolverEndpoint(value).Addresses {
 			if !seen[a.Addr] {
 				seen[a.Addr] = true
 				e.addresses = append(e.addresses, &address{Address: a, of: e, state: connectivity.Idle})

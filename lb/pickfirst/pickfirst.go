@@ -84,7 +84,7 @@ func (b *pickFirst) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 	b.delay.Stop()
 	b.Mark()
-	endpoints := newEndpoints(s.ResolverState.Endpoints)
+	endpoints := newEndpoints(policy.EndpointsOf(s.ResolverState))
 	order := endpoints
 	if cfg.ShuffleAddressList {
 		order = shuffle(endpoints, policy.WeightsOf(s.ResolverState), b.Conn.Draw())

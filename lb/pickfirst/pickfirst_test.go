@@ -10,11 +10,11 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -187,7 +187,7 @@ func TestPickFirst(t *testing.T) {
 func exitIdle(s *stage) { s.Batch(s.Root().ExitIdle) }
 
 func bare(s *stage) {
-	s.Config(policy.Child{Endpoints: []resolver.Endpoint{{}, {Addresses: []resolver.Address{{Addr: "a"}}}}})
+	s.Config(policy.Child{Endpoints: []*resource.Endpoint{{}, {Addresses: []string{"a"}}}})
 }
 
 // TestClosedIgnoresPicks: a late pick of an IDLE picker connects nothing.

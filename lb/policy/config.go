@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
@@ -26,23 +28,42 @@ const (
 type Child struct {
 	Policy string
 	Config serviceconfig.LoadBalancingConfig
-	// Endpoints is nil if Config has them.
-	Endpoints []resolver.Endpoint
+	// Endpoints is nil if Config has them. It must not be changed.
+	Endpoints []*resource.Endpoint
 	// Localities are those of Endpoints, for [WeightsOf].
 	Localities []*Locality
 }
 
-// State returns the part in the form of grpc's balancers.
+// State returns the part in the form of grpc's balancers. The endpoints are an attribute, for
+// [EndpointsOf]: grpc's form of them takes more memory than all that lbd has of them.
 func (c Child) State() balancer.ClientConnState {
-	s := balancer.ClientConnState{
-		ResolverState:  resolver.State{Endpoints: c.Endpoints},
+	return balancer.ClientConnState{
+		ResolverState:  resolver.State{Attributes: attributes.New(partKey{}, part{c.Endpoints, c.Localities})},
 		BalancerConfig: c.Config,
 	}
-	if c.Localities != nil {
-		s.ResolverState.Attributes = attributes.New(localitiesKey{}, c.Localities)
-	}
-	return s
 }
+
+type partKey struct{}
+
+// part is what the attributes of a [Child.State] have.
+type part struct {
+	endpoints  []*resource.Endpoint
+	localities []*Locality
+}
+
+// Equal reports whether o is the same part. grpc's attributes call it.
+func (p part) Equal(o any) bool {
+	q, ok := o.(part)
+	return ok && slices.Equal(p.endpoints, q.endpoints) && slices.Equal(p.localities, q.localities)
+}
+
+func partOf(s resolver.State) (p part) {
+	p, _ = s.Attributes.Value(partKey{}).(part)
+	return p
+}
+
+// EndpointsOf returns the endpoints of a [Child.State].
+func EndpointsOf(s resolver.State) []*resource.Endpoint { return partOf(s).endpoints }
 
 // ClusterManagerConfig is cluster_manager's config: one child per cluster.
 type ClusterManagerConfig struct {

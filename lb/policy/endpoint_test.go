@@ -85,8 +85,12 @@ func TestLocalityKeepsUsableEndpoints(t *testing.T) {
 	}
 	got := policy.NewLocality(l)
 	if got.ID != id || got.Weight != 7 || len(got.Endpoints) != 2 ||
-		policy.EndpointOf(got.Endpoints[0]) != l.Endpoints[0] || policy.EndpointOf(got.Endpoints[1]) != l.Endpoints[1] {
+		got.Endpoints[0] != l.Endpoints[0] || got.Endpoints[1] != l.Endpoints[1] {
 		t.Errorf("got %+v", got)
+	}
+	l.Endpoints = l.Endpoints[:2]
+	if got := policy.NewLocality(l); len(got.Endpoints) != 2 || &got.Endpoints[0] != &l.Endpoints[0] {
+		t.Errorf("where all are usable: got %+v, want the same list", got)
 	}
 }
 
@@ -214,68 +218,5 @@ func TestAmong(t *testing.T) {
 	}
 	if other := l.Among(4); other == l || other.Among(4) != other || other.Among(2) == other {
 		t.Error("its share changes, and it does not; or the other way round")
-	}
-}
-
-// TestLocalityKeepsEndpoints: whatever else changes, endpoints that are the same
-// values are not made again.
-func TestLocalityKeepsEndpoints(t *testing.T) {
-	values := make(map[rune]*resource.Endpoint)
-	place := func(names string) *resource.LocalityEndpoints {
-		l := &resource.LocalityEndpoints{ID: resource.Locality{Zone: "z"}, Weight: 1}
-		for _, name := range names {
-			if values[name] == nil {
-				values[name] = &resource.Endpoint{Addresses: []string{string(name)}, Weight: 1}
-				if name == '-' {
-					values[name].Health = resource.HealthDraining
-				}
-			}
-			l.Endpoints = append(l.Endpoints, values[name])
-		}
-		return l
-	}
-	for _, tt := range []struct{ name, from, to, want string }{
-		{"nothing changed", "abc", "abc", "abc"},
-		{"one that is not usable", "abc", "ab-c", "abc"},
-		{"the first is another", "abcd", "xbcd", "xbcd"},
-		{"the last is another", "abcd", "abcx", "abcx"},
-		{"one between is another", "abcd", "axcd", "axcd"},
-		{"one more at the head", "abc", "xabc", "xabc"},
-		{"one more between", "abc", "abxc", "abxc"},
-		{"one more at the end", "abc", "abcx", "abcx"},
-		{"one less at the head", "abc", "bc", "bc"},
-		{"one less between", "abc", "ac", "ac"},
-		{"one less at the end", "abc", "ab", "ab"},
-		{"several places", "abcdefg", "xbydezg", "xbydezg"},
-		{"another order", "abcd", "dbca", "dbca"},
-		{"all are others", "abc", "xyz", "xyz"},
-		{"none left", "abc", "", ""},
-		{"the first there are", "", "abc", "abc"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			before := policy.NewLocality(place(tt.from))
-			after := before.Update(place(tt.to))
-			was := make(map[*resource.Endpoint]resolver.Endpoint)
-			for _, e := range before.Endpoints {
-				was[policy.EndpointOf(e)] = e
-			}
-			var got strings.Builder
-			for _, e := range after.Endpoints {
-				value := policy.EndpointOf(e)
-				got.WriteString(value.Addresses[0])
-				if len(e.Addresses) != 1 || e.Addresses[0].Addr != value.Addresses[0] {
-					t.Errorf("%s has the addresses %v", value.Addresses[0], e.Addresses)
-				}
-				if old, ok := was[value]; ok && old.Attributes != e.Attributes {
-					t.Errorf("%s was made again", value.Addresses[0])
-				}
-			}
-			if got.String() != tt.want {
-				t.Errorf("endpoints %s, want %s", got.String(), tt.want)
-			}
-			if got := policy.NewLocality(place(tt.to)); after.ID != got.ID || after.Weight != got.Weight {
-				t.Errorf("locality %+v, want %+v", after, got)
-			}
-		})
 	}
 }

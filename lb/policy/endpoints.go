@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -33,18 +32,29 @@ type Member[T any] struct {
 // addresses do, in any order (gRFC A61); of duplicates the first counts. changed
 // reports whether picks see a difference. Endpoints whose SubConn cannot be made are
 // left out; the error is the first of theirs.
-func (e *Endpoints[C, T]) update(endpoints []resolver.Endpoint) (changed bool, err error) {
-	for _, m := range e.byAddress {
+func (e *Endpoints[C, T]) update(values []*resource.Endpoint) (changed bool, err error) {
+	for _, m := range e.Order {
 		m.kept = false
 	}
-	order := make([]*Member[T], 0, len(endpoints))
+	order := make([]*Member[T], 0, len(values))
 	var fresh []*Member[T]
-	for _, re := range endpoints {
-		if len(re.Addresses) == 0 {
+	var byAddress map[string]*Member[T] // made for the first value that is not next in turn
+	next := 0
+	for _, value := range values {
+		if len(value.Addresses) == 0 {
 			continue
 		}
-		value := EndpointOf(re)
-		m := e.byAddress[slices.Min(value.Addresses)]
+		if next < len(e.Order) && e.Order[next].Endpoint == value && !e.Order[next].kept {
+			m := e.Order[next]
+			m.kept = true
+			order = append(order, m)
+			next++
+			continue
+		}
+		if byAddress == nil {
+			byAddress = e.byAddress(len(values))
+		}
+		m := byAddress[slices.Min(value.Addresses)]
 		switch {
 		case m != nil && m.kept:
 			continue
@@ -52,7 +62,7 @@ func (e *Endpoints[C, T]) update(endpoints []resolver.Endpoint) (changed bool, e
 		case m != nil && SameAddresses(m.Endpoint.Addresses, value.Addresses):
 			changed = changed || m.State == connectivity.Ready // pickers hold the value
 			if m.Endpoint.Hostname != value.Hostname || !slices.Equal(m.Endpoint.Addresses, value.Addresses) {
-				m.Connection.SubConn.UpdateAddresses(re.Addresses) // with the name that TLS verifies
+				m.Connection.SubConn.UpdateAddresses(ResolverEndpoint(value).Addresses) // with the name that TLS verifies
 			}
 			m.Upstream = m.Connection.Replace(value)
 		default:
@@ -60,18 +70,22 @@ func (e *Endpoints[C, T]) update(endpoints []resolver.Endpoint) (changed bool, e
 				e.remove(m)
 			}
 			var refused error
-			if m, refused = e.add(re.Addresses, value); refused != nil {
+			if m, refused = e.add(value); refused != nil {
 				if err == nil {
 					err = refused
 				}
 				continue
 			}
+			byAddress[slices.Min(value.Addresses)] = m
 			fresh = append(fresh, m)
 		}
 		m.kept = true
 		order = append(order, m)
+		for next < len(e.Order) && e.Order[next].kept {
+			next++
+		}
 	}
-	for _, m := range e.byAddress {
+	for _, m := range e.Order {
 		if !m.kept {
 			e.remove(m)
 		}
@@ -82,6 +96,17 @@ func (e *Endpoints[C, T]) update(endpoints []resolver.Endpoint) (changed bool, e
 		e.connect(fresh)
 	}
 	return changed, err
+}
+
+// byAddress returns each endpoint by its lowest address, which does not depend on their
+// order, with room for n. It is made for an update only: it takes more memory than the
+// endpoints' states.
+func (e *Endpoints[C, T]) byAddress(n int) map[string]*Member[T] {
+	all := make(map[string]*Member[T], max(n, len(e.Order)))
+	for _, m := range e.Order {
+		all[slices.Min(m.Endpoint.Addresses)] = m
+	}
+	return all
 }
 
 // connect begins at a random endpoint, so that clients with the same list do not all
@@ -96,9 +121,9 @@ func (e *Endpoints[C, T]) connect(fresh []*Member[T]) {
 	}
 }
 
-func (e *Endpoints[C, T]) add(addrs []resolver.Address, value *resource.Endpoint) (*Member[T], error) {
+func (e *Endpoints[C, T]) add(value *resource.Endpoint) (*Member[T], error) {
 	m := &Member[T]{State: connectivity.Idle, Counted: connectivity.Idle}
-	sc, err := e.Conn.NewSubConn(addrs, balancer.NewSubConnOptions{
+	sc, err := e.Conn.NewSubConn(ResolverEndpoint(value).Addresses, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { e.subConnState(m, state) },
 	})
 	if err != nil {
@@ -108,14 +133,16 @@ func (e *Endpoints[C, T]) add(addrs []resolver.Address, value *resource.Endpoint
 	if !e.Lazy {
 		m.Counted = connectivity.Connecting
 	}
-	e.byAddress[slices.Min(value.Addresses)] = m
 	e.Census.Count(m.State, 1)
 	e.Counted.Count(m.Counted, 1)
 	return m, nil
 }
 
+// remove shuts the SubConn down, once.
 func (e *Endpoints[C, T]) remove(m *Member[T]) {
-	delete(e.byAddress, slices.Min(m.Endpoint.Addresses))
+	if m.State == connectivity.Shutdown {
+		return
+	}
 	e.Census.Count(m.State, -1)
 	e.Counted.Count(m.Counted, -1)
 	m.State, m.Counted = connectivity.Shutdown, connectivity.Shutdown
@@ -237,9 +264,6 @@ type Endpoints[C EndpointConfig, T any] struct {
 	Lazy bool
 
 	policy EndpointPolicy[T]
-	// byAddress has each endpoint by its lowest address, which does not depend on
-	// their order.
-	byAddress map[string]*Member[T]
 }
 
 // EndpointConfig is the config of an endpoint policy. Configs with equal values are
@@ -273,7 +297,7 @@ func NewEndpointBuilder[C EndpointConfig, T any](
 	name string, parse func(*ConfigReader) C, build func(*Endpoints[C, T]) EndpointPolicy[T],
 ) Builder {
 	return NewChoiceBuilder(name, parse, func(conn *Conn) balancer.Balancer {
-		e := &Endpoints[C, T]{byAddress: make(map[string]*Member[T])}
+		e := new(Endpoints[C, T])
 		e.policy = build(e)
 		e.Init(conn, name, e.policy)
 		return e.policy
@@ -286,7 +310,7 @@ func (e *Endpoints[C, T]) UpdateClientConnState(s balancer.ClientConnState) erro
 	if !ok && any(cfg) != any(NoConfig{}) {
 		return fmt.Errorf("%s: config is a %T", e.name, s.BalancerConfig)
 	}
-	changed, err := e.update(s.ResolverState.Endpoints)
+	changed, err := e.update(EndpointsOf(s.ResolverState))
 	e.Stale = e.Stale || changed || e.Config != cfg
 	e.Config = cfg
 	e.Mark()
@@ -325,7 +349,7 @@ func (e *Endpoints[C, T]) ResolverError(err error) {
 // Close shuts all SubConns down.
 func (e *Endpoints[C, T]) Close() {
 	e.Base.Close()
-	for _, m := range e.byAddress {
+	for _, m := range e.Order {
 		e.remove(m)
 	}
 }

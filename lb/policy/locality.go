@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"slices"
-
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -13,54 +11,30 @@ import (
 type Locality struct {
 	ID        resource.Locality
 	Weight    uint32
-	Endpoints []resolver.Endpoint
+	Endpoints []*resource.Endpoint
 
-	values  []*resource.Endpoint // those that Endpoints were made of
-	share   uint32               // of its priority's weights
-	weights uint64               // the sum of all its endpoints', of the unusable ones too
+	share   uint32 // of its priority's weights
+	weights uint64 // the sum of all its endpoints', of the unusable ones too
 }
 
 // NewLocality returns the locality of l, alone in its priority.
-func NewLocality(l *resource.LocalityEndpoints) *Locality { return new(Locality).Update(l) }
-
-// Update returns the new version of l. It reuses endpoints with the same values.
-func (l *Locality) Update(to *resource.LocalityEndpoints) *Locality {
-	out := &Locality{ID: to.ID, Weight: to.Weight, values: make([]*resource.Endpoint, 0, len(to.Endpoints)), share: whole}
-	for _, e := range to.Endpoints {
+func NewLocality(l *resource.LocalityEndpoints) *Locality {
+	out := &Locality{ID: l.ID, Weight: l.Weight, share: whole}
+	usable := 0
+	for _, e := range l.Endpoints {
 		out.weights += uint64(e.Weight)
 		if e.Usable() {
-			out.values = append(out.values, e)
+			usable++
 		}
 	}
-	out.Endpoints = l.endpoints(out.values)
-	return out
-}
-
-// endpoints returns grpc's endpoints of values. Usually few values change, in one place:
-// only those between the first and the last change are looked up.
-func (l *Locality) endpoints(values []*resource.Endpoint) []resolver.Endpoint {
-	head, n := 0, min(len(values), len(l.values))
-	for head < n && values[head] == l.values[head] {
-		head++
+	if usable == len(l.Endpoints) {
+		out.Endpoints = l.Endpoints
+		return out
 	}
-	tail := 0
-	for tail < n-head && values[len(values)-1-tail] == l.values[len(l.values)-1-tail] {
-		tail++
-	}
-	end, oldEnd := len(values)-tail, len(l.values)-tail
-	if head == end && head == oldEnd {
-		return l.Endpoints
-	}
-	known := make(map[*resource.Endpoint]int, oldEnd-head)
-	for i, value := range l.values[head:oldEnd] {
-		known[value] = head + i
-	}
-	out := slices.Concat(l.Endpoints[:head], make([]resolver.Endpoint, end-head), l.Endpoints[oldEnd:])
-	for i, value := range values[head:end] {
-		if was, ok := known[value]; ok {
-			out[head+i] = l.Endpoints[was]
-		} else {
-			out[head+i] = ResolverEndpoint(value)
+	out.Endpoints = make([]*resource.Endpoint, 0, usable)
+	for _, e := range l.Endpoints {
+		if e.Usable() {
+			out.Endpoints = append(out.Endpoints, e)
 		}
 	}
 	return out
@@ -95,15 +69,13 @@ func (l *Locality) weight(e *resource.Endpoint) uint32 {
 	return max(1, uint32(uint64(fraction(uint64(e.Weight), l.weights))*uint64(l.share)/whole))
 }
 
-type localitiesKey struct{}
-
 // Weights are those of endpoints across the localities of a priority.
 type Weights map[resource.Locality]*Locality
 
 // WeightsOf returns the weights for the endpoints of s, which a [Child] with
 // localities made.
 func WeightsOf(s resolver.State) Weights {
-	localities, _ := s.Attributes.Value(localitiesKey{}).([]*Locality)
+	localities := partOf(s).localities
 	w := make(Weights, len(localities))
 	for _, l := range localities {
 		w[l.ID] = l

@@ -60,8 +60,7 @@ func (g *golden) spots() []spot {
 	}
 	weights := policy.WeightsOf(child.State().ResolverState)
 	var spots []spot
-	for i, re := range child.Endpoints {
-		e := policy.EndpointOf(re)
+	for i, e := range child.Endpoints {
 		spots = append(spots, spot{key: key(e), weight: weights.Of(e), seat: i})
 	}
 	return spots

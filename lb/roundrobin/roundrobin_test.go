@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -169,8 +168,7 @@ func TestRoundRobin(t *testing.T) {
 }
 
 func addressless(s *stage) {
-	a := policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})
-	s.Config(policy.Child{Endpoints: []resolver.Endpoint{{}, a}})
+	s.Config(policy.Child{Endpoints: []*resource.Endpoint{{}, {Addresses: []string{"a"}}}})
 }
 
 // TestRandomStart: each picker begins where its draw says, and so does

@@ -10,7 +10,6 @@ import (
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -76,7 +75,7 @@ func TestTimer(t *testing.T) {
 			Config: Config{
 				WeightUpdatePeriod: time.Second, WeightExpirationPeriod: time.Minute, BlackoutPeriod: 10 * time.Second,
 			},
-			Endpoints: []resolver.Endpoint{policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{"a"}})},
+			Endpoints: []*resource.Endpoint{{Addresses: []string{"a"}}},
 		})
 		running(false)
 		tree.Batch(func() { tree.SubConn("a").Says(connectivity.Ready, nil) })

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func locality(zone string, weight uint32, addresses ...string) *policy.Locality {
 	l := &policy.Locality{ID: resource.Locality{Zone: zone}, Weight: weight}
 	for _, a := range addresses {
-		l.Endpoints = append(l.Endpoints, policy.ResolverEndpoint(&resource.Endpoint{Addresses: []string{a}, Weight: 1, Locality: l.ID}))
+		l.Endpoints = append(l.Endpoints, &resource.Endpoint{Addresses: []string{a}, Weight: 1, Locality: l.ID})
 	}
 	return l
 }

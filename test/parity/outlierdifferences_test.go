@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
 	"github.com/lbd-dev/lbd/lb/lbtest"
@@ -93,7 +92,7 @@ type lbdOutlierPolicy struct {
 
 func lbdOutliers(t *testing.T, c resource.OutlierDetection) *lbdOutlierPolicy {
 	side := &lbdOutlierPolicy{interval: outlierInterval, leaf: policy.Child{Policy: roundrobin.Name}}
-	side.lbdPolicy = newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
+	side.lbdPolicy = newLBDPolicy(t, func(all []*resource.Endpoint) policy.Child {
 		own, leaf := c, side.leaf
 		own.Interval, own.BaseEjectionTime, own.MaxEjectionTime, own.MaxEjectionPercent = side.interval, 100*time.Second, 300*time.Second, 50
 		leaf.Endpoints = all
@@ -250,11 +249,11 @@ func keptByLBD(t *testing.T) string {
 	higher := &resource.Endpoint{Addresses: []string{"h"}, Weight: 1}
 	side := lbdOutliers(t, resource.OutlierDetection{FailurePercentage: aloneToo})
 	lower := side.child
-	side.child = func(all []resolver.Endpoint) policy.Child {
+	side.child = func(all []*resource.Endpoint) policy.Child {
 		c := lower(all)
 		impl := lbtest.As[*policy.ClusterImplConfig](t, lbtest.As[*policy.OutlierDetectionConfig](t, c.Config).Child.Config)
 		priorities := &policy.PriorityConfig{}
-		for i, endpoints := range [][]resolver.Endpoint{{policy.ResolverEndpoint(higher)}, all} {
+		for i, endpoints := range [][]*resource.Endpoint{{higher}, all} {
 			priorities.Children = append(priorities.Children, policy.PriorityChild{
 				Name: strconv.Itoa(i), Size: len(endpoints),
 				Child: policy.Child{Policy: policy.WRRLocality, Config: &policy.WRRLocalityConfig{

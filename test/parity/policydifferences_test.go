@@ -12,11 +12,11 @@ import (
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/leastrequest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // policyDifferences are those of endpoint policies and of cluster_impl.
@@ -34,7 +34,7 @@ var policyDifferences = []difference{
 }
 
 func lbdLeastRequest(t *testing.T) policySide {
-	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
+	side := newLBDPolicy(t, func(all []*resource.Endpoint) policy.Child {
 		return policy.Child{Config: leastrequest.Config{ChoiceCount: 10}, Endpoints: all}
 	}, leastrequest.Builder())
 	draw := uint64(1)
@@ -106,7 +106,7 @@ func grpcWeighted(t *testing.T) policySide {
 
 // lbdWeighted gives b the weight 3 in EDS, and all others 1.
 func lbdWeighted(t *testing.T) policySide {
-	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child {
+	side := newLBDPolicy(t, func(all []*resource.Endpoint) policy.Child {
 		return policy.Child{
 			Config: weightedroundrobin.Config{
 				WeightUpdatePeriod: time.Second, WeightExpirationPeriod: 3 * time.Minute, ErrorUtilizationPenalty: 1,

@@ -196,18 +196,18 @@ func (s *grpcPolicySubConn) RegisterHealthListener(f func(balancer.SubConnState)
 type lbdPolicy struct {
 	tree   *lbtest.Tree
 	values map[string]*resource.Endpoint
-	child  func([]resolver.Endpoint) policy.Child
+	child  func([]*resource.Endpoint) policy.Child
 	weight func(address string) uint32 // of an endpoint; nil is 1
 	down   string                      // the address that does not connect, where there is one
 }
 
 // newLBDPolicy runs a policy. child returns its config with the endpoints.
-func newLBDPolicy(t *testing.T, child func([]resolver.Endpoint) policy.Child, builder balancer.Builder, others ...balancer.Builder) *lbdPolicy {
+func newLBDPolicy(t *testing.T, child func([]*resource.Endpoint) policy.Child, builder balancer.Builder, others ...balancer.Builder) *lbdPolicy {
 	return &lbdPolicy{tree: lbtest.NewTree(t, builder, others...), values: make(map[string]*resource.Endpoint), child: child}
 }
 
 func (p *lbdPolicy) endpoints(addresses ...string) {
-	var all []resolver.Endpoint
+	var all []*resource.Endpoint
 	for _, a := range addresses {
 		if p.values[a] == nil {
 			p.values[a] = &resource.Endpoint{Addresses: []string{a}, Weight: 1}
@@ -215,7 +215,7 @@ func (p *lbdPolicy) endpoints(addresses ...string) {
 				p.values[a].Weight = p.weight(a)
 			}
 		}
-		all = append(all, policy.ResolverEndpoint(p.values[a]))
+		all = append(all, p.values[a])
 	}
 	p.tree.Config(p.child(all))
 	p.tree.Batch(func() {

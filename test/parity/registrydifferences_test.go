@@ -14,13 +14,13 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/lbd-dev/lbd/lb/foreign"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // registryDifferences are those for policies of grpc-go's registry.
@@ -157,7 +157,7 @@ func unmadeByGRPC(t *testing.T) policySide {
 
 // unmadeByLBD has a tree that rejects SubConns.
 func unmadeByLBD(t *testing.T) policySide {
-	side := newLBDPolicy(t, func(all []resolver.Endpoint) policy.Child { return policy.Child{Endpoints: all} }, foreign.Wrap(balancer.Get(makingName)))
+	side := newLBDPolicy(t, func(all []*resource.Endpoint) policy.Child { return policy.Child{Endpoints: all} }, foreign.Wrap(balancer.Get(makingName)))
 	side.tree.RefuseSubConn = func(string) error { return errRequest }
 	return side
 }
