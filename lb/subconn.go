@@ -45,9 +45,8 @@ type subConn struct {
 	policy.Connection
 
 	// Fixed after build.
-	channel  *Channel
-	link     *policy.Link
-	listener func(balancer.SubConnState)
+	channel *Channel
+	link    *policy.Link
 
 	// Owner only. There are many SubConns: the small numbers share a word.
 	addresses []string
@@ -72,10 +71,8 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 	if _, ok := c.options.Connectors[link.Mode]; !ok {
 		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
 	}
-	sc := &subConn{channel: c, link: link, listener: opts.StateListener, batch: uint32(c.batch)}
-	e := policy.EndpointOfAddresses(addrs)
-	sc.Init(sc, e, addrs[0].Addr)
-	sc.addresses = addressesOf(addrs, e)
+	sc := &subConn{channel: c, link: link, batch: uint32(c.batch)}
+	sc.addresses = addressesOf(addrs, sc.Init(sc, addrs, opts.StateListener))
 	return sc, nil
 }
 
@@ -185,9 +182,7 @@ func (s *subConn) change(to connectivity.State, err error) {
 				Root: s.link.Root, Cluster: s.link.Cluster, Address: s.addresses[0], From: from, To: to, Err: err,
 			})
 		}
-		if s.listener != nil {
-			s.listener(balancer.SubConnState{ConnectivityState: to, ConnectionError: err})
-		}
+		s.Report(balancer.SubConnState{ConnectivityState: to, ConnectionError: err})
 	})
 }
 

@@ -207,19 +207,15 @@ func (c *clientConn) UpdateState(s balancer.State) {
 
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	if len(addrs) == 0 {
-		c.tree.tb.Error("a SubConn without address")
+		c.tree.tb.Fatal("a SubConn without address")
 	}
 	if c.tree.RefuseSubConn != nil {
 		if err := c.tree.RefuseSubConn(addrs[0].Addr); err != nil {
 			return nil, err
 		}
 	}
-	sc := &SubConn{tree: c.tree, Addresses: addrs, listener: opts.StateListener}
-	var first string
-	if len(addrs) > 0 {
-		first = addrs[0].Addr
-	}
-	sc.Init(sc, policy.EndpointOfAddresses(addrs), first)
+	sc := &SubConn{tree: c.tree, Addresses: addrs}
+	sc.Init(sc, addrs, opts.StateListener)
 	c.tree.SubConns = append(c.tree.SubConns, sc)
 	return sc, nil
 }
@@ -236,8 +232,7 @@ func (c *clientConn) MetricsRecorder() estats.MetricsRecorder {
 type SubConn struct {
 	policy.Connection
 
-	tree     *Tree
-	listener func(balancer.SubConnState)
+	tree *Tree
 
 	Addresses []resolver.Address
 	State     connectivity.State // IDLE at first
@@ -280,7 +275,7 @@ func (s *SubConn) Shutdown() {
 	}
 	s.Closed = true
 	s.show()
-	s.tree.Owner.Later(func() { s.listener(balancer.SubConnState{ConnectivityState: connectivity.Shutdown}) })
+	s.tree.Owner.Later(func() { s.Report(balancer.SubConnState{ConnectivityState: connectivity.Shutdown}) })
 }
 
 // UpdateAddresses sets Addresses.
@@ -307,7 +302,7 @@ func (s *SubConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 func (s *SubConn) Says(state connectivity.State, err error) {
 	s.State = state
 	s.show()
-	s.listener(balancer.SubConnState{ConnectivityState: state, ConnectionError: err})
+	s.Report(balancer.SubConnState{ConnectivityState: state, ConnectionError: err})
 }
 
 // As asserts that v is a T.

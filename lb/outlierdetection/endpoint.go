@@ -81,7 +81,7 @@ func (e *endpoint) Finish(outcome policy.Outcome, _ balancer.DoneInfo) {
 func (e *endpoint) eject(why *policy.EjectedError) {
 	e.ejection = why
 	for _, sc := range e.subConns {
-		policy.ConnectionOf(sc.conn).Eject(true)
+		sc.Eject(true)
 		sc.eject(why)
 	}
 }
@@ -90,7 +90,7 @@ func (e *endpoint) eject(why *policy.EjectedError) {
 func (e *endpoint) uneject() {
 	e.ejection = nil
 	for _, sc := range e.subConns {
-		policy.ConnectionOf(sc.conn).Eject(false)
+		sc.Eject(false)
 		sc.uneject()
 	}
 }
@@ -137,35 +137,30 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 // subConn is the state of a SubConn that can be ejected with its endpoint. While it is,
 // its policy sees it as failed.
 type subConn struct {
-	conn balancer.SubConn
+	*policy.Connection // which reports its own state
 
 	// Fixed after build.
-	policy *outlierDetection
-	value  *resource.Endpoint // that it was made for
-	// partial: it has only some of the endpoint's addresses, as grpc's pick_first
-	// makes them. Its policy must see which address fails, to try the next one.
-	partial  bool
+	policy   *outlierDetection
 	listener func(balancer.SubConnState)
 
-	// Owner only. real is the SubConn's own state, and err its error; reported is the
-	// last state that its policy has seen.
-	index    int       // in the policy's subConns
-	endpoint *endpoint // nil while nothing is detected, or if the config does not have it
-	real     connectivity.State
-	err      error
-	reported connectivity.State
+	// Owner only.
+	index    int                // in the policy's subConns
+	endpoint *endpoint          // nil if the config does not have it
+	reported connectivity.State // the last state that its policy has seen
 }
+
+// real is the SubConn's own state.
+func (s *subConn) real() connectivity.State { return s.Reported().ConnectivityState }
 
 // setEndpoint makes the held picks of the SubConn count for e, which may be nil.
 func (s *subConn) setEndpoint(e *endpoint) {
 	s.endpoint = e
-	c := policy.ConnectionOf(s.conn)
 	if e == nil {
-		c.SetFinisher(nil)
+		s.SetFinisher(nil)
 		return
 	}
-	c.SetFinisher(&e.finisher)
-	c.Eject(e.ejection != nil)
+	s.SetFinisher(&e.finisher)
+	s.Eject(e.ejection != nil)
 }
 
 // ejection is why the SubConn is ejected, or nil.
@@ -179,27 +174,26 @@ func (s *subConn) ejection() *policy.EjectedError {
 // changed handles the SubConn's own state. An ejected SubConn stays connected, for
 // picks after the ejection.
 func (s *subConn) changed(state balancer.SubConnState) {
-	s.real, s.err = state.ConnectivityState, state.ConnectionError
 	why := s.ejection()
-	if s.real == connectivity.Shutdown {
+	if s.real() == connectivity.Shutdown {
 		s.policy.leave(s)
 		why = nil
 	}
 	switch {
-	case why == nil, s.partial && s.real != connectivity.Ready:
+	case why == nil, s.Partial() && s.real() != connectivity.Ready:
 		s.report(state)
 	case s.reported != connectivity.TransientFailure: // made for an ejected endpoint
 		s.eject(why)
 	}
-	if why != nil && s.real == connectivity.Idle && !s.partial {
-		s.conn.Connect()
+	if why != nil && s.real() == connectivity.Idle && !s.Partial() {
+		s.Connect()
 	}
 }
 
 // eject makes the SubConn fail for its policy. A partial one that is not READY gets no
-// picks anyway.
+// picks anyway, and its policy must see which address fails, to try the next one.
 func (s *subConn) eject(why *policy.EjectedError) {
-	if s.partial && s.real != connectivity.Ready {
+	if s.Partial() && s.real() != connectivity.Ready {
 		return
 	}
 	s.report(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: why})
@@ -207,7 +201,7 @@ func (s *subConn) eject(why *policy.EjectedError) {
 
 // uneject reports the SubConn's own state to its policy.
 func (s *subConn) uneject() {
-	s.report(balancer.SubConnState{ConnectivityState: s.real, ConnectionError: s.err})
+	s.report(s.Reported())
 }
 
 // report reports state to the SubConn's policy.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -36,13 +37,16 @@ func Builder() policy.Builder {
 type outlierDetection struct {
 	policy.Wrapper
 
-	config   *policy.OutlierDetectionConfig // nil before the first
-	subConns []*subConn                     // those of the child, in no order
+	config *policy.OutlierDetectionConfig // nil before the first
+	// idle has the SubConns of the child while nothing is detected, and some that are shut
+	// down. They cost nothing else then.
+	idle []*policy.Connection
 
 	// While detecting; else zero. The endpoints are those of the config, of all
 	// priorities, in its order. An endpoint may have several SubConns: while its
 	// policy changes, or of policies that make one for each address.
 	detecting   bool
+	subConns    []*subConn // those of the child, in no order
 	endpoints   []*endpoint
 	byAddresses map[string]*endpoint
 	ejected     map[*endpoint]struct{}
@@ -79,6 +83,7 @@ func (b *outlierDetection) start() {
 	b.detecting, b.began = true, time.Now()
 	b.byAddresses, b.ejected = make(map[string]*endpoint), make(map[*endpoint]struct{})
 	b.takeEndpoints()
+	b.watchAll()
 	b.schedule(b.config.Interval)
 	b.MarkStale() // picks are to be counted
 }
@@ -91,9 +96,7 @@ func (b *outlierDetection) stop() {
 			b.uneject(e)
 		}
 	}
-	for _, sc := range b.subConns {
-		sc.setEndpoint(nil)
-	}
+	b.unwatchAll()
 	b.detecting, b.endpoints, b.byAddresses, b.ejected = false, nil, nil, nil
 	b.MarkStale()
 }
@@ -155,24 +158,57 @@ func (b *outlierDetection) retime() {
 }
 
 func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	sc := &subConn{policy: b, value: policy.EndpointOfAddresses(addrs), listener: opts.StateListener}
-	sc.partial = len(addrs) < len(sc.value.Addresses)
-	opts.StateListener = sc.changed
-	inner, err := b.ClientConn.NewSubConn(addrs, opts)
+	sc, err := b.ClientConn.NewSubConn(addrs, opts)
 	if err != nil {
 		return nil, err
 	}
-	sc.conn, sc.index = inner, len(b.subConns)
-	b.subConns = append(b.subConns, sc)
+	c := policy.ConnectionOf(sc)
 	if b.detecting {
-		b.join(sc)
+		b.watch(c)
+		return sc, nil
 	}
-	return inner, nil
+	if len(b.idle) == cap(b.idle) { // before it grows
+		b.idle = slices.DeleteFunc(b.idle, isShutdown)
+	}
+	b.idle = append(b.idle, c)
+	return sc, nil
+}
+
+func isShutdown(c *policy.Connection) bool {
+	return c.Reported().ConnectivityState == connectivity.Shutdown
+}
+
+// watch begins to handle the states of a SubConn.
+func (b *outlierDetection) watch(c *policy.Connection) {
+	sc := &subConn{Connection: c, policy: b, index: len(b.subConns), reported: c.Reported().ConnectivityState}
+	sc.listener = c.Listen(sc.changed)
+	b.subConns = append(b.subConns, sc)
+	b.join(sc)
+}
+
+// watchAll begins to handle the states of all SubConns.
+func (b *outlierDetection) watchAll() {
+	for _, c := range b.idle {
+		if !isShutdown(c) {
+			b.watch(c)
+		}
+	}
+	b.idle = nil
+}
+
+// unwatchAll leaves the states to the listeners. No SubConn is ejected.
+func (b *outlierDetection) unwatchAll() {
+	for _, sc := range b.subConns {
+		sc.setEndpoint(nil)
+		sc.Listen(sc.listener)
+		b.idle = append(b.idle, sc.Connection)
+	}
+	b.subConns = nil
 }
 
 // join adds sc to its endpoint, if the config has it.
 func (b *outlierDetection) join(sc *subConn) {
-	if e := b.byAddresses[key(sc.value.Addresses)]; e != nil {
+	if e := b.byAddresses[key(sc.Upstream().Endpoint.Addresses)]; e != nil {
 		e.subConns = append(e.subConns, sc)
 		sc.setEndpoint(e)
 	}

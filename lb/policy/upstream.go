@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -73,7 +75,11 @@ type Connection struct {
 
 	connected *string // the address; nil for none
 	finisher  atomic.Pointer[Finisher]
+	listener  func(balancer.SubConnState) // may be nil
+	err       error                       // of the state reported last
+	state     uint8                       // the connectivity.State reported last
 	ejected   bool
+	partial   bool
 }
 
 // ConnectionOf returns the Connection of a SubConn. It panics for one that is not of a
@@ -85,10 +91,36 @@ func ConnectionOf(sc balancer.SubConn) *Connection {
 // Base returns c.
 func (c *Connection) Base() *Connection { return c }
 
-// Init sets the SubConn that embeds c, its endpoint, and its first address.
-func (c *Connection) Init(sc SubConn, e *resource.Endpoint, address string) {
-	c.SubConn = sc
-	c.upstream = &Upstream{Connection: c, Endpoint: e, first: address}
+// Init sets the SubConn that embeds c, its addresses, of which there must be one, and its
+// listener. It returns the endpoint of the addresses.
+func (c *Connection) Init(sc SubConn, addrs []resolver.Address, listener func(balancer.SubConnState)) *resource.Endpoint {
+	e := EndpointOfAddresses(addrs)
+	c.SubConn, c.listener, c.partial = sc, listener, len(addrs) < len(e.Addresses)
+	c.upstream = &Upstream{Connection: c, Endpoint: e, first: addrs[0].Addr}
+	return e
+}
+
+// Partial reports whether the SubConn had only some of the endpoint's addresses at first,
+// as grpc's pick_first makes them.
+func (c *Connection) Partial() bool { return c.partial }
+
+// Report reports a state to the listener.
+func (c *Connection) Report(s balancer.SubConnState) {
+	c.state, c.err = uint8(s.ConnectivityState), s.ConnectionError
+	if c.listener != nil {
+		c.listener(s)
+	}
+}
+
+// Reported returns the state of the last Report; IDLE before the first.
+func (c *Connection) Reported() balancer.SubConnState {
+	return balancer.SubConnState{ConnectivityState: connectivity.State(c.state), ConnectionError: c.err}
+}
+
+// Listen replaces the listener, and returns the one before.
+func (c *Connection) Listen(listener func(balancer.SubConnState)) (was func(balancer.SubConnState)) {
+	was, c.listener = c.listener, listener
+	return was
 }
 
 // Upstream returns the endpoint for picks.

@@ -17,7 +17,7 @@ type wire struct {
 
 func newWire(e *resource.Endpoint) *wire {
 	w := new(wire)
-	w.Init(w, e, e.Addresses[0])
+	w.Init(w, policy.ResolverEndpoint(e).Addresses, nil)
 	return w
 }
 

@@ -17,7 +17,7 @@ func TestText(t *testing.T) {
 	}
 	var c policy.Connection
 	first := &resource.Endpoint{Addresses: []string{"a:1", "b:1"}, Hostname: "old"}
-	c.Init(&c, first, "a:1")
+	c.Init(&c, policy.ResolverEndpoint(first).Addresses, nil)
 	u := c.Upstream()
 	for _, step := range []struct {
 		pick  Pick
