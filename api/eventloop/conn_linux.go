@@ -33,6 +33,7 @@ type conn struct {
 	unsent   []byte // responses that the caller has not read
 	ending   bool   // the connection closes after unsent
 	watched  bool   // by epoll
+	waits    bool   // for another turn
 	deadline time.Duration
 }
 

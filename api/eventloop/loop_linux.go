@@ -25,6 +25,11 @@ const (
 	// flushBytes is the size of responses after which they are sent, although more requests of the
 	// same caller have been received.
 	flushBytes = 16 << 10
+	// turnRequests and turnBytes are the numbers of requests, and of bytes of their responses, after
+	// which other connections are served, although more requests of the same caller have been
+	// received.
+	turnRequests = 32
+	turnBytes    = 64 << 10
 	// keptBytes is the maximum size of a buffer that is kept.
 	keptBytes = 256 << 10
 	// tick is the time between two searches for connections whose time is over. Each search looks at
@@ -43,6 +48,7 @@ type loop struct {
 	worker  *worker
 	input   [maxHead]byte
 	conns   []*conn // by descriptor
+	waiting []*conn // that have received requests for another turn
 	sockets map[int]*serving
 	now     time.Time
 	checked time.Time // when the last search began
@@ -108,6 +114,9 @@ func (l *loop) run() {
 		if l.count.Load() > 0 {
 			timeout = int(tick / time.Millisecond)
 		}
+		if len(l.waiting) > 0 {
+			timeout = 0
+		}
 		if n, err = l.epoll.wait(n > 1, timeout); err != nil && !errors.Is(err, unix.EINTR) {
 			panic(os.NewSyscallError("epoll_wait", err)) // the descriptor is invalid
 		}
@@ -115,6 +124,7 @@ func (l *loop) run() {
 		for i := range n {
 			l.handle(&l.epoll.events[i])
 		}
+		l.takeTurns()
 		if l.now.Sub(l.checked) >= tick {
 			l.checked = l.now
 			l.expire()
@@ -130,15 +140,36 @@ func (l *loop) handle(e *unix.EpollEvent) {
 	case fd < len(l.conns) && l.conns[fd] != nil:
 		c := l.conns[fd]
 		defer l.recovered(c)
-		if c.unsent != nil {
+		switch {
+		case c.unsent != nil:
 			l.resume(c)
-		} else {
+		case !c.waits:
 			l.receive(c)
+		default:
 		}
 	case l.sockets[fd] != nil:
 		l.accept(l.sockets[fd])
 	default:
 	}
+}
+
+// takeTurns serves the connections that wait for another turn.
+func (l *loop) takeTurns() {
+	turn := l.waiting
+	l.waiting = nil
+	for _, c := range turn {
+		if c.waits = false; c.socket >= 0 {
+			l.serveReceived(c)
+		}
+	}
+}
+
+// serveReceived serves what was received before.
+func (l *loop) serveReceived(c *conn) {
+	defer l.recovered(c)
+	n := copy(l.input[:], c.received)
+	c.received, c.peer.scanned = nil, 0
+	l.serve(c, l.input[:n])
 }
 
 // recovered closes a connection whose event ended in a panic.
@@ -317,13 +348,24 @@ func (l *loop) receive(c *conn) {
 	}
 }
 
-// serve serves the requests in b.
+// serve serves the requests in b, until it is the turn of other connections.
 func (l *loop) serve(c *conn, b []byte) {
 	w := l.worker
 	w.response.out = w.response.out[:0]
+	requests, size := 0, 0
 	for first := c.received == nil; len(b) > 0; first = true {
+		if requests == turnRequests || size >= turnBytes {
+			if l.keep(c, b); l.flush(c) {
+				c.waits = true
+				l.waiting = append(l.waiting, c)
+			}
+			return
+		}
+		before := len(w.response.out)
 		used, v := w.serve(&c.peer, b, l.now)
 		b = b[used:]
+		requests++
+		size += len(w.response.out) - before
 		switch v {
 		case served:
 			if len(w.response.out) < flushBytes || l.flush(c) {
@@ -347,10 +389,9 @@ func (l *loop) serve(c *conn, b []byte) {
 			l.flush(c)
 			return
 		}
-		if c.socket < 0 {
-			return
+		if c.socket >= 0 { // else it was closed
+			l.keep(c, b)
 		}
-		l.keep(c, b)
 		return
 	}
 	c.received = nil
@@ -425,9 +466,7 @@ func (l *loop) resume(c *conn) {
 	c.deadline = l.at(l.server.options.IdleTimeout)
 	c.admitted.Idle(l.now)
 	if len(c.received) > 0 {
-		b := append([]byte(nil), c.received...)
-		c.received, c.peer.scanned = nil, 0
-		l.serve(c, b)
+		l.serveReceived(c)
 	}
 	if c.socket >= 0 && c.unsent == nil {
 		l.await(c, unix.EPOLLIN)

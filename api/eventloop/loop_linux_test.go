@@ -298,3 +298,19 @@ func TestTakeRemovesTheSocketFile(t *testing.T) {
 		}
 	}
 }
+
+// A caller that sends many requests at once gets all responses, although others are served between
+// them, and need not send more.
+func TestTurns(t *testing.T) {
+	k := newKit(t, newAPI(t, nil), options{network: "unix", loops: 1})
+	c, other := k.caller(t), k.caller(t)
+	const n = 200
+	c.send(strings.Repeat(pick, n))
+	other.send(pick)
+	other.answer()
+	for range n {
+		c.answer()
+	}
+	c.send(pick)
+	c.answer()
+}

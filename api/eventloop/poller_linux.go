@@ -66,8 +66,11 @@ func (p *poller) watch(op, fd int, events uint32) error {
 // wait returns the number of new events, after at most some milliseconds, or -1 for any time. busy
 // says that there may be some now.
 func (p *poller) wait(busy bool, timeout int) (int, error) {
-	if busy || p.file != nil {
-		if n, errno := p.poll(); n > 0 || errno != 0 && errno != unix.EINTR {
+	if p.file != nil {
+		runtime.Gosched() // others have the same processor only
+	}
+	if busy || p.file != nil || timeout == 0 {
+		if n, errno := p.poll(); n > 0 || timeout == 0 || errno != 0 && errno != unix.EINTR {
 			return n, errnoErr(errno)
 		}
 	}
