@@ -142,6 +142,9 @@ type fields struct {
 	sized bool
 	// closes says that the request is the last one of its connection.
 	closes bool
+	// secret says that the lines have credentials: other callers' lines are not compared with them, as
+	// the time of that depends on how much of them is equal.
+	secret bool
 	// foreign says that net/http must serve the request.
 	foreign bool
 }
@@ -183,6 +186,8 @@ func parseFields(b []byte) *fields {
 				return f
 			}
 			f.length, f.sized = n, true
+		case "Authorization":
+			f.secret = true
 		case "Connection":
 			switch {
 			case len(f.header[name]) > 0:

@@ -121,8 +121,10 @@ func (w *worker) fieldsOf(p *peer, lines []byte) *fields {
 		}
 	}
 	p.fields = parseFields(lines)
-	w.fields[w.oldest] = p.fields
-	w.oldest = (w.oldest + 1) % len(w.fields)
+	if !p.fields.secret && !p.fields.foreign {
+		w.fields[w.oldest] = p.fields
+		w.oldest = (w.oldest + 1) % len(w.fields)
+	}
 	return p.fields
 }
 

@@ -237,6 +237,25 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// Header lines are parsed once, those with credentials once for each connection.
+func TestSharedFields(t *testing.T) {
+	w, _ := watcher()
+	first, second := newPeer(t.Context(), ""), newPeer(t.Context(), "")
+	for _, shared := range []bool{true, false} {
+		lines := []byte("Host: x\r\n")
+		if !shared {
+			lines = append(lines, "authorization: Bearer a\r\n"...)
+		}
+		f := w.fieldsOf(&first, lines)
+		if w.fieldsOf(&first, lines) != f {
+			t.Error("one connection has two copies")
+		}
+		if got := w.fieldsOf(&second, lines) == f; got != shared {
+			t.Errorf("%q: shared %t", lines, got)
+		}
+	}
+}
+
 func FuzzRequests(f *testing.F) {
 	for _, s := range shapes {
 		f.Add([]byte(s.in))
