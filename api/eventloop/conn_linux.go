@@ -31,6 +31,7 @@ type conn struct {
 	peer     peer
 	received []byte // requests that are not yet served
 	unsent   []byte // responses that the caller has not read
+	served   bool   // a request
 	ending   bool   // the connection closes after unsent
 	watched  bool   // by epoll
 	waits    bool   // for another turn

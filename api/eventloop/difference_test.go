@@ -69,6 +69,7 @@ var requests = []string{
 	"GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"\r\n\r\nGET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"GET /pick?cluster=orders",
+	"GET",
 	"GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n",
 	"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	"",
@@ -97,6 +98,10 @@ func TestResponsesAreThoseOfHTTP(t *testing.T) {
 			p.alike(t, []byte(r))
 		}
 		pick := "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n"
+		for _, rest := range []string{"G", "GET", "GET ", "000", "0000", "\r\n", "\r\n\r\n"} { // after another one
+			p.alike(t, []byte(pick+rest))
+			p.alike(t, []byte(pick), []byte(rest))
+		}
 		for _, r := range requests { // between others
 			p.alike(t, []byte(pick+r+pick+pick))
 		}

@@ -30,6 +30,9 @@ const (
 	// received.
 	turnRequests = 32
 	turnBytes    = 64 << 10
+	// minRequest is the number of bytes after a response that net/http takes for a request. At the end
+	// of a connection, it ignores fewer.
+	minRequest = 4
 	// keptBytes is the maximum size of a buffer that is kept.
 	keptBytes = 256 << 10
 	// tick is the time between two searches for connections whose time is over. Each search looks at
@@ -339,7 +342,7 @@ func (l *loop) receive(c *conn) {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
 	case errno != 0:
 		l.close(c)
-	case n == 0 && kept == 0:
+	case n == 0 && (kept == 0 || c.served && kept < minRequest):
 		l.close(c)
 	case n == 0:
 		l.handOver(c, c.received) // it decides what half a request means
@@ -362,12 +365,16 @@ func (l *loop) serve(c *conn, b []byte) {
 			return
 		}
 		before := len(w.response.out)
-		used, v := w.serve(&c.peer, b, l.now)
+		used, v := 0, incomplete
+		if !c.served || len(b) >= minRequest {
+			used, v = w.serve(&c.peer, b, l.now)
+		}
 		b = b[used:]
 		requests++
 		size += len(w.response.out) - before
 		switch v {
 		case served:
+			c.served = true
 			if len(w.response.out) < flushBytes || l.flush(c) {
 				continue
 			}
