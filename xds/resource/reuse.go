@@ -31,22 +31,42 @@ type rank struct {
 	id       Locality
 }
 
-// reuse looks things up in an earlier assignment. What is where it was is found
-// without the maps, which are made when first needed.
+// reuse looks things up in an earlier assignment. What is where it was, or moved along with
+// others, is found without the maps, which are made when they are needed.
 type reuse struct {
 	prev       *Assignment
 	localities map[rank]*LocalityEndpoints
-	endpoints  map[string]*Endpoint
+	endpoints  map[string]position
+	scans      int // before the map of endpoints was made
 }
+
+// position is an endpoint and its index in its locality.
+type position struct {
+	endpoint *Endpoint
+	index    int
+}
+
+// maxScans is how many endpoints are looked for one by one. The map takes the time of many.
+const maxScans = 8
 
 // locality returns prev's locality where it equals l, else l with what
 // endpoints prev has. i is where l is in its assignment.
 func (r *reuse) locality(i int, l *LocalityEndpoints) *LocalityEndpoints {
 	old := r.same(i, l)
-	shared := false
+	if old != nil && len(old.Endpoints) == len(l.Endpoints) && (len(l.Endpoints) == 0 || &old.Endpoints[0] == &l.Endpoints[0]) {
+		if old.Weight == l.Weight {
+			return old
+		}
+		return l
+	}
+	var before []*Endpoint
+	if old != nil {
+		before = old.Endpoints
+	}
+	shared, at := false, 0 // at is where the next endpoint most likely is in before
 	endpoints := make([]*Endpoint, len(l.Endpoints))
 	for k, e := range l.Endpoints {
-		endpoints[k] = r.endpoint(old, k, e)
+		endpoints[k], at = r.endpoint(before, at, e)
 		shared = shared || endpoints[k] != e
 	}
 	switch {
@@ -75,24 +95,48 @@ func (r *reuse) same(i int, l *LocalityEndpoints) *LocalityEndpoints {
 	return r.localities[rank{l.Priority, l.ID}]
 }
 
-// endpoint returns prev's endpoint where it equals e, else e. old is the
-// locality where it most likely is, at k.
-func (r *reuse) endpoint(old *LocalityEndpoints, k int, e *Endpoint) *Endpoint {
-	if old != nil && k < len(old.Endpoints) && old.Endpoints[k].equal(e) {
-		return old.Endpoints[k]
+// endpoint returns prev's endpoint where it equals e, else e, and where the next one most
+// likely is in before, the endpoints of the locality. Most likely, e is there at at.
+func (r *reuse) endpoint(before []*Endpoint, at int, e *Endpoint) (*Endpoint, int) {
+	if at < len(before) {
+		switch was := before[at]; {
+		case was == e || was.equal(e):
+			return was, at + 1
+		case was.Addresses[0] == e.Addresses[0]: // which no other has
+			return e, at + 1
+		}
+	}
+	was := r.find(e.Addresses[0])
+	if was.index < len(before) && before[was.index] == was.endpoint {
+		at = was.index + 1
+	}
+	if was.endpoint != nil && was.endpoint.equal(e) {
+		return was.endpoint, at
+	}
+	return e, at
+}
+
+// find returns prev's endpoint with an address, or none.
+func (r *reuse) find(address string) position {
+	if r.scans++; r.scans <= maxScans {
+		for _, l := range r.prev.Localities {
+			for i, e := range l.Endpoints {
+				if e.Addresses[0] == address {
+					return position{e, i}
+				}
+			}
+		}
+		return position{}
 	}
 	if r.endpoints == nil {
-		r.endpoints = make(map[string]*Endpoint, len(r.prev.Localities))
+		r.endpoints = make(map[string]position, len(r.prev.Localities))
 		for _, l := range r.prev.Localities {
-			for _, e := range l.Endpoints {
-				r.endpoints[e.Addresses[0]] = e
+			for i, e := range l.Endpoints {
+				r.endpoints[e.Addresses[0]] = position{e, i}
 			}
 		}
 	}
-	if was, ok := r.endpoints[e.Addresses[0]]; ok && was.equal(e) {
-		return was
-	}
-	return e
+	return r.endpoints[address]
 }
 
 func (e *Endpoint) equal(o *Endpoint) bool {

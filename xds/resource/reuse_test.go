@@ -1,7 +1,10 @@
 package resource_test
 
 import (
+	"math/rand/v2"
 	"reflect"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -143,5 +146,68 @@ func TestReuseOfNameAndDrops(t *testing.T) {
 	}
 	if got := prev.Reuse(nil); got != prev {
 		t.Errorf("without a previous one: %+v", got)
+	}
+}
+
+// TestReuseFindsAllEndpoints makes random changes of many endpoints, and compares what Reuse
+// finds with what there is.
+func TestReuseFindsAllEndpoints(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 0))
+	assignment := func(ports ...[]int) *resource.Assignment {
+		a := &resource.Assignment{Name: "orders"}
+		for i, list := range ports {
+			l := &resource.LocalityEndpoints{ID: resource.Locality{Zone: strconv.Itoa(i)}, Weight: 1}
+			for _, port := range list {
+				l.Endpoints = append(l.Endpoints, &resource.Endpoint{Addresses: []string{strconv.Itoa(port)}, Weight: uint32(1 + port%7), Locality: l.ID})
+			}
+			a.Localities = append(a.Localities, l)
+		}
+		return a
+	}
+	for range 300 {
+		before := [2][]int{random.Perm(100)[:60], nil}
+		for p := range 40 {
+			before[1] = append(before[1], 1000+p)
+		}
+		after := [2][]int{slices.Clone(before[0]), slices.Clone(before[1])}
+		for n := range random.IntN(15) {
+			l := &after[random.IntN(2)]
+			i := random.IntN(len(*l))
+			switch random.IntN(4) {
+			case 0:
+				*l = slices.Delete(*l, i, i+1)
+			case 1:
+				*l = slices.Insert(*l, i, 2000+n)
+			case 2:
+				(*l)[i] = 2000 + n
+			default:
+				k := random.IntN(len(*l))
+				(*l)[i], (*l)[k] = (*l)[k], (*l)[i]
+			}
+		}
+		prev, next := assignment(before[:]...), assignment(after[:]...)
+		if changed := next.Localities[0].Endpoints[0]; random.IntN(2) == 0 {
+			changed.Health = resource.HealthDraining
+		}
+		if random.IntN(2) == 0 { // as the decoder does
+			next = next.Reuse(prev)
+		}
+		want := map[string]*resource.Endpoint{}
+		for _, l := range prev.Localities {
+			for _, e := range l.Endpoints {
+				want[e.Addresses[0]] = e
+			}
+		}
+		got := next.Reuse(prev)
+		if !reflect.DeepEqual(got, next) {
+			t.Fatalf("%v → %v: %v", before, after, got)
+		}
+		for _, l := range got.Localities {
+			for _, e := range l.Endpoints {
+				if was := want[e.Addresses[0]]; was != nil && was != e && reflect.DeepEqual(was, e) {
+					t.Fatalf("%v → %v: %s is not shared", before, after, e.Addresses[0])
+				}
+			}
+		}
 	}
 }
