@@ -156,9 +156,12 @@ func (tx *Tx) All() iter.Seq[Entry] {
 
 // Put stores a copy of raw under key. An equal value changes nothing, also not the time of
 // the entry. The error is [ErrInvalidKey] or [ErrTooLarge].
-func (tx *Tx) Put(key resource.Key, raw []byte) error { return tx.PutValue(key, raw, nil) }
+func (tx *Tx) Put(key resource.Key, raw []byte) error {
+	return tx.PutValue(key, slices.Clone(raw), nil)
+}
 
-// PutValue is Put with a value for [Entry].Value.
+// PutValue is Put with a value for [Entry].Value. It stores raw itself, which must not be
+// changed any more.
 func (tx *Tx) PutValue(key resource.Key, raw []byte, value any) error {
 	if err := checkKey(key); err != nil {
 		return err
@@ -166,7 +169,10 @@ func (tx *Tx) PutValue(key resource.Key, raw []byte, value any) error {
 	if len(raw) > MaxValueSize {
 		return fmt.Errorf("%w: %v has %d bytes, more than %d", ErrTooLarge, key, len(raw), MaxValueSize)
 	}
-	tx.own[key] = &Entry{Key: key, Raw: append([]byte{}, raw...), Updated: time.Unix(0, tx.now.UnixNano()).UTC(), Value: value}
+	if raw == nil {
+		raw = []byte{} // an entry without Raw is one that was removed
+	}
+	tx.own[key] = &Entry{Key: key, Raw: raw, Updated: time.Unix(0, tx.now.UnixNano()).UTC(), Value: value}
 	return nil
 }
 
