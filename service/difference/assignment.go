@@ -97,6 +97,7 @@ func name(l resource.Locality) string {
 
 // endpoints compares the endpoints of a locality by their first addresses.
 func (p *parts) endpoints(of string, before, after group) {
+	before, after = before.changed(after), after.changed(before)
 	was := before.byAddress()
 	added, health, weights, others := 0, 0, 0, 0
 	var example string
@@ -140,6 +141,26 @@ func (p *parts) endpoints(of string, before, after group) {
 	if others > 0 {
 		p.add("addresses or names of %s in %s changed", Count(others, "endpoint"), of)
 	}
+}
+
+// changed returns the group without the endpoints before the first and after the last that
+// other, an earlier or a later version, does not share.
+func (g group) changed(other group) group {
+	if len(g) != len(other) {
+		return g
+	}
+	out := make(group, len(g))
+	for i, l := range g {
+		a, b := l.Endpoints, other[i].Endpoints
+		for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
+			a, b = a[1:], b[1:]
+		}
+		for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
+			a, b = a[:len(a)-1], b[:len(b)-1]
+		}
+		out[i] = &resource.LocalityEndpoints{Endpoints: a}
+	}
+	return out
 }
 
 func (g group) byAddress() map[string]*resource.Endpoint {

@@ -64,9 +64,14 @@ func TestDifferencesInWords(t *testing.T) {
 			resource.TypeAssignment, assignment(5, a(4), b(3)), assignment(10, a(1), b(1)),
 			"orders: 3 endpoints removed from us-east1/a; weight of us-east1/b 3 → 1; drop throttle 5 % → 10 %",
 		},
-		"added":            {resource.TypeAssignment, "", assignment(0, a(2)), "orders: added with 2 usable endpoints"},
-		"removed":          {resource.TypeAssignment, assignment(0, a(1)), "", "orders: removed with 1 usable endpoint"},
-		"an endpoint":      {resource.TypeAssignment, assignment(0, a(1)), assignment(0, a(2)), "orders: 1 endpoint added to us-east1/a (a-1:80)"},
+		"added":       {resource.TypeAssignment, "", assignment(0, a(2)), "orders: added with 2 usable endpoints"},
+		"removed":     {resource.TypeAssignment, assignment(0, a(1)), "", "orders: removed with 1 usable endpoint"},
+		"an endpoint": {resource.TypeAssignment, assignment(0, a(1)), assignment(0, a(2)), "orders: 1 endpoint added to us-east1/a (a-1:80)"},
+		"one in the middle": {
+			resource.TypeAssignment, assignment(0, locality("a", 1, 0, endpoint("h", ""), endpoint("i", ""), endpoint("j", ""))),
+			assignment(0, locality("a", 1, 0, endpoint("h", ""), endpoint("k", ""), endpoint("j", ""))),
+			"orders: 1 endpoint removed from us-east1/a; 1 endpoint added to us-east1/a (k:80)",
+		},
 		"a locality":       {resource.TypeAssignment, assignment(0, a(1), b(1)), assignment(0, a(1)), "orders: locality us-east1/b removed with 1 endpoint"},
 		"a priority":       {resource.TypeAssignment, assignment(0, a(1), b(1)), assignment(0, a(1), locality("b", 1, 1, endpoint("b", ""))), "orders: priority of us-east1/b 0 → 1"},
 		"health":           {resource.TypeAssignment, assignment(0, a(1)), assignment(0, locality("a", 1, 0, endpoint("a-0", ", health_status: UNHEALTHY"))), "orders: health of 1 endpoint in us-east1/a changed (a-0:80 UNKNOWN → UNHEALTHY)"},
@@ -81,8 +86,16 @@ func TestDifferencesInWords(t *testing.T) {
 		"a route":           {resource.TypeRoutes, route("a"), route("b"), `RouteConfiguration/orders: route 0 of virtual host "all": a → b`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := (difference.Version{Before: item(t, c.kind, c.before), After: item(t, c.kind, c.after)}).Sentence(); got != c.want {
+			before, after := item(t, c.kind, c.before), item(t, c.kind, c.after)
+			if got := (difference.Version{Before: before, After: after}).Sentence(); got != c.want {
 				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			if after.Assignment == nil {
+				return
+			}
+			after.Assignment = after.Assignment.Reuse(before.Assignment)
+			if got := (difference.Version{Before: before, After: after}).Sentence(); got != c.want {
+				t.Errorf("with shared endpoints: got  %s\nwant %s", got, c.want)
 			}
 		})
 	}
