@@ -252,12 +252,12 @@ func (p *pushes) describe(c *change, vs difference.Versions) {
 			}
 		})
 	}
-	byKey := make(map[string]difference.Version, len(listed))
-	for _, v := range vs {
-		byKey[v.After.Key.String()] = v
-	}
+	at := make(map[resource.Key]int, len(listed))
 	for i := range listed {
-		if v, ok := byKey[listed[i].Resource]; ok {
+		at[listed[i].Key()] = i
+	}
+	for _, v := range vs { // those of all changes in the same commit
+		if i, ok := at[v.After.Key]; ok {
 			listed[i].Difference = difference.Describe(v.Before, v.After)
 		}
 	}
