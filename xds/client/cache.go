@@ -13,6 +13,7 @@ type resourceCache struct {
 
 	// owner only
 	byHash    map[uint64]*resourceState
+	byKey     map[resource.Key]*resourceState // of the server that sent it last
 	unapplied unappliedFields
 }
 
@@ -32,10 +33,22 @@ func (c *resourceCache) set(r *resourceState, item resource.Item) {
 	if c.byHash[r.hash] == r {
 		delete(c.byHash, r.hash)
 	}
+	if c.byKey[r.key] == r {
+		delete(c.byKey, r.key)
+	}
 	c.unapplied.remove(r)
 	if r.item = item; r.hasValue() {
 		c.unapplied.add(r)
 		r.hash = maphash.Bytes(c.seed, item.Raw)
 		c.byHash[r.hash] = r
+		c.byKey[r.key] = r
 	}
+}
+
+// previous returns a value in use, or the zero Item.
+func (c *resourceCache) previous(key resource.Key) resource.Item {
+	if r := c.byKey[key]; r != nil {
+		return r.item
+	}
+	return resource.Item{}
 }

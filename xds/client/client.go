@@ -107,7 +107,7 @@ func newClient(o Options) (*Client, error) {
 		done:        make(chan struct{}),
 		authorities: map[authorityKey]*authority{},
 		cache: resourceCache{
-			seed: maphash.MakeSeed(), byHash: map[uint64]*resourceState{},
+			seed: maphash.MakeSeed(), byHash: map[uint64]*resourceState{}, byKey: map[resource.Key]*resourceState{},
 			unapplied: unappliedFields{logger: o.Logger, resources: map[unappliedKey]map[*resourceState]struct{}{}},
 		},
 		moves: serverMoves{events: o.Events},
@@ -197,14 +197,24 @@ func (c *Client) decode(ctx context.Context, m *discoveryv3.DiscoveryResponse) *
 	for i, a := range m.GetResources() {
 		hashes[i] = maphash.Bytes(c.cache.seed, a.GetValue())
 	}
-	items := make(chan cachedItems, 1)
-	c.post(func() { items <- c.cache.lookUp(hashes) })
-	select {
-	case cached := <-items:
-		return decodeResponse(m, c.decoding, cached)
-	case <-ctx.Done():
-		return decodeResponse(m, c.decoding, nil)
+	o := c.decoding
+	o.Previous = func(key resource.Key) resource.Item {
+		key.Name = canonical(key.Name)
+		return fromOwner(ctx, c, func() resource.Item { return c.cache.previous(key) })
 	}
+	return decodeResponse(m, o, fromOwner(ctx, c, func() cachedItems { return c.cache.lookUp(hashes) }))
+}
+
+// fromOwner returns what read returns when the owner calls it, or the zero value if ctx is
+// done before.
+func fromOwner[T any](ctx context.Context, c *Client, read func() T) (value T) {
+	values := make(chan T, 1)
+	c.post(func() { values <- read() })
+	select {
+	case value = <-values:
+	case <-ctx.Done():
+	}
+	return value
 }
 
 // Want adds and drops resources of a target. A resource in both lists is dropped, and
