@@ -17,6 +17,8 @@ type Cluster struct {
 	*Record
 
 	Config *resource.Config // the whole target's
+	// MaxLeaseShare is that of the cluster's own config; 0 for the default.
+	MaxLeaseShare float64
 	// Version grows when the config of the cluster, or of a leaf of it, changes.
 	Version uint64
 	Places  places

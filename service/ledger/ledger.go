@@ -153,6 +153,9 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 		was = &Cluster{Record: l.addRecord(t, cluster)}
 	}
 	c := &Cluster{Record: was.Record, Config: config, Version: was.Version, Places: was.Places, Leaves: was.Leaves}
+	if cc := c.ClusterConfig(); cc.Cluster != nil {
+		c.MaxLeaseShare = cc.Cluster.MaxLeaseShare
+	}
 	c.SetStale(l.isStale(c))
 	if was.isSameIn(config) {
 		return c

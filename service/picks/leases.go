@@ -120,8 +120,8 @@ func limited(format string, args ...any) *fault.Error {
 // maxLeases returns how many leases of a cluster one owner may hold: its share of the circuit
 // breakers of the leaves; 0 for no limit.
 func maxLeases(c *ledger.Cluster, share float64) int64 {
-	if cc := c.ClusterConfig(); cc != nil && cc.Cluster != nil && cc.Cluster.MaxLeaseShare > 0 {
-		share = cc.Cluster.MaxLeaseShare
+	if c.MaxLeaseShare > 0 {
+		share = c.MaxLeaseShare
 	}
 	if share == 0 {
 		return 0

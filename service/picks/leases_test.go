@@ -14,6 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/service/picks/wheel"
 	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func owned(identity, name string) ledger.Owner { return ledger.Owner{Identity: identity, Name: name} }
@@ -230,6 +231,25 @@ func TestMaxLeaseShare(t *testing.T) {
 	e, ok := errors.AsType[*ExplainedError](err)
 	if want := []ledger.Holder{{Owner: greedy, Leases: 9}, {Owner: other, Leases: 1}}; !ok || code(err) != fault.CircuitBroken || !slices.Equal(e.Holders, want) {
 		t.Errorf("the full breaker: %v, holders %+v", err, e)
+	}
+}
+
+// The share of a cluster's own config replaces the default.
+func TestMaxLeaseShareOfCluster(t *testing.T) {
+	k := newKit(t, 0, nil, 10, locality("a", 0, 1, 1))
+	k.leaseShare = 0.9
+	config := *k.ledger.Hosted().Own("orders").Cluster("orders").Config
+	own, cluster := *config.Clusters["orders"], *config.Clusters["orders"].Cluster
+	cluster.MaxLeaseShare = 0.5
+	own.Cluster = &cluster
+	config.Clusters = map[string]*resource.ClusterConfig{"orders": &own}
+	target := resolver.Target("orders")
+	k.ledger.Apply([]resolver.Change{{Target: target, Config: &config}})
+	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := k.pick(Request{N: 10, TTL: time.Hour}); err != nil || len(out.Picks) != 5 {
+		t.Errorf("%d leases, %v; want half of 10", len(out.Picks), err)
 	}
 }
 
