@@ -302,6 +302,31 @@ func TestLeaseIDsAreCompared(t *testing.T) {
 	k.expect(2)
 }
 
+// Picks into one answer use one shard for a while, and all shards equally often.
+func TestGrantsUseAllShards(t *testing.T) {
+	k := newKit(t, 0, nil, math.MaxUint32, locality("a", 0, 1, 1))
+	r := Request{Cluster: "orders", TTL: time.Hour}
+	var out Picks
+	changes, last := 0, uint8(leaseShards)
+	for range leaseShards * grantsInRow {
+		if err := k.Pick(t.Context(), &r, &out); err != nil {
+			t.Fatal(err)
+		}
+		if shard := out.Picks[0].Lease.ID.shard; shard != last {
+			changes++
+			last = shard
+		}
+	}
+	if changes > leaseShards+1 {
+		t.Errorf("the shard changed %d times", changes)
+	}
+	for i := range k.leases.shards {
+		if n := k.leases.shards[i].slots.Len(); n != grantsInRow {
+			t.Errorf("shard %d has %d leases; want %d", i, n, grantsInRow)
+		}
+	}
+}
+
 // The last MaxEndedLeases leases that ended are remembered, approximately, and no more: their slots
 // are used again.
 func TestEndedLeasesAreForgotten(t *testing.T) {
