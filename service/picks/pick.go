@@ -195,6 +195,9 @@ func (c *call) end() {
 // Pick picks r.N times and fills out, whose memory is used again. If no pick succeeds, it
 // returns the error of the first. It keeps no reference to r or out, nor to the texts of
 // r: they may be parts of a URL, which is much longer.
+//
+// It allocates nothing if out was used before, leases included, unless their owner is new, r has an
+// IdempotencyKey or Explain, or a pick is refused.
 func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
 	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0], call: out.call}
 	if r.Explain && r.N > MaxExplain {
