@@ -39,8 +39,8 @@ func NoticeTime(mode resource.ConnectMode) time.Duration {
 }
 
 // Dialer dials for every channel of the process, within its limits. It has a goroutine
-// for each attempt under way and for each connection held, and none for an endpoint that
-// waits. Rechecks without TLS need none on Linux, see package probe.
+// for each attempt under way, and none for an endpoint that waits. Rechecks and held
+// connections without TLS need none on Linux, see package probe.
 //
 // Endpoints that do not answer do not delay the others for long. Of the dials that may
 // be under way (MaxDials, or fewer if the limit on descriptors is low), attempts to
@@ -111,19 +111,21 @@ func (d *Dialer) Close() {
 	d.cancel()
 	d.rechecks.close()
 	d.probing.Lock()
-	if d.poller != nil {
-		d.poller.Close()
-	}
+	p := d.poller
 	d.probing.Unlock()
+	if p != nil {
+		p.Close()
+	}
 	d.slots.wg.Wait()
 }
 
 // prober returns nil if there is none on this system, or for now, for lack of a
-// descriptor: then probes are dials, in a goroutine each.
+// descriptor: then probes are dials, in a goroutine each, and so are the reads of held
+// connections.
 func (d *Dialer) prober() prober {
 	d.probing.Lock()
 	defer d.probing.Unlock()
-	if d.poller == nil {
+	if d.poller == nil && d.ctx.Err() == nil {
 		p, err := probe.NewPoller(d.permit.Check)
 		if err != nil {
 			return nil

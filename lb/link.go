@@ -24,8 +24,12 @@ type tcpLink struct {
 
 	mu      sync.Mutex // guards the next fields
 	stopped bool
-	cancel  context.CancelFunc // of the attempt, or of the connection held; nil for neither
+	cancel  context.CancelFunc // of the attempt; nil for none
 	stalled map[string]bool    // addresses that wait for a shortage toward them
+	conn    net.Conn           // that is held; nil for none
+	// watcher watches conn, with a number; nil if a goroutine does.
+	watcher prober
+	number  int32
 
 	// Guarded by rechecks.mu.
 	left          bool     // it takes part in no check from now on
@@ -41,8 +45,26 @@ func (l *tcpLink) stop() {
 		l.cancel()
 	}
 	l.unstall()
+	conn := l.drop()
 	l.mu.Unlock()
-	l.dialer.rechecks.leave(l)
+	if conn != nil {
+		_ = conn.Close()
+		l.release()
+	}
+	if !l.hold {
+		l.dialer.rechecks.leave(l)
+	}
+}
+
+// drop takes the held connection from the link: the caller closes and releases it. It
+// returns nil if there is none. The caller holds mu.
+func (l *tcpLink) drop() net.Conn {
+	conn := l.conn
+	if l.watcher != nil && conn != nil {
+		l.watcher.Release(l.number, l)
+	}
+	l.conn, l.watcher = nil, nil
+	return conn
 }
 
 // begin makes a context that ends with the link. It is canceled already if the link has
@@ -65,35 +87,76 @@ func (l *tcpLink) connected(address string, conn net.Conn) {
 		l.dialer.rechecks.join(l, address)
 		return
 	}
-	ctx := l.begin()
+	l.mu.Lock()
+	stopped := l.stopped
+	if !stopped {
+		l.conn = conn
+	}
+	l.mu.Unlock()
+	if stopped {
+		_ = conn.Close()
+		l.release()
+		return
+	}
 	l.report(Connection{Address: address})
-	if !l.dialer.slots.hold(func() { l.watch(ctx, conn) }) {
+	l.watch()
+}
+
+// watch has the held connection watched until it is lost or closed.
+func (l *tcpLink) watch() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	conn := l.conn
+	if conn == nil {
+		return // stopped
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		if p := l.dialer.prober(); p != nil {
+			if l.number, ok = p.Hold(tcp, l); ok {
+				l.watcher = p
+				return
+			}
+		}
+	}
+	if !l.dialer.slots.hold(func() { l.read(conn) }) {
+		l.drop()
 		_ = conn.Close()
 		l.release()
 	}
 }
 
-// watch reads and discards data until the connection is lost or closed.
-func (l *tcpLink) watch(ctx context.Context, conn net.Conn) {
-	unhook := context.AfterFunc(ctx, func() { _ = conn.Close() })
+// read reads and discards data until the connection is lost or closed.
+func (l *tcpLink) read(conn net.Conn) {
+	unhook := context.AfterFunc(l.dialer.ctx, func() { _ = conn.Close() })
 	defer unhook()
-	defer l.release()
-	defer conn.Close() //nolint:errcheck // it is lost already, or given up
 	buf := make([]byte, 64)
 	for {
-		_, err := conn.Read(buf)
-		switch {
-		case err == nil:
-		case ctx.Err() != nil:
-			return
-		case l.dialer.overload.ReportIf(err):
-			select {
-			case <-ctx.Done():
-			case <-time.After(overload.Pause(overload.RetryPause)):
-			}
-		default:
-			l.report(Connection{Err: fmt.Errorf("connection lost: %w", err)})
+		if _, err := conn.Read(buf); err != nil {
+			l.Lost(err)
 			return
 		}
 	}
+}
+
+// Lost ends the connection, unless a shortage in lbd is the cause: then it is watched
+// again after a pause.
+func (l *tcpLink) Lost(err error) {
+	l.mu.Lock()
+	if l.conn == nil {
+		l.mu.Unlock()
+		return // stopped
+	}
+	l.watcher = nil
+	if l.dialer.ctx.Err() == nil && l.dialer.overload.ReportIf(err) {
+		l.mu.Unlock()
+		time.AfterFunc(overload.Pause(overload.RetryPause), l.watch)
+		return
+	}
+	conn := l.drop()
+	l.mu.Unlock()
+	_ = conn.Close()
+	if l.dialer.ctx.Err() == nil {
+		l.report(Connection{Err: fmt.Errorf("connection lost: %w", err)})
+	}
+	l.release()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -50,9 +51,11 @@ func recheckPause(d time.Duration) time.Duration {
 	return d*9/10 + time.Duration(rand.Float64()*float64(d/5-recheckTick)) // rounded up to a tick
 }
 
-// prober probes addresses without TLS; [probe.Poller] is one.
+// prober probes addresses, and watches connections, without TLS; [probe.Poller] is one.
 type prober interface {
 	Probe(address netip.AddrPort, limit time.Duration, t probe.Target)
+	Hold(conn *net.TCPConn, h probe.Holder) (number int32, ok bool)
+	Release(number int32, h probe.Holder)
 	Close()
 }
 

@@ -55,6 +55,10 @@ func (p *fakeProber) Probe(a netip.AddrPort, limit time.Duration, t probe.Target
 	}()
 }
 
+func (p *fakeProber) Hold(*net.TCPConn, probe.Holder) (int32, bool) { return 0, false }
+
+func (p *fakeProber) Release(int32, probe.Holder) {}
+
 func (p *fakeProber) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

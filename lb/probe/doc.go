@@ -1,5 +1,5 @@
-// Package probe finds out whether addresses accept TCP connections, without a
-// goroutine for each connection.
+// Package probe finds out whether addresses accept TCP connections, and whether
+// connections last, without a goroutine for each connection.
 //
 // On Linux, a probe is the handshake without its last segment, as HAProxy's checks
 // do it: the system holds back the ACK of the SYN-ACK, and the probe closes the socket
@@ -19,6 +19,13 @@ type Target interface {
 	// Probed is called with the result of a probe: nil if the connection was
 	// established, else the error that [net.Dialer] returns. It must not block.
 	Probed(err error)
+}
+
+// Holder has a connection that is watched.
+type Holder interface {
+	// Lost is called, when the connection is no longer watched, with the error of its
+	// Read: io.EOF if the other end closed it. It must not block.
+	Lost(err error)
 }
 
 // dialError returns the error of net.Dialer.

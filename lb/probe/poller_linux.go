@@ -14,8 +14,8 @@ import (
 // maxEvents limits the sockets that one call of epoll_wait returns.
 const maxEvents = 128
 
-// Poller probes addresses with non-blocking sockets and one goroutine, which waits for
-// all of them with one epoll instance. Its methods are safe for concurrent use.
+// Poller probes addresses with non-blocking sockets, and watches connections for their
+// end, with one goroutine, which waits for all of them with one epoll instance. Its methods are safe for concurrent use.
 type Poller struct {
 	permit func(netip.AddrPort) error // may be nil
 	epoll  int
@@ -29,11 +29,17 @@ type Poller struct {
 	queue  []request
 	parked bool // the goroutine waits, and must be woken for the queue
 	closed bool
+	// held are the connections that are watched, by the number in the event; those
+	// without a connection are free.
+	held     []held
+	freeHeld []int32
 
 	// Of the goroutine.
 	flights []flight // by the number in the event; those without a target are free
 	free    []int32
 	events  [maxEvents]unix.EpollEvent
+	// discarded is what held connections have received.
+	discarded [4096]byte
 }
 
 // request is a probe that has no socket yet.
@@ -83,7 +89,8 @@ func (p *Poller) Probe(address netip.AddrPort, limit time.Duration, t Target) {
 	p.wake()
 }
 
-// Close cancels all probes, whose targets are not called, and waits for the goroutine.
+// Close cancels all probes, whose targets are not called, closes all held connections,
+// whose holders are not called, and waits for the goroutine.
 func (p *Poller) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -121,13 +128,24 @@ func (p *Poller) run() {
 			n = p.park()
 		}
 		for i := range n {
-			p.finish(p.events[i].Fd, p.events[i].Events)
+			if e := &p.events[i]; e.Pad == isHeld {
+				p.read(e.Fd)
+			} else {
+				p.finish(e.Fd, e.Events)
+			}
 		}
 		p.expire()
 	}
 	for i := range p.flights {
 		if p.flights[i].target != nil {
 			_ = unix.Close(p.flights[i].fd)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.held {
+		if conn := p.held[i].conn; conn != nil {
+			_ = conn.Close()
 		}
 	}
 }

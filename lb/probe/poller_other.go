@@ -4,6 +4,7 @@ package probe
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"time"
 )
@@ -16,6 +17,12 @@ func NewPoller(func(netip.AddrPort) error) (*Poller, error) { return nil, errors
 
 // Probe does nothing.
 func (*Poller) Probe(netip.AddrPort, time.Duration, Target) {}
+
+// Hold returns false.
+func (*Poller) Hold(*net.TCPConn, Holder) (int32, bool) { return 0, false }
+
+// Release does nothing.
+func (*Poller) Release(int32, Holder) {}
 
 // Close does nothing.
 func (*Poller) Close() {}
