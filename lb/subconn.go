@@ -49,7 +49,7 @@ type subConn struct {
 	link    *policy.Link
 
 	// Owner only. There are many SubConns: the small numbers share a word.
-	addresses []string
+	addresses *[]string // of the endpoint, if they are the same
 	attempt   *attempt
 	backoff   *time.Timer
 	batch     uint32 // the channel's in which it was made
@@ -77,15 +77,15 @@ func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOp
 }
 
 // addressesOf returns the addresses as strings: those of the endpoint, if they are the same.
-func addressesOf(addrs []resolver.Address, e *resource.Endpoint) []string {
+func addressesOf(addrs []resolver.Address, e *resource.Endpoint) *[]string {
 	if slices.EqualFunc(addrs, e.Addresses, func(a resolver.Address, own string) bool { return a.Addr == own }) {
-		return e.Addresses
+		return &e.Addresses
 	}
 	out := make([]string, len(addrs))
 	for i, a := range addrs {
 		out[i] = a.Addr
 	}
-	return out
+	return &out
 }
 
 func (s *subConn) state() connectivity.State { return connectivity.State(s.current) }
@@ -111,13 +111,13 @@ func (s *subConn) Connect() {
 	s.change(connectivity.Connecting, nil)
 	connector := s.connector()
 	if connector == nil {
-		s.SetConnected(s.addresses[0])
+		s.SetConnected((*s.addresses)[0])
 		s.change(connectivity.Ready, nil)
 		return
 	}
 	a := new(attempt)
 	s.attempt = a
-	a.stop = connector.Start(s.addresses, func(c Connection) {
+	a.stop = connector.Start(*s.addresses, func(c Connection) {
 		s.channel.owner.Post(func() { s.connection(a, c) })
 	})
 }
@@ -179,7 +179,7 @@ func (s *subConn) change(to connectivity.State, err error) {
 		}
 		if to != connectivity.Shutdown {
 			s.channel.tree.Events(policy.ConnectionChanged{
-				Root: s.link.Root, Cluster: s.link.Cluster, Address: s.addresses[0], From: from, To: to, Err: err,
+				Root: s.link.Root, Cluster: s.link.Cluster, Address: (*s.addresses)[0], From: from, To: to, Err: err,
 			})
 		}
 		s.Report(balancer.SubConnState{ConnectivityState: to, ConnectionError: err})
@@ -214,16 +214,16 @@ func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 	if len(addrs) == 0 {
 		return
 	}
-	before, connector := s.addresses, s.connector()
+	before, connector := *s.addresses, s.connector()
 	e := policy.EndpointOfAddresses(addrs)
 	s.addresses = addressesOf(addrs, e)
 	s.Replace(e)
 	d, ok := connector.(tcpConnector)
 	renamed := ok && s.connector() != Connector(d) // TLS verifies another name
-	if !renamed && policy.SameAddresses(s.addresses, before) || s.state() != connectivity.Ready && s.state() != connectivity.Connecting {
+	if !renamed && policy.SameAddresses(*s.addresses, before) || s.state() != connectivity.Ready && s.state() != connectivity.Connecting {
 		return
 	}
-	if at := s.Connected(); at != "" && slices.Contains(s.addresses, at) && !renamed {
+	if at := s.Connected(); at != "" && slices.Contains(*s.addresses, at) && !renamed {
 		return
 	}
 	s.disconnect()

@@ -15,6 +15,8 @@ import (
 // LocalityLoad counts the picks of one locality of one {cluster, EDS service
 // name}, for load reports.
 type LocalityLoad struct {
+	owner *ClusterCounters // fixed; a pick reads it with what it counts
+
 	unheld     atomic.Uint64
 	held       atomic.Uint64
 	inProgress atomic.Int64
@@ -22,8 +24,6 @@ type LocalityLoad struct {
 	failed     atomic.Uint64
 
 	metrics metricLoads
-
-	owner *ClusterCounters // fixed
 
 	// Guarded by the ClusterCounters' mu.
 	naming

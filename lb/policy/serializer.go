@@ -126,7 +126,14 @@ func (s *Serializer) runLater() {
 		f()
 	}
 	s.later = s.later[:0]
+	if cap(s.later) > keptLater {
+		s.later = nil
+	}
 }
+
+// keptLater limits the room for functions of Later that is kept: a batch that makes SubConns
+// adds some for each.
+const keptLater = 64
 
 // report calls the marked Reporters, the deepest first, including those that are
 // marked meanwhile.
