@@ -157,7 +157,7 @@ func decodeJSON(h http.Header, body []byte, v any) error {
 	if err := d.Decode(v); err != nil {
 		return fault.Errorf(fault.InvalidArgument, "body: %s", jsonReason(err))
 	}
-	if d.More() {
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return fault.Errorf(fault.InvalidArgument, "body: unexpected data after the JSON value, at byte %d", d.InputOffset())
 	}
 	return nil

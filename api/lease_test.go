@@ -64,6 +64,7 @@ func TestDoneBodies(t *testing.T) {
 		`{"result":"success"}`:       `unknown field "result"`,
 		`{"outcome":`:                "does not end",
 		`{"outcome":"success"} junk`: "unexpected data",
+		`{"outcome":"success"}}`:     "unexpected data",
 	} {
 		d.refusedWith(says, fault.InvalidArgument, "POST", path, body)
 	}
