@@ -54,6 +54,9 @@ func TestHandOver(t *testing.T) {
 			{"POST", "/pick?cluster=orders", "", true, 504},
 			{"GET", "/pick?cluster=absent", "", true, 404},
 			{"GET", "/pick?target=absent", "", false, 404},
+			{"GET", "/pick?target=absent&path=/" + strings.Repeat("a", 255), "", false, 404},
+			{"GET", "/pick?target=absent&path=/" + strings.Repeat("a", 256), "", true, 404},
+			{"GET", "/pick?target=absent&n=10&header.a=" + strings.Repeat("a", 30), "", true, 404},
 		} {
 			r := func() *http.Request {
 				r := httptest.NewRequest(tt.method, tt.target, http.NoBody)

@@ -248,10 +248,21 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 // large one, which would need a quota.
 const maxFastPicks = 100
 
+// maxRouted is the maximum number of bytes that routes match for a request that others may have to
+// wait for: some match regular expressions.
+const maxRouted = 256
+
 // slow reports whether the request may take long, or waits for another one with the same key.
 func (s *picking) slow() bool {
 	q := &s.request
-	return q.Explain || q.N > maxFastPicks || q.IdempotencyKey != "" || q.TTL > 0 && q.N > 1
+	if q.Explain || q.N > maxFastPicks || q.IdempotencyKey != "" || q.TTL > 0 && q.N > 1 {
+		return true
+	}
+	routed := len(q.Path) // empty without target
+	for i := range q.Headers {
+		routed += len(q.Headers[i].Name) + len(q.Headers[i].Value)
+	}
+	return q.N*routed > maxRouted
 }
 
 // idempotencyKey returns the Idempotency-Key header; empty if absent.
