@@ -14,6 +14,8 @@ type Conn interface {
 	// Blocked marks the connection as one whose caller has not read all of a response. It is called
 	// again for each part that the caller has read, and Idle after the last one.
 	Blocked(now time.Time)
+	// Receiving marks the connection as one that waits for the rest of a request since now.
+	Receiving(now time.Time)
 }
 
 // Detacher is a connection that belongs to an event loop. After Detach, it is one of Go's.
@@ -60,6 +62,12 @@ func (c *conn) Idle(now time.Time) {
 	if c.limiter.waiting.Load() > 0 && !c.retired.Load() {
 		c.limiter.wake()
 	}
+}
+
+// Receiving implements [Conn].
+func (c *conn) Receiving(now time.Time) {
+	c.writing.Store(0)
+	c.idle.Store(-int64(now.Sub(c.limiter.start)) - 1)
 }
 
 // Blocked implements [Conn].

@@ -139,8 +139,15 @@ func (c *conn) LocalAddr() net.Addr {
 	return c.listener.Addr()
 }
 
-// RemoteAddr returns the address of the peer.
-func (c *conn) RemoteAddr() net.Addr { return c.remote }
+// RemoteAddr returns the address of the peer. Only a detached connection has the name of its zone.
+func (c *conn) RemoteAddr() net.Addr {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.inner != nil {
+		return c.inner.RemoteAddr()
+	}
+	return c.remote
+}
 
 // Credentials returns who is on the other end of a unix socket.
 func (c *conn) Credentials() (uid, gid uint32, pid int32, ok bool) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -43,8 +44,8 @@ func Take(l net.Listener, inherited bool) (net.Listener, error) {
 	}
 	if u, ok := l.(*net.UnixListener); ok {
 		u.SetUnlinkOnClose(false)
-		if !inherited {
-			taken.path = l.Addr().String()
+		if path := l.Addr().String(); !inherited && !strings.HasPrefix(path, "@") {
+			taken.path = path
 		}
 	} else {
 		keepAlive(taken.fd)

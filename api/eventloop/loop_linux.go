@@ -359,6 +359,7 @@ func (l *loop) serve(c *conn, b []byte) {
 	for first := c.received == nil; len(b) > 0; first = true {
 		if requests == turnRequests || size >= turnBytes {
 			if l.keep(c, b); l.flush(c) {
+				c.admitted.Idle(l.now)
 				c.waits = true
 				l.waiting = append(l.waiting, c)
 			}
@@ -393,7 +394,13 @@ func (l *loop) serve(c *conn, b []byte) {
 				c.deadline = l.at(l.server.options.ReadTimeout)
 			}
 			l.keep(c, b)
-			l.flush(c)
+			switch sent := l.flush(c); {
+			case !sent:
+			case hasHead(b): // the rest of the body is missing
+				c.admitted.Receiving(l.now)
+			case requests > 1: // others were answered
+				c.admitted.Idle(l.now)
+			}
 			return
 		}
 		if c.socket >= 0 { // else it was closed
@@ -405,8 +412,12 @@ func (l *loop) serve(c *conn, b []byte) {
 	if l.flush(c) {
 		c.deadline = l.at(l.server.options.IdleTimeout)
 		c.admitted.Idle(l.now)
+		c.peer.rest()
 	}
 }
+
+// hasHead reports whether b, the beginning of a request, has all of its header lines.
+func hasHead(b []byte) bool { return bytes.Contains(b, []byte("\r\n\r\n")) }
 
 // keep keeps what was received but not served.
 func (l *loop) keep(c *conn, b []byte) { c.received = append(c.received[:0], b...) }
@@ -474,6 +485,8 @@ func (l *loop) resume(c *conn) {
 	c.admitted.Idle(l.now)
 	if len(c.received) > 0 {
 		l.serveReceived(c)
+	} else {
+		c.received = nil
 	}
 	if c.socket >= 0 && c.unsent == nil {
 		l.await(c, unix.EPOLLIN)
@@ -515,7 +528,7 @@ func (l *loop) expire() {
 		if c == nil || now < c.deadline {
 			continue
 		}
-		if c.unsent == nil && bytes.Contains(c.received, []byte("\r\n\r\n")) {
+		if c.unsent == nil && hasHead(c.received) {
 			l.handOver(c, c.received) // it waits for the body
 		} else {
 			l.close(c)

@@ -169,6 +169,36 @@ func TestLimit(t *testing.T) {
 	all[3].answer()
 }
 
+// At the limit, a connection on which a part of a request was received is not closed as long as one is
+// idle.
+func TestLimitWithPartsOfRequests(t *testing.T) {
+	k := newKit(t, newAPI(t, nil), options{limits: connections.Options{Max: 2}, loops: 1})
+	busy := k.caller(t)
+	busy.send("POST /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	lease, _ := busy.answer()
+	for _, parts := range [][2]string{
+		{"POST " + lease.Location + "/done HTTP/1.1\r\nHost: localhost\r\nContent-Length: 21\r\n\r\n", `{"outcome":"success"}`},
+		{pick + pick[:20], pick[20:]},
+	} {
+		idle := k.caller(t)
+		idle.send(pick)
+		idle.answer()
+		busy.send(parts[0])
+		if strings.HasPrefix(parts[0], pick) {
+			busy.answer()
+		}
+		third := k.caller(t)
+		third.send(pick)
+		third.answer()
+		idle.ends()
+		_ = third.Close()
+		busy.send(parts[1])
+		if r, body := busy.answer(); r.StatusCode != http.StatusOK {
+			t.Errorf("%q: %d %s", parts, r.StatusCode, body)
+		}
+	}
+}
+
 // A peer at its limit gets a response, although a loop has accepted its connection.
 func TestPeerLimit(t *testing.T) {
 	k := newKit(t, newAPI(t, nil), options{network: "unix", limits: connections.Options{MaxPeer: 1}, loops: 1})

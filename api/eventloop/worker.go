@@ -48,6 +48,17 @@ type peer struct {
 	scanned int           // the length of an incomplete request in which no head ends
 }
 
+// keptFields is the maximum length of the header lines that an idle connection keeps.
+const keptFields = 2 << 10
+
+// rest removes what a connection without a request does not need.
+func (p *peer) rest() {
+	if p.fields != nil && len(p.fields.lines) > keptFields {
+		p.fields = nil
+	}
+	p.request.RequestURI, p.request.URL, p.request.Header = "", nil, nil
+}
+
 func newWorker(r Routes) *worker {
 	w := &worker{leaving: r.Leaving, params: chi.NewRouteContext(), response: response{header: make(http.Header)}}
 	w.params.URLParams.Add("id", "")
