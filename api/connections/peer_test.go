@@ -87,6 +87,7 @@ func TestPeersAreForgotten(t *testing.T) {
 		for _, v := range all {
 			h.answer <- struct{}{}
 			v.expect("200 OK")
+			time.Sleep(time.Second) // the next has been idle for less
 		}
 		h.connect().serves() // a makes room
 		if n := peers(); n != 2 {
