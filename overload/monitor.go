@@ -34,8 +34,8 @@ type Monitor struct {
 	mu        sync.Mutex // guards the rest
 	shortages map[Resource]*shortage
 	watchers  map[*watcher]struct{}
-	changes   int  // begun and ended shortages
-	notifying bool // a goroutine calls the watchers
+	pending   []*watcher // to be called with the current shortages
+	notifying bool       // a goroutine calls them
 	timer     *time.Timer
 	closed    bool
 }
@@ -66,10 +66,7 @@ type shortage struct {
 	last time.Time // of the last failure
 }
 
-type watcher struct {
-	notify  func([]State)
-	changes int // Monitor.changes at the last call; guarded by the Monitor's mu
-}
+type watcher struct{ notify func([]State) }
 
 // NewMonitor returns a Monitor. The caller closes it. check tests whether a descriptor can
 // be opened; nil opens a socket.
@@ -108,7 +105,7 @@ func (m *Monitor) Report(r Resource, err error) {
 	if began {
 		s = &shortage{State: State{Resource: r, Since: now, Err: err}}
 		m.shortages[r] = s
-		m.changes++
+		m.changed()
 		if m.timer == nil {
 			m.timer = time.AfterFunc(CheckInterval, m.recheck)
 		}
@@ -146,7 +143,7 @@ func (m *Monitor) recheck() {
 	maps.DeleteFunc(m.shortages, func(_ Resource, s *shortage) bool { return now.Sub(s.last) >= Calm })
 	ended := len(m.shortages) < before
 	if ended {
-		m.changes++
+		m.changed()
 	}
 	if len(m.shortages) > 0 {
 		m.timer = time.AfterFunc(CheckInterval, m.recheck)
@@ -188,12 +185,15 @@ func (m *Monitor) Watch(f func([]State)) (stop func()) {
 	}
 	w := &watcher{notify: f}
 	m.mu.Lock()
-	if w.changes = m.changes; len(m.shortages) > 0 {
-		w.changes--
-	}
 	m.watchers[w] = struct{}{}
+	short := len(m.shortages) > 0
+	if short {
+		m.pending = append(m.pending, w)
+	}
 	m.mu.Unlock()
-	m.notify()
+	if short {
+		m.notify()
+	}
 	return func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -201,8 +201,16 @@ func (m *Monitor) Watch(f func([]State)) (stop func()) {
 	}
 }
 
-// notify calls the watchers that have not seen the last change, unless another goroutine
-// is doing so.
+// watching reports whether w has not been stopped. The caller holds mu.
+func (m *Monitor) watching(w *watcher) bool {
+	_, ok := m.watchers[w]
+	return ok
+}
+
+// changed makes all watchers pending. The caller holds mu, and calls notify after unlocking it.
+func (m *Monitor) changed() { m.pending = slices.Collect(maps.Keys(m.watchers)) }
+
+// notify calls the pending watchers, unless another goroutine is doing so.
 func (m *Monitor) notify() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -210,25 +218,17 @@ func (m *Monitor) notify() {
 		return
 	}
 	m.notifying = true
-	for {
+	for len(m.pending) > 0 {
+		due := slices.DeleteFunc(m.pending, func(w *watcher) bool { return !m.watching(w) })
 		states := m.current()
-		var due []*watcher
-		for w := range m.watchers {
-			if w.changes != m.changes {
-				w.changes = m.changes
-				due = append(due, w)
-			}
-		}
-		if len(due) == 0 {
-			m.notifying = false
-			return
-		}
+		m.pending = nil
 		m.mu.Unlock()
 		for _, w := range due {
 			w.notify(states)
 		}
 		m.mu.Lock()
 	}
+	m.notifying = false
 }
 
 // Close ends the checks, and ignores later reports.
