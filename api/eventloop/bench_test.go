@@ -2,24 +2,31 @@ package eventloop_test
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/access"
 )
 
 // BenchmarkServe serves picks without a socket.
 func BenchmarkServe(b *testing.B) {
+	const token = "lbd_0123456789012345678901234567890123456789012"
+	identities, err := access.Parse(fmt.Appendf(nil, "tokens:\n- {name: web, sha256: %x, roles: [pick], clusters: [\"orders*\"]}\n", sha256.Sum256([]byte(token))))
+	noError(b, err)
 	for _, bm := range []struct{ name, request string }{
 		{"pick", pick},
+		{"token", "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n\r\n"},
 		{"n=100", "GET /pick?cluster=orders&n=100 HTTP/1.1\r\nHost: localhost\r\n\r\n"},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			specs, err := listen.Parse([]string{"127.0.0.1:1"})
 			noError(b, err)
 			l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
-			serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{}).Endpoint)
+			serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{Identities: func() *access.Identities { return identities }}).Endpoint)
 			request, now := []byte(bm.request), time.Now()
 			b.ReportAllocs()
 			for b.Loop() {
