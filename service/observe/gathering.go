@@ -32,7 +32,7 @@ func sorted(all []*dto.MetricFamily) []*dto.MetricFamily {
 
 // gathering builds the series of families in the form in which they are encoded. A registry would
 // hash and sort each series to check that it is there only once, which takes longer than
-// everything else; here, whoever adds a series adds it once.
+// everything else; here, each series is added once.
 type gathering struct {
 	families []*dto.MetricFamily
 	byFamily map[*Family]*dto.MetricFamily

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestAllocLease: a lease allocates nothing, whoever holds it, nor does its end, nor a repeated one.
+// TestAllocLease: a lease allocates nothing, for any owner, nor does its end, nor a repeated one.
 func TestAllocLease(t *testing.T) {
 	k := newKit(t, 0, nil, 1024, locality("a", 0, 1, 2))
 	var out Picks
