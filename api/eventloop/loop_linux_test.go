@@ -19,8 +19,6 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 )
 
-const pick = "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
 // caller is a connection of a caller.
 type caller struct {
 	net.Conn

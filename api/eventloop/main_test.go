@@ -32,6 +32,8 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
+const pick = "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
 func TestMain(m *testing.M) {
 	// net/http waits for half a second before it closes a connection after an invalid request.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))

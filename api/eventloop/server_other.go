@@ -4,27 +4,13 @@ package eventloop
 
 import (
 	"errors"
-	"log/slog"
 	"net"
-	"time"
 
-	"github.com/lbd-dev/lbd/api/connections"
 	"github.com/lbd-dev/lbd/api/listen"
 )
 
 // Supported says that loops are supported on this system.
 const Supported = false
-
-// Options configure a Server.
-type Options struct {
-	Routes
-
-	Loops                                  int
-	Limiter                                *connections.Limiter
-	HandOver                               func(net.Listener) error
-	ReadTimeout, IdleTimeout, WriteTimeout time.Duration
-	Logger                                 *slog.Logger
-}
 
 // Server serves nothing on this system.
 type Server struct{}
