@@ -62,6 +62,7 @@ func literals(t *testing.T, dir string, match *regexp.Regexp) map[string]bool {
 func TestMetricsAreDocumented(t *testing.T) {
 	known := literals(t, "service/...", regexp.MustCompile(`^lbd_[a-z_]+$`))
 	maps.Copy(known, literals(t, "api/...", regexp.MustCompile(`^lbd_[a-z_]+$`)))
+	maps.Copy(known, literals(t, "cmd/lbd", regexp.MustCompile(`^lbd_[a-z_]+$`)))
 	if !known["lbd_picks_total"] || !known["lbd_http_requests_total"] {
 		t.Fatalf("found only %v in the code", slices.Sorted(maps.Keys(known)))
 	}

@@ -29,7 +29,12 @@ import (
 //
 // The parts stop in the order of the data flow: API, leases, trees, connections, store.
 func serve(ctx context.Context, c Config, ready func(addresses []string)) (err error) {
-	log := c.logger()
+	lines, err := newQueuedLog(os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lines.Close() }() // what cannot be written is lost
+	log := c.logger(lines)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // without logs to reopen, it has no effect
 	defer signal.Stop(hangups)
@@ -118,7 +123,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 
 	quotas, shedder := c.quotas(c.maxStreams(budget)), newShedder(lacks)
 	shedding := api.NewShedding(shedder.Sheds)
-	svc.Registry().MustRegister(quotas, shedding)
+	svc.Registry().MustRegister(quotas, shedding, lines.lost())
 	handler := api.New(api.Options{
 		Service: svc, Callers: sec.callers(), Audit: sec.audit, AccessLog: sec.access, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
 		Limits: api.Limits{Quotas: quotas, Shedding: shedding, MaxTTL: c.maxTTL()},
