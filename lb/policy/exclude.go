@@ -127,6 +127,15 @@ func (e *Endpoints[C, T]) Own() []*T {
 	return own
 }
 
+// Expect has the processor load the endpoint after the one at an index, which is next in
+// turn. With many endpoints, the wait for memory is otherwise the longest part of a pick.
+func (s Seats) Expect(after int) {
+	if after++; after == len(s) {
+		after = 0
+	}
+	prefetch(s[after])
+}
+
 // Len returns the number of endpoints.
 func (s Seats) Len() int { return len(s) }
 

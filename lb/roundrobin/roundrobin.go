@@ -50,7 +50,9 @@ type picker struct {
 // drawn.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
-	i := call.Turn(Name, p, int(p.next.Add(1)%uint32(len(p.Seats))), p.draw)
+	turn := int(p.next.Add(1) % uint32(len(p.Seats)))
+	p.Expect(turn)
+	i := call.Turn(Name, p, turn, p.draw)
 	if i < 0 {
 		return balancer.PickResult{}, policy.ErrAllExcluded
 	}
