@@ -128,7 +128,7 @@ func TestJudged(t *testing.T) {
 		{"answered", nil, &policy.Call{}, never, 1},
 		{"held", nil, &policy.Call{Hold: true}, never, 1},
 		{"dropped", nil, &policy.Call{}, always, 1},
-		{"refused by the breaker", func(tree *lbtest.Tree) { tree.Counters.Get(service).Breaker.TryAcquire(1) }, &policy.Call{}, never, 1},
+		{"refused by the breaker", func(tree *lbtest.Tree) { tree.Counters.Get(service).Hold(1) }, &policy.Call{}, never, 1},
 		{"all excluded", nil, &policy.Call{Exclude: []string{"a", "b"}}, never, 1},
 		{"lost since", func(tree *lbtest.Tree) {
 			tree.SubConns[0].State, tree.SubConns[1].State = connecting, connecting

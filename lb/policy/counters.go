@@ -15,22 +15,22 @@ type Breaker struct {
 	full     atomic.Bool // since Filled, until Eased
 }
 
-// TryAcquire takes one request unless limit are in flight. Concurrent calls never
-// exceed the limit.
-func (b *Breaker) TryAcquire(limit uint32) bool {
+// acquire takes one request unless limit are in flight. Concurrent calls never exceed the
+// limit. first reports that no other request was in flight.
+func (b *Breaker) acquire(limit uint32) (first, ok bool) {
 	for {
 		n := b.inFlight.Load()
 		if n >= int64(limit) {
-			return false
+			return false, false
 		}
 		if b.inFlight.CompareAndSwap(n, n+1) {
-			return true
+			return n == 0, true
 		}
 	}
 }
 
-// Release returns one request.
-func (b *Breaker) Release() { b.inFlight.Add(-1) }
+// release returns one request. last reports that no other request is in flight.
+func (b *Breaker) release() (last bool) { return b.inFlight.Add(-1) == 0 }
 
 // InFlight returns the number of requests in flight.
 func (b *Breaker) InFlight() int64 { return b.inFlight.Load() }
@@ -71,6 +71,7 @@ type ClusterCounters struct {
 	key   ServiceKey
 	owner *Counters
 
+	// refs are those of Acquire. The counters are also in use while requests are in flight.
 	refs     atomic.Int64
 	metrics  atomic.Pointer[resource.LoadMetrics]
 	unplaced atomic.Uint64
@@ -142,30 +143,33 @@ func (c *ClusterCounters) Judged() uint64 {
 // Metrics sets the metrics of upstreams that are counted; nil for none.
 func (c *ClusterCounters) Metrics(m *resource.LoadMetrics) { c.metrics.Store(m) }
 
-// Hold takes one request of the breaker and a reference, unless limit are in flight.
-// [Held.Finish] or [ClusterCounters.Unhold] releases both.
+// Hold takes one request of the breaker, unless limit are in flight. The counters remain
+// while it is in flight. [Held.Finish] or [ClusterCounters.Unhold] releases it.
 func (c *ClusterCounters) Hold(limit uint32) bool {
-	if !c.Breaker.TryAcquire(limit) {
-		return false
-	}
-	if c.refs.Add(1) == 1 { // a pick of a picker that the tree has released
+	first, ok := c.Breaker.acquire(limit)
+	if first && c.refs.Load() == 0 { // a pick of a picker that the tree has released
 		c.owner.remember(c)
 	}
-	return true
+	return ok
 }
 
 // Unhold reverts [ClusterCounters.Hold].
 func (c *ClusterCounters) Unhold() {
-	c.Breaker.Release()
-	c.Release()
+	if c.Breaker.release() && c.refs.Load() == 0 {
+		c.owner.forget(c)
+	}
 }
 
 // Release releases a reference of [Counters.Acquire].
 func (c *ClusterCounters) Release() {
-	if c.refs.Add(-1) == 0 {
+	if c.refs.Add(-1) == 0 && c.Breaker.InFlight() == 0 {
 		c.owner.forget(c)
 	}
 }
+
+// used reports whether there are references or requests in flight. Of the last reference
+// and the last request, at least the one that ends later sees that there are none.
+func (c *ClusterCounters) used() bool { return c.refs.Load() > 0 || c.Breaker.InFlight() > 0 }
 
 // Counters holds the counters of each {cluster, EDS service name} of the process.
 // Trees and leases have references, so a cluster that is removed while it has leases
@@ -198,12 +202,11 @@ func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
 	return cc
 }
 
-// forget deletes counters without references, unless they were acquired in the
-// meantime.
+// forget deletes counters that are not used, unless they are again.
 func (c *Counters) forget(cc *ClusterCounters) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if cc.refs.Load() == 0 && c.clusters[cc.key] == cc {
+	if !cc.used() && c.clusters[cc.key] == cc {
 		delete(c.clusters, cc.key)
 	}
 }
