@@ -1,0 +1,285 @@
+package share
+
+import (
+	"slices"
+	"time"
+)
+
+// Config is fixed for a Machine.
+type Config struct {
+	// Replica identifies this process among all that ever have the same record.
+	Replica string
+	// Fast is the shortest time between two updates, for what others or this process need now:
+	// requests are refused although others do not use their shares. Slow is that for what can wait.
+	Fast, Slow time.Duration
+	// Margin is added to the time for which the share of a dead process is kept, since clocks
+	// differ in their rates.
+	Margin time.Duration
+	// MinBound and MaxBound limit the bounds of the ttl.
+	MinBound, MaxBound time.Duration
+}
+
+// Use is what the caller of a Machine measured of its own process.
+type Use struct {
+	// InFlight is the number of requests that the process holds.
+	InFlight int64
+	// Refused is how many were refused since the last Use, for want of share.
+	Refused int64
+	// Longest is the longest ttl that was asked for since the last Use, whether or not it was
+	// granted.
+	Longest time.Duration
+}
+
+// Output is what picks may do from now on.
+type Output struct {
+	// Share is how many requests may be in flight; a request must not be admitted with more, but those
+	// that are in flight stay.
+	Share int64
+	// Bound is the longest ttl of a lease.
+	Bound time.Duration
+	// Deadline is the time from which nothing is admitted.
+	Deadline time.Duration
+}
+
+// Update asks to replace the record if its version is Base: the revision that changed it last, or 0
+// if it does not exist.
+type Update struct {
+	Base   int64
+	Record Record
+}
+
+// Session is the session of a live process.
+type Session struct {
+	Replica string
+	ID      int64
+}
+
+// Machine is the state of one replica's share of one limit. All times are of one clock that is
+// never set, as durations since any moment. It belongs to one goroutine, which calls
+//
+//   - [Machine.Begin], [Machine.KeptAlive] and [Machine.Lost] for the session,
+//   - [Machine.Seen] and [Machine.Live] for what it reads, in any order, repeatedly,
+//   - [Machine.Advance] after each of these and at each tick, and applies the Output,
+//   - then [Machine.Propose], with nothing in between; it attempts the Update and reports the result with
+//     [Machine.Updated], [Machine.Seen] (a conflict), or [Machine.Unknown].
+type Machine struct {
+	Config
+
+	limit   int64
+	leaving bool
+
+	session  int64 // 0 for none
+	deadline time.Duration
+
+	record   Record
+	revision int64 // of the last change of record
+	base     int64 // revision, or 0 if there is no record
+	read     bool  // record was read in this session
+	sessions []Session
+	known    int64  // the revision of sessions
+	dead     []dead // entries of record whose sessions have ended
+
+	proposed proposal
+	waiting  bool // for the result of an update
+
+	demand demand
+	ttls   ttls
+
+	planned bool // plan is of what is known now
+	now     time.Duration
+	written time.Duration // when the last update was proposed
+	before  time.Duration // when the one before it was
+	plan    plan
+}
+
+// dead is an entry whose session was first seen to have ended at a time.
+type dead struct {
+	replica string
+	session int64
+	at      time.Duration
+}
+
+// proposal is the least that updates of one base have, of which each may be in the store by now, or
+// later.
+type proposal struct {
+	pending bool
+	base    int64
+	share   int64
+	bound   time.Duration
+}
+
+// plan is what the process would like the record to have.
+type plan struct {
+	share, demand int64
+	bound         time.Duration
+	remove        []string // dead replicas whose time is over
+	write, urgent bool
+}
+
+// New returns a machine without a session.
+func New(c Config) *Machine { return &Machine{Config: c, written: -c.Slow, before: -c.Slow} }
+
+// SetLimit sets the limit of the fleet as this process knows it.
+func (m *Machine) SetLimit(limit int64) { m.limit, m.leaving, m.planned = limit, false, false }
+
+// Leave makes the process give its share away, for good or until SetLimit.
+func (m *Machine) Leave() { m.leaving, m.planned = true, false }
+
+// Gone reports whether the record has no entry of this process, after Leave.
+func (m *Machine) Gone() bool {
+	_, ok := m.record.Find(m.Replica)
+	return m.leaving && !ok && !m.proposed.pending
+}
+
+// Begin begins a session. deadline is as in KeptAlive. The record must have been read after the
+// session existed, and by a linearizable read; exists reports whether there is one, and revision is
+// that of its last change, or that of the read.
+func (m *Machine) Begin(session int64, deadline time.Duration, r Record, revision int64, exists bool) {
+	m.session, m.deadline, m.read, m.planned = session, deadline, true, false
+	m.revision = 0 // also if the store has lost its newest revisions
+	m.Seen(r, revision, exists)
+}
+
+// KeptAlive moves the deadline: a time before which the store cannot have ended the session,
+// counted from before the request was sent.
+func (m *Machine) KeptAlive(session int64, deadline time.Duration) {
+	if session == m.session {
+		m.deadline = max(m.deadline, deadline)
+	}
+}
+
+// Lost ends the session: nothing is admitted from now on.
+func (m *Machine) Lost() { m.session, m.read, m.planned = 0, false, false }
+
+// Seen takes a record that was read: its content since a revision.
+func (m *Machine) Seen(r Record, revision int64, exists bool) {
+	if revision <= m.revision {
+		return
+	}
+	m.record, m.revision, m.base, m.planned = r, revision, 0, false
+	if exists {
+		m.base = revision
+	}
+	if m.base != m.proposed.base {
+		m.proposed = proposal{}
+	}
+	m.dead = slices.DeleteFunc(slices.Clone(m.dead), func(d dead) bool {
+		e, ok := r.Find(d.replica)
+		return !ok || e.Session != d.session
+	})
+}
+
+// Live takes the sessions that existed at a revision.
+func (m *Machine) Live(sessions []Session, revision int64) {
+	if revision < m.known {
+		return
+	}
+	m.sessions, m.known = sessions, revision
+}
+
+// Updated takes the revision of the update that succeeded.
+func (m *Machine) Updated(u Update, revision int64) {
+	m.waiting = false
+	m.Seen(u.Record, revision, len(u.Record.Entries) > 0)
+}
+
+// Conflict reports that the update was not applied, and will not be. The caller passes the record
+// that is there instead to Seen. The next update need not wait.
+func (m *Machine) Conflict() { m.waiting, m.written = false, m.before }
+
+// Unknown reports that it is not known whether the update was, or will be, applied.
+func (m *Machine) Unknown() { m.waiting = false }
+
+// published returns the least that the record may have of this process.
+func (m *Machine) published() (share int64, bound time.Duration) {
+	e, ok := m.record.Find(m.Replica)
+	if !ok || e.Session != m.session || !m.read || m.session == 0 {
+		return 0, 0
+	}
+	share, bound = e.Share, e.Bound
+	if m.proposed.pending {
+		share, bound = min(share, m.proposed.share), min(bound, m.proposed.bound)
+	}
+	return share, bound
+}
+
+// Advance returns what picks may do, as of now.
+func (m *Machine) Advance(now time.Duration, u Use) Output {
+	m.now, m.planned = now, true
+	m.bury()
+	e, ok := m.record.Find(m.Replica)
+	m.demand.add(now, u.InFlight+u.Refused)
+	m.ttls.add(now, e.Bound, u.Longest)
+	m.plan = m.decide(e, ok, u.InFlight)
+	share, bound := m.published()
+	return Output{
+		Share:    max(0, min(share, m.plan.share, m.limit)),
+		Bound:    min(bound, m.plan.bound),
+		Deadline: m.deadline,
+	}
+}
+
+// bury notes entries whose session has ended. A session exists before the record has an entry of
+// it, so it has ended if it does not exist at the revision of the record or later.
+func (m *Machine) bury() {
+	if m.known < m.revision {
+		return
+	}
+	for _, e := range m.record.Entries {
+		if e.Replica == m.Replica || slices.Contains(m.sessions, Session{e.Replica, e.Session}) ||
+			slices.ContainsFunc(m.dead, func(d dead) bool { return d.replica == e.Replica && d.session == e.Session }) {
+			continue
+		}
+		m.dead = append(slices.Clone(m.dead), dead{e.Replica, e.Session, m.now})
+	}
+}
+
+// isDead reports whether the session of e has ended, and over whether its share is free since.
+func (m *Machine) isDead(e Entry) (isDead, over bool) {
+	for _, d := range m.dead {
+		if d.replica == e.Replica && d.session == e.Session {
+			return true, m.now-d.at >= e.Bound+m.Margin
+		}
+	}
+	return false, false
+}
+
+// Propose returns the update to attempt now, or nil. inFlight and longest are as in Use, and must be
+// read after the Output was in effect.
+func (m *Machine) Propose(inFlight int64, longest time.Duration) *Update {
+	m.ttls.add(m.now, 0, longest)
+	p := &m.plan
+	interval := m.Slow
+	if p.urgent {
+		interval = m.Fast
+	}
+	if !m.planned || !p.write || m.waiting || m.session == 0 || !m.read || m.now >= m.deadline || m.now-m.written < interval {
+		return nil
+	}
+	next := m.record.without(func(e Entry) bool { return slices.Contains(p.remove, e.Replica) })
+	own := Entry{
+		Replica: m.Replica, Session: m.session, Limit: m.limit,
+		Share: max(p.share, inFlight), Demand: p.demand, Bound: max(p.bound, m.roundUp(longest)),
+	}
+	if m.leaving && own.Share == 0 {
+		next = next.without(func(e Entry) bool { return e.Replica == m.Replica })
+	} else {
+		next = next.with(own)
+	}
+	if !m.proposed.pending {
+		m.proposed = proposal{true, m.base, own.Share, own.Bound}
+	} else {
+		m.proposed.share, m.proposed.bound = min(m.proposed.share, own.Share), min(m.proposed.bound, own.Bound)
+	}
+	m.before, m.written, m.waiting = m.written, m.now, true
+	return &Update{m.base, next}
+}
+
+// roundUp returns the bound for a ttl: it is MinBound, doubled until it is enough.
+func (m *Machine) roundUp(ttl time.Duration) time.Duration {
+	b := m.MinBound
+	for b < min(ttl, m.MaxBound) {
+		b *= 2
+	}
+	return min(b, m.MaxBound)
+}
