@@ -17,16 +17,21 @@ import (
 // Member is one endpoint and its SubConn.
 type Member[T any] struct {
 	*Upstream // of the endpoint's newest value
-	// State is the SubConn's state; SHUTDOWN once the endpoint is removed. Counted is
-	// the state as the policy counts it: TRANSIENT_FAILURE lasts until READY.
-	State, Counted connectivity.State
 	// LastErr is the last connection error since it was READY.
 	LastErr error
 	// Own belongs to the policy.
 	Own T
 
-	kept bool // in the config being applied
+	// There are many Members: a connectivity.State takes a byte here.
+	state, counted uint8
+	kept           bool // in the config being applied
 }
+
+// State returns the SubConn's state; SHUTDOWN once the endpoint is removed.
+func (m *Member[T]) State() connectivity.State { return connectivity.State(m.state) }
+
+// Counted returns the state as the policy counts it: TRANSIENT_FAILURE lasts until READY.
+func (m *Member[T]) Counted() connectivity.State { return connectivity.State(m.counted) }
 
 // update applies the endpoints of a config. An endpoint stays the same while its
 // addresses do, in any order (gRFC A61); of duplicates the first counts. changed
@@ -60,7 +65,7 @@ func (e *Endpoints[C, T]) update(values []*resource.Endpoint) (changed bool, err
 			continue
 		case m != nil && m.Endpoint == value:
 		case m != nil && SameAddresses(m.Endpoint.Addresses, value.Addresses):
-			changed = changed || m.State == connectivity.Ready // pickers hold the value
+			changed = changed || m.State() == connectivity.Ready // pickers hold the value
 			if m.Endpoint.Hostname != value.Hostname || !slices.Equal(m.Endpoint.Addresses, value.Addresses) {
 				m.Connection.SubConn.UpdateAddresses(ResolverEndpoint(value).Addresses) // with the name that TLS verifies
 			}
@@ -122,7 +127,7 @@ func (e *Endpoints[C, T]) connect(fresh []*Member[T]) {
 }
 
 func (e *Endpoints[C, T]) add(value *resource.Endpoint) (*Member[T], error) {
-	m := &Member[T]{State: connectivity.Idle, Counted: connectivity.Idle}
+	m := &Member[T]{state: uint8(connectivity.Idle), counted: uint8(connectivity.Idle)}
 	sc, err := e.Conn.NewSubConn(ResolverEndpoint(value).Addresses, balancer.NewSubConnOptions{
 		StateListener: func(state balancer.SubConnState) { e.subConnState(m, state) },
 	})
@@ -131,28 +136,28 @@ func (e *Endpoints[C, T]) add(value *resource.Endpoint) (*Member[T], error) {
 	}
 	m.Upstream = ConnectionOf(sc).Upstream()
 	if !e.Lazy {
-		m.Counted = connectivity.Connecting
+		m.counted = uint8(connectivity.Connecting)
 	}
-	e.Census.Count(m.State, 1)
-	e.Counted.Count(m.Counted, 1)
+	e.Census.Count(m.State(), 1)
+	e.Counted.Count(m.Counted(), 1)
 	return m, nil
 }
 
 // remove shuts the SubConn down, once.
 func (e *Endpoints[C, T]) remove(m *Member[T]) {
-	if m.State == connectivity.Shutdown {
+	if m.State() == connectivity.Shutdown {
 		return
 	}
-	e.Census.Count(m.State, -1)
-	e.Counted.Count(m.Counted, -1)
-	m.State, m.Counted = connectivity.Shutdown, connectivity.Shutdown
+	e.Census.Count(m.State(), -1)
+	e.Counted.Count(m.Counted(), -1)
+	m.state, m.counted = uint8(connectivity.Shutdown), uint8(connectivity.Shutdown)
 	m.Connection.Shutdown()
 }
 
 // Connect connects an IDLE endpoint and counts it as CONNECTING. It reports false for
 // any other.
 func (e *Endpoints[C, T]) Connect(m *Member[T]) bool {
-	if m.Counted != connectivity.Idle {
+	if m.Counted() != connectivity.Idle {
 		return false
 	}
 	e.count(m, connectivity.Connecting)
@@ -161,15 +166,15 @@ func (e *Endpoints[C, T]) Connect(m *Member[T]) bool {
 }
 
 func (e *Endpoints[C, T]) subConnState(m *Member[T], state balancer.SubConnState) {
-	if m.State == connectivity.Shutdown || state.ConnectivityState == connectivity.Shutdown {
+	if m.State() == connectivity.Shutdown || state.ConnectivityState == connectivity.Shutdown {
 		return
 	}
-	from, counted := m.State, m.Counted
-	m.State = state.ConnectivityState
+	from, counted := m.State(), m.Counted()
+	m.state = uint8(state.ConnectivityState)
 	e.Census.Count(from, -1)
-	e.Census.Count(m.State, 1)
+	e.Census.Count(m.State(), 1)
 
-	switch m.State {
+	switch m.State() {
 	case connectivity.Ready:
 		m.LastErr = nil
 	case connectivity.TransientFailure:
@@ -183,19 +188,19 @@ func (e *Endpoints[C, T]) subConnState(m *Member[T], state balancer.SubConnState
 		}
 	}
 	switch {
-	case counted == connectivity.TransientFailure && m.State != connectivity.Ready:
-	case !e.Lazy && m.State == connectivity.Idle:
+	case counted == connectivity.TransientFailure && m.State() != connectivity.Ready:
+	case !e.Lazy && m.State() == connectivity.Idle:
 		e.count(m, connectivity.Connecting)
 	default:
-		e.count(m, m.State)
+		e.count(m, m.State())
 	}
 	e.policy.EndpointChanged(m, from, counted)
 }
 
 func (e *Endpoints[C, T]) count(m *Member[T], state connectivity.State) {
-	e.Counted.Count(m.Counted, -1)
+	e.Counted.Count(m.Counted(), -1)
 	e.Counted.Count(state, 1)
-	m.Counted = state
+	m.counted = uint8(state)
 }
 
 // Best returns the best state, in gRPC's order: READY, CONNECTING, IDLE,
@@ -328,11 +333,11 @@ func (e *Endpoints[C, T]) UpdateClientConnState(s balancer.ClientConnState) erro
 // EndpointChanged makes the policy report if picks see other READY endpoints, or
 // another error.
 func (e *Endpoints[C, T]) EndpointChanged(m *Member[T], from, _ connectivity.State) {
-	if m.State == connectivity.TransientFailure {
+	if m.State() == connectivity.TransientFailure {
 		e.Err = m.LastErr
 		e.Stale = e.Stale || e.Reported == connectivity.TransientFailure
 	}
-	e.Stale = e.Stale || (from == connectivity.Ready) != (m.State == connectivity.Ready)
+	e.Stale = e.Stale || (from == connectivity.Ready) != (m.State() == connectivity.Ready)
 	e.Mark()
 }
 
@@ -358,7 +363,7 @@ func (e *Endpoints[C, T]) Close() {
 func (e *Endpoints[C, T]) Shares() []float64 {
 	shares := make([]float64, len(e.Order))
 	for i, m := range e.Order {
-		if m.State == connectivity.Ready {
+		if m.State() == connectivity.Ready {
 			shares[i] = 1 / float64(e.Census.Ready)
 		}
 	}
@@ -371,7 +376,7 @@ func (e *Endpoints[C, T]) Describe() Node {
 	n.Endpoints, n.Shares = make([]EndpointNode, len(e.Order)), true
 	shares := e.policy.Shares()
 	for i, m := range e.Order {
-		n.Endpoints[i] = EndpointNode{Endpoint: m.Endpoint, State: m.State, LastErr: m.LastErr, Share: shares[i]}
+		n.Endpoints[i] = EndpointNode{Endpoint: m.Endpoint, State: m.State(), LastErr: m.LastErr, Share: shares[i]}
 		n.Endpoints[i].Address, _ = m.Address()
 	}
 	return n

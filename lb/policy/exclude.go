@@ -109,7 +109,7 @@ type Seats []*Upstream
 func (e *Endpoints[C, T]) Seats() Seats {
 	seats := make(Seats, 0, e.Census.Ready)
 	for _, m := range e.Order {
-		if m.State == connectivity.Ready {
+		if m.State() == connectivity.Ready {
 			seats = append(seats, m.Upstream)
 		}
 	}
@@ -120,7 +120,7 @@ func (e *Endpoints[C, T]) Seats() Seats {
 func (e *Endpoints[C, T]) Own() []*T {
 	own := make([]*T, 0, e.Census.Ready)
 	for _, m := range e.Order {
-		if m.State == connectivity.Ready {
+		if m.State() == connectivity.Ready {
 			own = append(own, &m.Own)
 		}
 	}

@@ -86,10 +86,10 @@ func key(e *resource.Endpoint) string {
 // EndpointChanged makes the policy report if picks see a difference: none while a
 // failed endpoint retries.
 func (b *ringHash) EndpointChanged(m *member, _, counted connectivity.State) {
-	if m.State == connectivity.TransientFailure {
+	if m.State() == connectivity.TransientFailure {
 		b.Err, b.Stale = m.LastErr, true
 	}
-	b.Stale = b.Stale || m.Counted != counted
+	b.Stale = b.Stale || m.Counted() != counted
 	b.Mark()
 }
 
@@ -144,7 +144,7 @@ func (b *ringHash) Picker(state connectivity.State) balancer.Picker {
 		policy:     b,
 	}
 	for i, m := range b.Order {
-		p.seats[i] = seat{Upstream: m.Upstream, member: m, state: m.Counted, err: m.LastErr}
+		p.seats[i] = seat{Upstream: m.Upstream, member: m, state: m.Counted(), err: m.LastErr}
 	}
 	if state == connectivity.TransientFailure {
 		p.failure = b.Err
@@ -167,7 +167,7 @@ func (b *ringHash) Shares() []float64 {
 		if 0 < i && i < n {
 			arc += place(e) - place(b.ring[i-1])
 		}
-		if b.Order[e.seat].Counted != connectivity.TransientFailure {
+		if b.Order[e.seat].Counted() != connectivity.TransientFailure {
 			shares[e.seat] += arc
 			arc = 0
 		}

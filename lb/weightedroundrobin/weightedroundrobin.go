@@ -41,7 +41,7 @@ type weightedRoundRobin struct {
 // EndpointChanged forgets what an endpoint reported before it reconnected. One that is
 // READY right after it failed was ejected, and stayed connected.
 func (b *weightedRoundRobin) EndpointChanged(m *policy.Member[load], from, counted connectivity.State) {
-	if m.State == connectivity.Ready && from != connectivity.TransientFailure {
+	if m.State() == connectivity.Ready && from != connectivity.TransientFailure {
 		m.Own.last.Store(nil)
 	}
 	b.endpoints.EndpointChanged(m, from, counted)
@@ -90,7 +90,7 @@ func (b *weightedRoundRobin) Close() {
 func (b *weightedRoundRobin) Shares() []float64 {
 	shares := make([]float64, len(b.Order))
 	for i, m := range b.Order {
-		if m.State == connectivity.Ready {
+		if m.State() == connectivity.Ready {
 			shares[i] = m.Own.share
 		}
 	}
