@@ -100,7 +100,16 @@ type Picks struct {
 // Reset clears the answer. Its memory is used again by the next picks.
 func (out *Picks) Reset() {
 	clear(out.Picks)
-	*out = Picks{Picks: out.Picks[:0], call: out.call}
+	out.restart("")
+}
+
+// restart makes out the answer to a request for a cluster, without picks. It sets field by
+// field, as [Pick.set] does: a processor takes longer to copy a struct that was just written.
+func (out *Picks) restart(cluster string) {
+	out.Cluster, out.Target = cluster, ""
+	out.Generation, out.Stale, out.Age = 0, false, 0
+	out.Picks = out.Picks[:0]
+	out.Dropped, out.CircuitBroken = nil, 0
 }
 
 // Pick is one endpoint picked.
@@ -115,6 +124,12 @@ type Pick struct {
 	Explain  []Step // nil unless asked for
 
 	upstream *policy.Upstream // may be nil
+}
+
+// set makes p the result of a call, without lease and explanation.
+func (p *Pick) set(c *policy.Call) {
+	p.Cluster, p.Address, p.Endpoint, p.Priority = c.Cluster, c.Address, c.Endpoint, c.Priority
+	p.Lease, p.Explain, p.upstream = Lease{}, nil, c.Upstream
 }
 
 // Hostname returns the endpoint's hostname, or an empty string.
@@ -199,7 +214,7 @@ func (c *call) end() {
 // It allocates nothing if out was used before, leases included, unless their owner is new, r has an
 // IdempotencyKey or Explain, or a pick is refused.
 func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
-	*out = Picks{Cluster: r.Cluster, Picks: out.Picks[:0], call: out.call}
+	out.restart(r.Cluster)
 	if r.Explain && r.N > MaxExplain {
 		return fault.Errorf(fault.InvalidArgument, "explain=true is for at most %d picks: n is %d", MaxExplain, r.N).Of(r.Cluster, r.Target)
 	}
@@ -317,9 +332,7 @@ func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Dur
 		}
 		return s.refusal(t, &call.Call, err)
 	}
-	*p = Pick{
-		Cluster: call.Cluster, Address: call.Address, Endpoint: call.Endpoint, Priority: call.Priority, upstream: call.Upstream,
-	}
+	p.set(&call.Call)
 	if r.Explain {
 		p.Explain = explain(t, &call.Call)
 	}
