@@ -98,6 +98,19 @@ func (c *ClusterCounters) Locality(l resource.Locality) *LocalityLoad {
 	return c.locality(l)
 }
 
+// NewPlace returns a Place of a locality without picks, next to the load of the locality if
+// it is its first.
+func (c *ClusterCounters) NewPlace(l resource.Locality, priority int) *Place {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	load := c.locality(l)
+	if load.placed {
+		return NewPlace(priority)
+	}
+	load.placed, load.place.Priority = true, priority
+	return &load.place
+}
+
 // Drops returns the count of each drop category.
 func (c *ClusterCounters) Drops() map[string]uint64 {
 	c.mu.Lock()

@@ -44,6 +44,7 @@ type picker struct {
 
 	draw func() uint64
 	next atomic.Uint32
+	_    [28]byte // fills a cache line, which picks of other localities do not write
 }
 
 // Pick takes the next endpoint in turn. If the pick excludes it, one of the others is

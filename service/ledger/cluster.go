@@ -42,6 +42,15 @@ func (c *Cluster) CountPick(call *policy.Call) {
 	c.countPick(call)
 }
 
+// newPlace returns a place without picks. An AGGREGATE shares the loads of its leaves, which
+// have places of their own.
+func (c *Cluster) newPlace(l resource.Locality, priority int) *policy.Place {
+	if len(c.Leaves) != 1 {
+		return policy.NewPlace(priority)
+	}
+	return c.Leaves[0].Counters.NewPlace(l, priority)
+}
+
 // countPick is CountPick where the endpoint's place has changed or left the config.
 func (c *Cluster) countPick(call *policy.Call) {
 	p := c.Places[place{call.Priority, call.Endpoint.Locality}]

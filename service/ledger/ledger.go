@@ -161,23 +161,27 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 		return c
 	}
 	c.Version++
-	var left places
-	c.Places, left = was.Places.update(c.Localities())
-	c.closePlaces(left)
-	if c.ClusterConfig().Err != nil {
-		return c
+	if c.ClusterConfig().Err == nil {
+		c.Leaves = l.acquireLeaves(t, cluster, config)
+		defer l.releaseLeaves(was.Leaves) // after the new ones are held: most are the same
 	}
-	c.Leaves = nil
+	var left places
+	c.Places, left = was.Places.update(c.Localities(), c.newPlace)
+	c.closePlaces(left)
+	return c
+}
+
+// acquireLeaves returns the leaves of a cluster of a target that can be used.
+func (l *Ledger) acquireLeaves(t *Target, cluster string, config *resource.Config) (leaves []Leaf) {
 	for _, cc := range config.Leaves(cluster) {
 		if cc.Err != nil {
 			continue // it counts nothing
 		}
 		leaf := l.acquireLeaf(cc)
 		l.reports.follow(t.Name, leaf)
-		c.Leaves = append(c.Leaves, leaf)
+		leaves = append(leaves, leaf)
 	}
-	l.releaseLeaves(was.Leaves) // after the new ones are held: most are the same
-	return c
+	return leaves
 }
 
 func (l *Ledger) releaseCluster(c *Cluster) {

@@ -170,15 +170,17 @@ type place struct {
 type places map[place]*policy.Place
 
 // update returns the places of a newer config, which has these localities, and those that
-// are left over. A place that both have keeps its count; one that comes back later begins
-// at zero.
-func (p places) update(localities iter.Seq2[int, *resource.LocalityEndpoints]) (next, left places) {
+// are left over. A place that both have keeps its count; add makes the others. One that comes
+// back later begins at zero.
+func (p places) update(
+	localities iter.Seq2[int, *resource.LocalityEndpoints], add func(resource.Locality, int) *policy.Place,
+) (next, left places) {
 	next = make(places, len(p))
 	for priority, l := range localities {
 		at := place{priority, l.ID}
 		n := p[at]
 		if n == nil {
-			n = policy.NewPlace(priority)
+			n = add(l.ID, priority)
 		}
 		next[at] = n
 	}
