@@ -68,7 +68,8 @@ type Service struct {
 // New returns a Service without resources. The store must call its [Service.Commit] and
 // [Service.StoreLost]; [Service.Start] loads the store's resources.
 func New(o Options) *Service {
-	if o.Draw == nil {
+	ownDraws := o.Draw == nil
+	if ownDraws {
 		o.Draw = rand.Uint64
 	}
 	s := &Service{options: o, events: observe.NewEvents(o.Logger)}
@@ -90,7 +91,7 @@ func New(o Options) *Service {
 		Registry: s.Registry().Registry, Overload: o.Overload,
 	})
 	s.Picker = picks.New(picks.Options{
-		Ledger: s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare,
+		Ledger: s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare, OwnDraws: ownDraws,
 		Overload: o.Overload, Registry: s.Registry().Registry, Draining: s.draining,
 	})
 	s.AddConditions(s.SourceConditions)

@@ -68,7 +68,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	for i := range p.drops {
 		d := &p.drops[i]
-		n, _ := bits.Mul64(p.draw(), million)
+		n, _ := bits.Mul64(call.Draw(p.draw), million)
 		dropped := n < d.perMillion
 		if call.Trace != nil {
 			call.Trace.Steps = append(call.Trace.Steps, policy.DropStep{

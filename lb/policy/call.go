@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -38,6 +39,9 @@ type Call struct {
 	Exclude []string
 	// Trace records every step of the decision, if not nil.
 	Trace *Trace
+	// Source has the random numbers of the pick, which belong to the Call. Without one,
+	// pickers draw from the tree's, which all goroutines share.
+	Source *rand.PCG
 	// Canceled ends the wait of the pick when it is closed, as the Context does; nil for never.
 	Canceled <-chan struct{}
 
@@ -80,8 +84,18 @@ func CallOf(ctx context.Context) *Call {
 	return &Call{Context: ctx}
 }
 
-// Reset makes c a new call within ctx.
-func (c *Call) Reset(ctx context.Context) { *c = Call{Context: ctx, Exclude: c.Exclude[:0]} }
+// Reset makes c a new call within ctx, with the same Source.
+func (c *Call) Reset(ctx context.Context) {
+	*c = Call{Context: ctx, Exclude: c.Exclude[:0], Source: c.Source}
+}
+
+// Draw returns a uniform random number of c's Source, or of the tree's.
+func (c *Call) Draw(tree func() uint64) uint64 {
+	if c.Source != nil {
+		return c.Source.Uint64()
+	}
+	return tree()
+}
 
 // RouteHash sets the route's request hash, until Again.
 func (c *Call) RouteHash(hash uint64) { c.Hash, c.HasHash, c.routed = hash, true, true }

@@ -43,7 +43,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	hash, drawn := call.Hash, !call.HasHash
 	if drawn {
-		hash = p.draw()
+		hash = call.Draw(p.draw)
 	}
 	f := p.walk(call, hash, drawn)
 	if call.Trace != nil {

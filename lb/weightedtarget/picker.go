@@ -69,13 +69,13 @@ func (p *picker) at(draw uint64) int {
 // Pick lets the drawn locality pick. If all its endpoints are excluded, another is
 // drawn.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	call := policy.CallOf(info.Ctx)
 	i := 0
 	var draw uint64
 	if len(p.seats) > 1 {
-		draw = p.draw()
+		draw = call.Draw(p.draw)
 		i = p.at(draw)
 	}
-	call := policy.CallOf(info.Ctx)
 	if call.Trace != nil {
 		p.trace(call, draw, i, nil)
 	}

@@ -168,14 +168,19 @@ const sampleMask = 255
 type call struct {
 	policy.Call
 
+	source   rand.PCG
 	picks    uint32 // a number that grows by one with each pick, from a random one
 	deciding bool   // a policy picks now: if it panics, what it holds is released
 }
 
 // begin returns the call of a request.
-func (out *Picks) begin(ctx context.Context, r *Request) *call {
+func (s *Picker) begin(ctx context.Context, r *Request, out *Picks) *call {
 	if out.call == nil {
 		out.call = &call{picks: rand.Uint32()}
+		if s.ownDraws {
+			out.call.source.Seed(rand.Uint64(), rand.Uint64())
+			out.call.Source = &out.call.source
+		}
 	}
 	c := out.call // end has left no request in it
 	c.Context = ctx
@@ -230,7 +235,7 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		return err
 	}
 	out.Target = t.Label
-	call := out.begin(ctx, r)
+	call := s.begin(ctx, r, out)
 	defer call.end()
 	var first *fault.Error
 	var steps []Step // of first

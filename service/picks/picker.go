@@ -26,8 +26,11 @@ type Options struct {
 	// MaxLeaseShare is the part of a cluster's circuit breaker that one owner may hold with
 	// leases, for clusters that do not set it; 0 is no limit.
 	MaxLeaseShare float64
-	Overload      *overload.Monitor
-	Registry      *prometheus.Registry
+	// OwnDraws makes each answer have random numbers of its own for its picks, instead of those of
+	// the trees.
+	OwnDraws bool
+	Overload *overload.Monitor
+	Registry *prometheus.Registry
 	// Draining ends when the daemon begins to shut down.
 	Draining context.Context
 }
@@ -43,6 +46,7 @@ type Picker struct {
 	leases   *leases
 	// leaseShare is Options.MaxLeaseShare.
 	leaseShare float64
+	ownDraws   bool
 
 	pickDuration, pickWait prometheus.Histogram
 }
@@ -51,7 +55,7 @@ type Picker struct {
 func New(o Options) *Picker {
 	s := &Picker{
 		targets: o.Ledger, events: o.Events, demand: o.Demand, overload: o.Overload, draining: o.Draining,
-		leaseShare: o.MaxLeaseShare,
+		leaseShare: o.MaxLeaseShare, ownDraws: o.OwnDraws,
 		pickDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lbd_pick_duration_seconds",
 			Help:    "Duration of the decision of a pick, without queueing. One pick in 256 is measured.",
