@@ -179,6 +179,9 @@ func (c *Call) GiveUp() {
 // Held returns what the pick holds. It remains valid when the Call is used again.
 func (c *Call) Held() Held { return c.held }
 
+// KeepHeld is Held for a caller that has room for it: it is copied once.
+func (c *Call) KeepHeld(in *Held) { *in = c.held }
+
 // Outcome is how a request ended, as the API and the metrics name it.
 type Outcome string
 

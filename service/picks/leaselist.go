@@ -120,7 +120,8 @@ func (ls *leases) endAll(matches func(*leaseSlot) bool, o Outcome) map[EndedLeas
 	batch := make([]holding, 0, visitAtOnce)
 	number := outcomeNumber(o)
 	ls.visit(LeaseID{}, matches, func(sh *leaseShard, slot uint32, s *leaseSlot) bool {
-		batch = append(batch, sh.end(slot, s, number, ls.clock.now()))
+		batch = append(batch, holding{})
+		sh.end(slot, s, number, ls.clock.now(), &batch[len(batch)-1])
 		return true
 	}, func() {
 		for i := range batch {

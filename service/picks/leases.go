@@ -71,50 +71,53 @@ func newLeases(limit int, eased func(*ledger.Record)) *leases {
 // goroutines that grant at the same time rarely use the same shard.
 const grantsInRow = 128
 
-// grant makes a lease of what call holds. If it fails, call holds nothing.
-func (ls *leases) grant(c *ledger.Cluster, call *call, r *Request, share float64) (Lease, *fault.Error) {
-	h := holding{record: c.Record, held: call.Held(), account: r.Account}
-	if refused := ls.acquire(&h, c, r.Owner, share); refused != nil {
-		h.held.Finish(policy.OutcomeExpired, balancer.DoneInfo{Err: errUnfinished})
-		return Lease{}, refused
+// grant makes a lease of what call holds, and sets l. If it fails, call holds nothing.
+func (ls *leases) grant(c *ledger.Cluster, call *call, r *Request, share float64, l *Lease) *fault.Error {
+	owner, refused := ls.acquire(c, r, share)
+	if refused != nil {
+		call.Held().Finish(policy.OutcomeExpired, balancer.DoneInfo{Err: errUnfinished})
+		return refused
 	}
 	sh := &ls.shards[call.picks/grantsInRow%leaseShards]
 	now := ls.clock.now()
 	expires := now.add(r.TTL)
-	var id LeaseID
+	l.ExpiresAt = shown(expires.unix)
 	sh.mu.Lock()
 	closed := ls.closed.Load() // close would miss it
 	if !closed {
-		id = sh.grant(&h, &call.Call, now, expires)
+		s := sh.grant(&l.ID, now, expires)
+		s.record, s.owner, s.account = c.Record, owner, r.Account
+		call.KeepHeld(&s.held)
+		s.address, s.target, s.priority = call.Address, c.Target.Label, int32(call.Priority)
 	}
 	sh.mu.Unlock()
 	if closed {
-		h.held.Finish(policy.OutcomeExpired, balancer.DoneInfo{Err: errUnfinished})
-		ls.releaseQuotas(&h)
-		return Lease{}, fault.Errorf(fault.ShuttingDown, "the daemon is shutting down")
+		call.Held().Finish(policy.OutcomeExpired, balancer.DoneInfo{Err: errUnfinished})
+		ls.releaseQuotas(owner, r.Account)
+		return fault.Errorf(fault.ShuttingDown, "the daemon is shutting down")
 	}
 	ls.wake()
-	return Lease{ID: id, ExpiresAt: shown(expires.unix)}, nil
+	return nil
 }
 
 // acquire counts a lease against the limit on all leases, the quotas of the caller and the
-// owner's share of the cluster, and sets the owner of h.
-func (ls *leases) acquire(h *holding, c *ledger.Cluster, o ledger.Owner, share float64) *fault.Error {
+// owner's share of the cluster. releaseQuotas reverts it.
+func (ls *leases) acquire(c *ledger.Cluster, r *Request, share float64) (*ledger.OwnerLeases, *fault.Error) {
 	if ls.count.Add(1) > ls.max {
 		ls.count.Add(-1)
-		return limited("lease limit reached (%d)", ls.max)
+		return nil, limited("lease limit reached (%d)", ls.max)
 	}
-	if err := acquireQuotas(h.account, o); err != nil {
+	if err := acquireQuotas(r.Account, r.Owner); err != nil {
 		ls.count.Add(-1)
-		return limited("%v", err)
+		return nil, limited("%v", err)
 	}
 	limit := maxLeases(c, share)
-	if h.owner = h.record.Totals.Leases.Begin(o, limit); h.owner != nil {
-		return nil
+	if owner := c.Totals.Leases.Begin(r.Owner, limit); owner != nil {
+		return owner, nil
 	}
-	releaseQuotas(h.account, o)
+	releaseQuotas(r.Account, r.Owner)
 	ls.count.Add(-1)
-	return limited("%v holds %d leases of the cluster, as many as max_lease_share permits", o, limit)
+	return nil, limited("%v holds %d leases of the cluster, as many as max_lease_share permits", r.Owner, limit)
 }
 
 func limited(format string, args ...any) *fault.Error {
@@ -162,9 +165,9 @@ func releaseQuotas(a *quota.Account, o ledger.Owner) {
 }
 
 // releaseQuotas reverts acquire.
-func (ls *leases) releaseQuotas(h *holding) {
-	h.owner.End()
-	releaseQuotas(h.account, h.owner.Owner)
+func (ls *leases) releaseQuotas(owner *ledger.OwnerLeases, account *quota.Account) {
+	owner.End()
+	releaseQuotas(account, owner.Owner)
 	ls.count.Add(-1)
 }
 
@@ -215,7 +218,8 @@ func (sh *leaseShard) expired(batch []holding, now instant) (_ []holding, more b
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	more = sh.timers.Advance(now.elapsed, expireAtOnce, func(number uint32) {
-		batch = append(batch, sh.end(number, sh.slots.At(number), expiredNumber, now))
+		batch = append(batch, holding{})
+		sh.end(number, sh.slots.At(number), expiredNumber, now, &batch[len(batch)-1])
 	})
 	return batch, more
 }
@@ -231,7 +235,7 @@ func (ls *leases) release(h *holding, o Outcome, load *Load) {
 	}
 	h.held.Finish(o, info)
 	h.record.Totals.Outcomes.Add(o)
-	ls.releaseQuotas(h)
+	ls.releaseQuotas(h.owner, h.account)
 	ls.eased(h.record)
 }
 
@@ -272,7 +276,8 @@ func (ls *leases) use(id *LeaseID, now instant, f func(sh *leaseShard, s *leaseS
 		sh.mu.Unlock()
 		return UnknownLease(id.String())
 	}
-	late, due := sh.endDue(id.slot, s, now)
+	var late holding
+	due := sh.endDue(id.slot, s, now, &late)
 	f(sh, s)
 	sh.mu.Unlock()
 	if due {
@@ -294,7 +299,7 @@ func (s *Picker) EndLease(id LeaseID, o Outcome, load *Load) (state LeaseState, 
 	now := s.leases.clock.now()
 	err = s.leases.use(&id, now, func(sh *leaseShard, slot *leaseSlot) {
 		if slot.outcome == 0 {
-			h = sh.end(id.slot, slot, outcomeNumber(o), now)
+			sh.end(id.slot, slot, outcomeNumber(o), now, &h)
 		}
 		sh.describe(&state, id.slot, slot)
 	})

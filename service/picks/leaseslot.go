@@ -118,17 +118,19 @@ func (sh *leaseShard) init(number int) {
 	sh.timers = wheel.New(func(slot uint32) *wheel.Timer { return &sh.slots.At(slot).timer })
 }
 
-// grant makes a slot a lease of h. The caller holds mu.
-func (sh *leaseShard) grant(h *holding, call *policy.Call, now, expires instant) LeaseID {
+// grant returns a slot for a lease, and sets id: the caller, which holds mu, sets what the
+// lease holds. This and the functions below set field by field: a processor takes longer to
+// copy a large struct that was just written.
+func (sh *leaseShard) grant(id *LeaseID, now, expires instant) *leaseSlot {
 	number, s := sh.slots.Get()
 	sh.generation++
-	s.secret = [2]uint64{sh.random.Uint64(), sh.random.Uint64()}
+	id.shard, id.slot, id.generation = sh.number, number, sh.generation
+	id.secret[0], id.secret[1] = sh.random.Uint64(), sh.random.Uint64()
+	s.secret[0], s.secret[1] = id.secret[0], id.secret[1]
 	s.generation = sh.generation
 	s.granted, s.expires, s.end = now, expires.unix, int64(expires.elapsed)
-	s.holding = *h
-	s.address, s.target, s.priority = call.Address, h.record.Target.Label, int32(call.Priority)
 	sh.timers.Add(number, &s.timer, now.elapsed, expires.elapsed)
-	return sh.id(number, s)
+	return s
 }
 
 // find returns the slot of a lease, held or ended, or nil. It compares the whole ID in constant
@@ -144,32 +146,32 @@ func (sh *leaseShard) find(id *LeaseID) *leaseSlot {
 	return s
 }
 
-// end ends a held lease, and returns what it held: the caller releases that after unlocking mu,
-// which it holds.
-func (sh *leaseShard) end(number uint32, s *leaseSlot, o uint8, now instant) holding {
-	h := s.holding
-	s.holding = holding{owner: h.owner}
+// end ends a held lease, and sets h to what it held: the caller releases that after unlocking
+// mu, which it holds.
+func (sh *leaseShard) end(number uint32, s *leaseSlot, o uint8, now instant, h *holding) {
+	*h = s.holding
+	s.record, s.account, s.held = nil, nil, policy.Held{}
 	s.outcome, s.end = o, now.unix
 	sh.timers.Remove(number, &s.timer)
 	if len(sh.ended) < endedInShard {
 		sh.ended = append(sh.ended, number)
-		return h
+		return
 	}
 	sh.slots.Put(sh.ended[sh.next])
 	sh.ended[sh.next] = number
 	if sh.next++; sh.next == len(sh.ended) {
 		sh.next = 0
 	}
-	return h
 }
 
 // endDue ends the lease of s if its time has come, and reports whether it did: the caller
 // releases h.
-func (sh *leaseShard) endDue(number uint32, s *leaseSlot, now instant) (h holding, due bool) {
+func (sh *leaseShard) endDue(number uint32, s *leaseSlot, now instant, h *holding) (due bool) {
 	if s.outcome != 0 || int64(now.elapsed) < s.end {
-		return holding{}, false
+		return false
 	}
-	return sh.end(number, s, expiredNumber, now), true
+	sh.end(number, s, expiredNumber, now, h)
+	return true
 }
 
 // expiredNumber is that of Expired in outcomes.
@@ -187,8 +189,7 @@ func (sh *leaseShard) id(number uint32, s *leaseSlot) LeaseID {
 	return LeaseID{sh.number, number, s.generation, s.secret}
 }
 
-// describe sets state to that of the lease in a slot, field by field: a processor takes longer to copy a
-// large struct that was just written.
+// describe sets state to that of the lease in a slot.
 func (sh *leaseShard) describe(state *LeaseState, number uint32, s *leaseSlot) {
 	state.ID.shard, state.ID.slot, state.ID.generation, state.ID.secret = sh.number, number, s.generation, s.secret
 	state.Cluster, state.Target = s.owner.Cluster, s.target

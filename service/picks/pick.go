@@ -343,7 +343,7 @@ func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Dur
 	}
 	call.deciding = false
 	if r.TTL > 0 {
-		if p.Lease, refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.leaseShare); refused != nil {
+		if refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.leaseShare, &p.Lease); refused != nil {
 			*p = Pick{}
 		}
 	}
