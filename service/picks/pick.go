@@ -169,8 +169,16 @@ type call struct {
 	policy.Call
 
 	source   rand.PCG
+	recent   recent
 	picks    uint32 // a number that grows by one with each pick, from a random one
 	deciding bool   // a policy picks now: if it panics, what it holds is released
+}
+
+// recent is the target of the last pick by the name of a cluster.
+type recent struct {
+	hosted  *ledger.Hosted // in which it was found
+	cluster string
+	target  *ledger.Target
 }
 
 // begin returns the call of a request.
@@ -230,13 +238,13 @@ func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
 }
 
 func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
-	t, err := s.targetOf(r)
+	call := s.begin(ctx, r, out)
+	defer call.end()
+	t, err := s.targetOf(r, &call.recent)
 	if err != nil {
 		return err
 	}
 	out.Target = t.Label
-	call := s.begin(ctx, r, out)
-	defer call.end()
 	var first *fault.Error
 	var steps []Step // of first
 	wait := r.Wait
@@ -250,7 +258,7 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		refusal := s.pickOne(t, call, r, wait, p)
 		wait -= min(wait, call.Queued)
 		for refusal != nil {
-			next := s.successor(t, r, refusal)
+			next := s.successor(t, r, call, refusal)
 			if next == nil {
 				break
 			}
@@ -352,11 +360,11 @@ func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Dur
 
 // successor returns the target for a pick whose own was closed meanwhile, such as an
 // on-demand cluster that was just released; or nil.
-func (s *Picker) successor(t *ledger.Target, r *Request, refused *fault.Error) *ledger.Target {
+func (s *Picker) successor(t *ledger.Target, r *Request, call *call, refused *fault.Error) *ledger.Target {
 	if !errors.Is(refused, lb.ErrClosed) || s.draining.Err() != nil {
 		return nil
 	}
-	next, err := s.targetOf(r)
+	next, err := s.targetOf(r, &call.recent)
 	if err != nil || next == t {
 		return nil
 	}

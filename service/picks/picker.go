@@ -75,13 +75,20 @@ func New(o Options) *Picker {
 // Close ends all leases.
 func (s *Picker) Close() { s.leases.close() }
 
-func (s *Picker) targetOf(r *Request) (*ledger.Target, error) {
+// targetOf returns the target of a request. Most picks into an answer are of the cluster of the
+// one before.
+func (s *Picker) targetOf(r *Request, last *recent) (*ledger.Target, error) {
 	if r.Target != "" {
 		return s.targets.XDSTarget(r.Target)
 	}
 	h := s.targets.Hosted()
+	if last.hosted == h && last.cluster == r.Cluster {
+		last.target.MarkUsed()
+		return last.target, nil
+	}
 	if t := h.Own(r.Cluster); t != nil {
 		t.MarkUsed()
+		*last = recent{h, t.Cluster(r.Cluster).Name, t} // not the text of r
 		return t, nil
 	}
 	if r.NoWait {
