@@ -82,14 +82,14 @@ func lbdBreaker(*testing.T) string {
 	for range callers {
 		wg.Go(func() {
 			for range rounds {
-				if !counters.Breaker.TryAcquire(limit) {
+				if !counters.Hold(limit) {
 					continue
 				}
 				n := held.Add(1)
 				for was := most.Load(); n > was && !most.CompareAndSwap(was, n); was = most.Load() {
 				}
 				held.Add(-1)
-				counters.Breaker.Release()
+				counters.Unhold()
 			}
 		})
 	}
