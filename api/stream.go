@@ -101,27 +101,41 @@ func (m *messageWriter) next(ctx context.Context, watch *observe.Watch) error {
 // heartbeat returns a message. Its ID is where the watch resumes; without one, it does not
 // change that. It is not a comment, because scripts have to see it: a connection may stay open
 // after the daemon has gone.
-func heartbeat(id string) observe.Message {
+func heartbeat(id string) *observe.Message {
 	text, err := json.Marshal(Heartbeat{Time: time.Now().UTC()})
 	if err != nil {
 		panic(err) // a time always encodes
 	}
-	return observe.Message{Type: "heartbeat", ID: id, Data: func(yield func([]byte) bool) { yield(text) }}
+	return &observe.Message{Type: "heartbeat", ID: id, Data: text}
 }
 
 // writeMessage writes a message. b keeps an error.
-func writeMessage(b *bufio.Writer, m observe.Message) {
-	_, _ = b.WriteString("event: " + m.Type + "\n")
-	if m.ID != "" {
-		_, _ = b.WriteString("id: " + m.ID + "\n")
+func writeMessage(b *bufio.Writer, m *observe.Message) {
+	if m.Pieces == nil {
+		_, _ = b.Write(m.Text(textOf))
+		return
 	}
-	_, _ = b.WriteString("data: ")
-	for piece := range m.Data {
+	_, _ = b.Write(appendFields(nil, m))
+	for piece := range m.Pieces {
 		if _, err := b.Write(piece); err != nil {
 			return
 		}
 	}
 	_, _ = b.WriteString("\n\n")
+}
+
+// textOf returns the text of a message with data.
+func textOf(m *observe.Message) []byte {
+	return append(append(appendFields(make([]byte, 0, len(m.Data)+128), m), m.Data...), "\n\n"...)
+}
+
+// appendFields appends the text of a message before its data.
+func appendFields(b []byte, m *observe.Message) []byte {
+	b = append(append(append(b, "event: "...), m.Type...), '\n')
+	if m.ID != "" {
+		b = append(append(append(b, "id: "...), m.ID...), '\n')
+	}
+	return append(b, "data: "...)
 }
 
 // buffers are in use only while a message is written.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -68,9 +69,12 @@ func (w watching) must(kind string) message {
 	return m
 }
 
-func joined(m observe.Message) []byte {
-	var all []byte
-	for piece := range m.Data {
+func joined(m *observe.Message) []byte {
+	all := slices.Clone(m.Data)
+	if m.Pieces == nil {
+		return all
+	}
+	for piece := range m.Pieces {
 		all = append(all, piece...)
 	}
 	return all
@@ -212,16 +216,15 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 		}
 		without := join(false)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
-		pieces := map[*byte]int{}
+		data, texts := map[*byte]int{}, 0
 		for _, w := range append(all, without) {
 			m, err := w.Next(t.Context())
 			must(t, err)
-			for piece := range m.Data {
-				pieces[&piece[0]]++
-			}
+			data[&m.Data[0]]++
+			m.Text(func(m *observe.Message) []byte { texts++; return m.Data })
 		}
-		if len(pieces) != 2 {
-			t.Errorf("%d encodings, want one with endpoints and one without", len(pieces))
+		if len(data) != 2 || texts != 2 {
+			t.Errorf("%d encodings and %d texts, want one with endpoints and one without", len(data), texts)
 		}
 		for _, w := range append(all, without) {
 			w.Close()

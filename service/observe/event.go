@@ -2,12 +2,13 @@ package observe
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/difference"
@@ -153,7 +154,9 @@ type ring struct {
 type remembered struct {
 	Event
 
-	json atomic.Pointer[[]byte] // set when the first watcher receives it
+	mu    sync.Mutex            // guards the following, which the first watcher sets
+	small *Message              // nil for a large one
+	large weak.Pointer[Message] // kept only while watchers receive it
 }
 
 // NewEvents returns an empty Events. IDs begin with the time, so that the ID of another
@@ -270,8 +273,8 @@ const MaxLastEvents = 1000
 const (
 	// pageOfEvents is how many events a watcher reads at a time.
 	pageOfEvents = 64
-	// maxKeptJSON is the maximum size of JSON that is cached with its event.
-	maxKeptJSON = 16 << 10
+	// maxKeptJSON is the maximum size of JSON that is kept with its event.
+	maxKeptJSON = 8 << 10
 )
 
 // WatchEvents watches the events that f selects, the oldest first: those after lastID or,
@@ -281,82 +284,106 @@ const (
 func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		es := ws.state.options.Events
+		feed, shared := join(ws, "events", func() *eventFeed { return &eventFeed{events: es} })
+		r := &eventReader{subscriber: feed.watchers.add(), events: es, filter: f}
+		if lastID != "" {
+			r.at, _ = strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
+			return r, shared, nil
+		}
 		es.mu.Lock()
 		defer es.mu.Unlock()
-		r := &eventReader{events: es, filter: f, at: es.last}
-		switch {
-		case lastID != "":
-			r.at, _ = strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
-		case f.Limit > 0:
-			r.past = es.since(0, f)
-		}
-		return r, nil, nil
+		r.at, r.past = es.last, f.Limit > 0
+		return r, shared, nil
 	})
+}
+
+// eventFeed notifies watchers of events.
+type eventFeed struct {
+	events   *Events
+	watchers subscribers
+}
+
+func (f *eventFeed) subscribed() *subscribers { return &f.watchers }
+
+func (f *eventFeed) run(ctx context.Context) {
+	for {
+		added := f.events.added.Wait()
+		f.watchers.notify(ctx)
+		select {
+		case <-added:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // eventReader is the position of a watcher of events.
 type eventReader struct {
+	*subscriber
+
 	events *Events
 	filter EventFilter
 	at     uint64        // the last event that was read
-	past   []*remembered // events to begin with, before the filter's scope and limit
+	past   bool          // the watch begins with the last events
 	page   []*remembered // to be sent next
 }
 
-func (r *eventReader) next() (*Message, <-chan struct{}) {
-	if r.past != nil {
-		r.page, r.past = r.filter.last(r.filter.visible(r.past)), nil
-	}
+func (r *eventReader) next() (m *Message, more bool) {
 	for len(r.page) == 0 {
-		if forgotten, more := r.turn(); forgotten {
-			return &Message{Type: "resync", ID: strconv.FormatUint(r.at, 10), Data: whole([]byte("{}"))}, nil
-		} else if more != nil {
-			return nil, more
+		switch forgotten, found := r.turn(); {
+		case forgotten:
+			return &Message{Type: "resync", ID: strconv.FormatUint(r.at, 10), Data: []byte("{}")}, true
+		case !found:
+			return nil, true
 		}
 	}
 	e := r.page[0]
-	r.page = r.page[1:]
-	return &Message{Type: "event", ID: strconv.FormatUint(e.ID, 10), Data: whole(e.encoded())}, nil
+	if r.page = r.page[1:]; len(r.page) == 0 {
+		r.page = nil
+	}
+	return e.message(), true
 }
-
-func (r *eventReader) close() {}
 
 // position is the ID after which the watch resumes: that of the last event that was read, which
 // the filter may not have selected.
 func (r *eventReader) position() string {
-	if r.past != nil || len(r.page) > 0 {
+	if r.past || len(r.page) > 0 {
 		return ""
 	}
 	return strconv.FormatUint(r.at, 10)
 }
 
-// turn reads the next page, which is empty if the filter's scope has none of its events. If there
-// are no more events, it returns a channel that is closed when there may be some. If events of
-// the page were evicted, it skips all events up to now.
-func (r *eventReader) turn() (forgotten bool, more <-chan struct{}) {
-	forgotten, more = r.read()
+// turn reads the next page, which is empty if the filter's scope has none of its events. found is
+// false if there are no more events. If events of the page were evicted, it skips all events up to
+// now.
+func (r *eventReader) turn() (forgotten, found bool) {
+	past := r.past
+	forgotten, found = r.read()
 	r.page = r.filter.visible(r.page)
-	return forgotten, more
+	if past {
+		r.page = slices.Clone(r.filter.last(r.page))
+	}
+	return forgotten, found
 }
 
-func (r *eventReader) read() (forgotten bool, more <-chan struct{}) {
+func (r *eventReader) read() (forgotten, found bool) {
 	es := r.events
-	more = es.added.Wait()
 	es.mu.Lock()
 	defer es.mu.Unlock()
+	if r.past { // before the filter's scope and limit
+		r.page, r.at, r.past = es.since(0, r.filter), es.last, false
+		return false, len(r.page) > 0
+	}
 	if es.forgot(r.at, r.filter) {
 		r.at = es.last
-		return true, nil
+		return true, false
 	}
 	r.page, r.at = es.since(r.at, r.filter), es.last
 	if len(r.page) > pageOfEvents {
 		r.page = slices.Clone(r.page[:pageOfEvents])
 		r.at = r.page[pageOfEvents-1].ID
 	}
-	if len(r.page) > 0 {
-		return false, nil
-	}
-	return false, more
+	return false, len(r.page) > 0
 }
 
 // forgot reports whether an event after an ID that f may select was evicted, or the ID
@@ -368,16 +395,24 @@ func (es *Events) forgot(id uint64, f EventFilter) bool {
 	return slices.ContainsFunc(es.rings(f), func(r *ring) bool { return r.forgotten > id })
 }
 
-// encoded returns the event as JSON, encoded once for all watchers.
-func (e *remembered) encoded() []byte {
-	if b := e.json.Load(); b != nil {
-		return *b
+// message returns the event as a message, which all watchers share.
+func (e *remembered) message() *Message {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m := e.small
+	if m == nil {
+		m = e.large.Value()
 	}
-	b := encode(e.Event)
-	if len(b) <= maxKeptJSON {
-		e.json.Store(&b)
+	if m != nil {
+		return m
 	}
-	return b
+	m = &Message{Type: "event", ID: strconv.FormatUint(e.ID, 10), Data: encode(e.Event)}
+	if len(m.Data) <= maxKeptJSON {
+		e.small = m
+	} else {
+		e.large = weak.Make(m)
+	}
+	return m
 }
 
 // visible returns the events as a caller with the filter's scope sees them. It is called

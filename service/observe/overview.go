@@ -205,17 +205,17 @@ type overviewReader struct {
 	at       uint64 // the view that it has; zero for none
 }
 
-func (r *overviewReader) next() (*Message, <-chan struct{}) {
+func (r *overviewReader) next() (m *Message, more bool) {
 	p := r.overview.view.Load()
 	if p.at == 0 || r.at == p.at {
-		return nil, r.changed
+		return nil, true
 	}
 	last := r.at
 	r.at = p.at
-	m := &Message{Type: "resync", ID: strconv.FormatUint(p.at, 10)}
+	m = &Message{Type: "resync", ID: strconv.FormatUint(p.at, 10)}
 	if last < p.since || last > p.at {
-		m.Data = r.data(p.all, 0, nil)
-		return m, nil
+		m.Pieces = r.data(p.all, 0, nil)
+		return m, true
 	}
 	lines := p.all
 	if last == p.at-1 {
@@ -228,10 +228,10 @@ func (r *overviewReader) next() (*Message, <-chan struct{}) {
 		}
 	}
 	if len(removed) == 0 && !slices.ContainsFunc(lines, func(l line) bool { return r.wants(l, last) }) {
-		return nil, r.changed
+		return nil, true
 	}
-	m.Type, m.Data = "update", r.data(lines, last, removed)
-	return m, nil
+	m.Type, m.Pieces = "update", r.data(lines, last, removed)
+	return m, true
 }
 
 // wants reports whether a message after the view last has the line.

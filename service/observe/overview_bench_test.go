@@ -66,7 +66,7 @@ func BenchmarkOverviewReader(b *testing.B) {
 		r := &overviewReader{overview: o, at: at - 1}
 		m, _ := r.next()
 		bytes = 0
-		for piece := range m.Data {
+		for piece := range m.Pieces {
 			bytes += len(piece)
 		}
 	}

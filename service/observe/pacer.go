@@ -53,20 +53,21 @@ type subscribers struct {
 	all []*subscriber
 }
 
-// subscriber is notified by a channel that has an element if anything has changed since
-// the last receive.
+// subscriber is a watcher.
 type subscriber struct {
-	from    *subscribers
-	changed chan struct{}
+	from   *subscribers
+	notify atomic.Pointer[func()] // nil before the first notifyWith
 }
 
 func (s *subscribers) add() *subscriber {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &subscriber{from: s, changed: make(chan struct{}, 1)}
+	w := &subscriber{from: s}
 	s.all = append(s.all, w)
 	return w
 }
+
+func (w *subscriber) notifyWith(f func()) { w.notify.Store(&f) }
 
 func (w *subscriber) close() {
 	s := w.from
@@ -85,9 +86,8 @@ func (s *subscribers) notify(ctx context.Context) {
 	for group := range slices.Chunk(all, paceBurst) {
 		_ = s.pace.wait(ctx, len(group)) // an error ends the waits
 		for _, w := range group {
-			select {
-			case w.changed <- struct{}{}:
-			default:
+			if f := w.notify.Load(); f != nil {
+				(*f)()
 			}
 		}
 	}

@@ -95,7 +95,7 @@ func TestWatchEventsWithinAScope(t *testing.T) {
 			for {
 				m, more := w.reader.next()
 				if m == nil {
-					if more == nil {
+					if !more {
 						t.Error("the watch has ended")
 					}
 					return kinds

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -27,24 +26,13 @@ const watchRetryAfter = 10 * time.Second
 // ErrWatchEnded is returned after the last message of a watch.
 var ErrWatchEnded = errors.New("the watch has ended")
 
-// Message is one message of a watch.
-type Message struct {
-	// Type says what Data is.
-	Type string
-	// ID resumes the watch after this message; empty for a message that does not change
-	// where the watch resumes.
-	ID string
-	// Data is JSON in one line, in pieces. Watchers share them: they must not be changed.
-	Data iter.Seq[[]byte]
-}
-
 // Watch is the position of one watcher. A slow watcher skips messages that a newer
 // message replaces. It delays no other watcher, and no message is stored for it. A
 // Watch is used by one goroutine at a time.
 type Watch struct {
 	watches *Watches
 	reader  reader
-	feed    *sharedFeed // nil for events
+	feed    *sharedFeed
 }
 
 // Position returns the ID after which the watch resumes if all its messages were received; empty
@@ -59,40 +47,56 @@ func (w *Watch) Position() string {
 
 // reader is a watcher's position.
 type reader interface {
-	// next returns the next message. If there is none, it returns a channel from which
-	// can be received when there may be one; after the last message, nil.
-	next() (m *Message, more <-chan struct{})
+	// next returns the next message; nil if there is none yet. more is false after the last message.
+	next() (m *Message, more bool)
+	// notifyWith replaces what is called when there may be a message. It does not wait.
+	notifyWith(f func())
 	close()
 }
 
 // Next waits for the next message. The error is [ErrWatchEnded] if the watched cluster
 // is gone or the service drains, or the cause of the end of ctx.
-func (w *Watch) Next(ctx context.Context) (Message, error) {
-	draining := w.watches.draining
+func (w *Watch) Next(ctx context.Context) (*Message, error) {
+	var changed chan struct{}
 	for {
-		if draining.Err() != nil {
-			return Message{}, ErrWatchEnded
-		}
-		m, more := w.reader.next()
+		m, err := w.Poll()
 		switch {
-		case m != nil:
-			return *m, nil
-		case more == nil:
-			return Message{}, ErrWatchEnded
+		case m != nil || err != nil:
+			return m, err
+		case changed == nil: // a change since the last call may be new, too
+			changed = make(chan struct{}, 1)
+			w.Notify(func() {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			})
+			continue
 		}
 		select {
-		case <-more:
-			if w.feed == nil { // a feed notifies in groups
-				if err := w.Pace(ctx); err != nil {
-					return Message{}, err
-				}
-			}
-		case <-draining.Done():
+		case <-changed:
 		case <-ctx.Done():
-			return Message{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
+
+// Poll returns the next message; nil if there is none yet. It does not wait. The error is
+// [ErrWatchEnded] if the watched cluster is gone or the service drains.
+func (w *Watch) Poll() (*Message, error) {
+	if w.watches.draining.Err() != nil {
+		return nil, ErrWatchEnded
+	}
+	m, more := w.reader.next()
+	if m == nil && !more {
+		return nil, ErrWatchEnded
+	}
+	return m, nil
+}
+
+// Notify replaces the function that is called, in any goroutine, when Poll may return something
+// else. It must not wait. Call Poll after Notify: changes before are not notified.
+func (w *Watch) Notify(f func()) { w.reader.notifyWith(f) }
 
 // Pace waits for a turn to write the next 64 KiB, so that many watchers do not write at once.
 // The error is the cause of the end of ctx.
@@ -106,11 +110,10 @@ func (w *Watch) Close() {
 	defer ws.mu.Unlock()
 	ws.watchers--
 	ws.waiting.Dec()
-	if f := w.feed; f != nil {
-		if f.watchers--; f.watchers == 0 {
-			f.stop()
-			ws.forget(f.key, f.feed)
-		}
+	f := w.feed
+	if f.watchers--; f.watchers == 0 {
+		f.stop()
+		ws.forget(f.key, f.feed)
 	}
 }
 
@@ -137,8 +140,8 @@ type Watches struct {
 type feed interface {
 	// run returns when ctx ends, or what is watched is gone.
 	run(ctx context.Context)
-	// pacedBy is called before run.
-	pacedBy(p *pacer)
+	// subscribed returns those who are notified.
+	subscribed() *subscribers
 }
 
 // latest is a view that a feed replaces and watchers read.
@@ -147,7 +150,7 @@ type latest[V any] struct {
 	watchers subscribers
 }
 
-func (l *latest[V]) pacedBy(p *pacer) { l.watchers.pace = p }
+func (l *latest[V]) subscribed() *subscribers { return &l.watchers }
 
 func (l *latest[V]) publish(ctx context.Context, v *V) {
 	l.view.Store(v)
@@ -201,8 +204,12 @@ func join[F feed](ws *Watches, key any, build func() F) (F, *sharedFeed) {
 		ctx, cancel := context.WithCancel(ws.draining)
 		shared = &sharedFeed{feed: build(), key: key, stop: cancel}
 		ws.feeds[key] = shared
-		shared.pacedBy(&ws.pace)
-		ws.running.Go(func() { shared.run(ctx) })
+		watchers := shared.subscribed()
+		watchers.pace = &ws.pace
+		ws.running.Go(func() {
+			shared.run(ctx)
+			watchers.notify(ctx) // the service may drain
+		})
 	}
 	shared.watchers++
 	return shared.feed.(F), shared //nolint:errcheck,forcetypeassert // all feeds of a key have one type
@@ -249,11 +256,6 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// whole is data in one piece.
-func whole(data []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) { yield(data) }
-}
-
 // daemonInterval is the interval in which the sources of conditions are called for
 // watchers of the daemon.
 const daemonInterval = time.Second
@@ -293,14 +295,14 @@ type daemonFeed struct {
 // daemonView is one state, encoded once for all callers without a scope. It is never changed.
 type daemonView struct {
 	conditions []Condition // all, in order
-	data       []byte
+	message    *Message
 }
 
 func (f *daemonFeed) run(ctx context.Context) {
 	every(ctx, daemonInterval, func() {
 		all, old := f.state.allConditions(), f.view.Load()
 		if old == nil || !slices.Equal(all, old.conditions) {
-			f.publish(ctx, &daemonView{conditions: all, data: encode(f.state.daemon(listed(all, nil)))})
+			f.publish(ctx, &daemonView{conditions: all, message: daemonMessage(encode(f.state.daemon(listed(all, nil))))})
 		}
 	})
 }
@@ -315,19 +317,21 @@ type daemonReader struct {
 	sent  []byte // with a scope: the last message
 }
 
-func (r *daemonReader) next() (*Message, <-chan struct{}) {
+func daemonMessage(data []byte) *Message { return &Message{Type: "daemon", Data: data} }
+
+func (r *daemonReader) next() (m *Message, more bool) {
 	view := r.feed.view.Load()
 	if view == r.last {
-		return nil, r.changed
+		return nil, true
 	}
 	r.last = view
-	data := view.data
-	if !r.scope.All() {
-		data = encode(r.feed.state.daemon(listed(view.conditions, r.scope)))
-		if bytes.Equal(data, r.sent) {
-			return nil, r.changed
-		}
-		r.sent = data
+	if r.scope.All() {
+		return view.message, true
 	}
-	return &Message{Type: "daemon", Data: whole(data)}, nil
+	data := encode(r.feed.state.daemon(listed(view.conditions, r.scope)))
+	if bytes.Equal(data, r.sent) {
+		return nil, true
+	}
+	r.sent = data
+	return daemonMessage(data), true
 }

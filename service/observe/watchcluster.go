@@ -82,12 +82,12 @@ type encoded struct {
 	version uint64 // grows if those who have the last one must receive it
 	digest  string // identifies the content; the ID of a state
 	naming  naming
-	data    []byte
+	message *Message
 }
 
-// replace returns a newer message, with data, that was read after e.
-func (e encoded) replace(digest string, n naming, data []byte) encoded {
-	next := encoded{version: e.version, digest: digest, naming: n, data: data}
+// replace returns a newer message that was read after e.
+func (e encoded) replace(digest string, n naming, m *Message) encoded {
+	next := encoded{version: e.version, digest: digest, naming: n, message: m}
 	if e.version == 0 || digest != e.digest {
 		next.version++
 	}
@@ -197,7 +197,8 @@ func (f *clusterFeed) readState(ctx context.Context, m *ledger.Cluster) bool {
 	data := encode(state)
 	state.forgetCounts()
 	next := *f.view.Load()
-	next.state = next.state.replace(strconv.FormatInt(state.Generation, 10)+"."+digest(state), namingOf(&state.ClusterSummary), data)
+	id := strconv.FormatInt(state.Generation, 10) + "." + digest(state)
+	next.state = next.state.replace(id, namingOf(&state.ClusterSummary), &Message{Type: "state", ID: id, Data: data})
 	next.reads++
 	next.at = time.Now()
 	f.publish(ctx, &next)
@@ -216,7 +217,7 @@ func (f *clusterFeed) readCounts(ctx context.Context, m *ledger.Cluster, request
 	d := digest(counts)
 	counts.Time = time.Now().UTC()
 	next := *f.view.Load()
-	next.counts = next.counts.replace(d, naming{Name: m.Name, Target: m.Target.Label}, encode(counts))
+	next.counts = next.counts.replace(d, naming{Name: m.Name, Target: m.Target.Label}, &Message{Type: "counts", Data: encode(counts)})
 	f.publish(ctx, &next)
 }
 
@@ -278,29 +279,45 @@ type clusterReader struct {
 	ended         bool
 }
 
-func (r *clusterReader) next() (*Message, <-chan struct{}) {
+var goneMessage = &Message{Type: "gone", Data: []byte("{}")}
+
+func (r *clusterReader) next() (m *Message, more bool) {
 	v := r.feed.view.Load()
 	switch {
 	case r.ended:
-		return nil, nil
+		return nil, false
 	case v.gone:
 		r.ended = true
-		return &Message{Type: "gone", Data: whole([]byte("{}"))}, nil
+		return goneMessage, true
 	case v.reads < r.from:
-		return nil, r.changed
+		return nil, true
 	}
 	if r.state != v.state.version {
 		first := r.state == 0
 		r.state = v.state.version
 		if !first || !r.knows(v.state.digest) {
-			return &Message{Type: "state", ID: v.state.digest, Data: whole(v.state.naming.within(r.scope, v.state.data, maskState))}, nil
+			return v.state.within(r.scope, func(data []byte) []byte { return v.state.naming.within(r.scope, data, maskState) }), true
 		}
 	}
 	if r.counts != v.counts.version {
 		r.counts = v.counts.version
-		return &Message{Type: "counts", Data: whole(v.counts.naming.countsWithin(r.scope, v.counts.data))}, nil
+		return v.counts.within(r.scope, func(data []byte) []byte { return v.counts.naming.countsWithin(r.scope, data) }), true
 	}
-	return nil, r.changed
+	return nil, true
+}
+
+// within returns the message as a caller of a scope sees it: the one of all watchers, unless mask
+// changes its data.
+func (e *encoded) within(s *ledger.Scope, mask func(data []byte) []byte) *Message {
+	m := e.message
+	if s.All() {
+		return m
+	}
+	data := mask(m.Data)
+	if &data[0] == &m.Data[0] {
+		return m
+	}
+	return &Message{Type: m.Type, ID: m.ID, Data: data}
 }
 
 // knows reports whether the watcher has the state of an ID from before.
