@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -15,6 +16,7 @@ import (
 type loopWriter struct {
 	*httptest.ResponseRecorder
 	handedOver int
+	stream     eventloop.Stream
 }
 
 func (w *loopWriter) HandOver() { w.handedOver++ }
@@ -22,6 +24,11 @@ func (w *loopWriter) HandOver() { w.handedOver++ }
 func (w *loopWriter) WriteResponse(status int, body []byte) {
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+}
+
+func (w *loopWriter) WriteStream(s eventloop.Stream) {
+	w.WriteHeader(http.StatusOK)
+	w.stream = s
 }
 
 // A request that would wait on an event loop is handed over, and counted only once.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api/accesslog"
+	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/audit"
@@ -33,6 +34,8 @@ type recorder struct {
 	code    fault.Code
 	// loop is the ResponseWriter if the handler must not wait; nil if it may.
 	loop NonBlocking
+	// stream goes on with the response after the handler; nil for none.
+	stream *loopStream
 }
 
 // NonBlocking is the ResponseWriter of a server that answers many callers in one goroutine. A handler
@@ -44,6 +47,9 @@ type NonBlocking interface {
 	HandOver()
 	// WriteResponse writes the status, the headers, Content-Length and the body.
 	WriteResponse(status int, body []byte)
+	// WriteStream writes the status 200 and the headers. The stream goes on with the response after
+	// the handler has returned.
+	WriteStream(s eventloop.Stream)
 }
 
 // errHandOver is the error of a handler that would have to wait.
@@ -103,20 +109,39 @@ func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
 	e.router.audit.Write(record)
 }
 
-// logAccess writes a request to the access log.
-func (e *endpoint) logAccess(w *recorder, r *http.Request, start time.Time, took time.Duration) {
+// accessEntry returns the entry of a request in the access log, without the response; nil without an
+// access log.
+func (e *endpoint) accessEntry(w *recorder, r *http.Request, start time.Time) *accesslog.Entry {
 	if e.router.access == nil {
-		return
+		return nil
 	}
 	entry := &accesslog.Entry{
 		Time: start.UTC(), Address: addressOf(r), Listener: listen.NameOf(r), Method: clip(r.Method), Path: accesslog.Path(r.URL),
-		Status: w.status, Code: string(w.code), Bytes: w.bytes, Duration: took.Seconds(),
-	}
-	if r.Method == http.MethodHead {
-		entry.Bytes = 0 // the server omits the body
 	}
 	if w.caller != nil {
 		entry.Caller = w.caller.Name
 	}
-	e.router.access.Write(entry)
+	return entry
+}
+
+// done counts and logs a request whose response has ended, and releases what it has acquired. entry is
+// that of the access log.
+func (e *endpoint) done(w *recorder, entry *accesslog.Entry, start time.Time) {
+	took := time.Since(start)
+	e.series.observe(w.status, took)
+	if entry != nil {
+		entry.Status, entry.Code, entry.Bytes, entry.Duration = w.status, string(w.code), w.bytes, took.Seconds()
+		if entry.Method == http.MethodHead {
+			entry.Bytes = 0 // the server omits the body
+		}
+		e.router.access.Write(entry)
+	}
+	w.free()
+}
+
+// free releases what the request has acquired, and w.
+func (w *recorder) free() {
+	w.finish()
+	*w = recorder{acquired: w.acquired}
+	recorders.Put(w)
 }

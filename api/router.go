@@ -141,18 +141,16 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec.loop, _ = w.(NonBlocking)
 	handedOver := false
 	defer func() {
-		if handedOver {
+		switch {
+		case handedOver:
 			rec.loop.HandOver()
-		} else {
-			took := time.Since(start)
-			e.series.observe(rec.status, took)
+			rec.free()
+		case rec.stream != nil:
+			e.goesOn(rec, r, start)
+		default:
 			e.record(rec, r, start)
-			e.logAccess(rec, r, start, took)
+			e.done(rec, e.accessEntry(rec, r, start), start)
 		}
-		rec.finish()
-		rec.ResponseWriter, rec.caller, rec.policy, rec.expired, rec.changes, rec.code = nil, nil, listen.Policy{}, "", nil, ""
-		rec.loop = nil
-		recorders.Put(rec)
 	}()
 	defer func() {
 		if v := recover(); v != nil {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
 )
@@ -26,7 +27,10 @@ const (
 	drainTime = time.Second
 )
 
-var streamType = []string{"text/event-stream"}
+var (
+	streamType  = []string{"text/event-stream"}
+	noBuffering = []string{"no"} // nginx would buffer messages
+)
 
 // stream writes the messages of a watch as server-sent events, until the watch ends, the
 // caller disconnects or does not read, or the service drains.
@@ -35,11 +39,17 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	if err != nil {
 		return err
 	}
-	defer watch.Close()
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["Content-Type"] = streamType
-	h["X-Accel-Buffering"] = []string{"no"} // nginx would buffer messages
+	h["X-Accel-Buffering"] = noBuffering
+	if rec := w.(*recorder); rec.loop != nil { //nolint:errcheck // handlers are called with no other
+		rec.stream = &loopStream{watch: watch, service: s, rec: rec}
+		rec.status = http.StatusOK
+		rec.loop.WriteStream(rec.stream)
+		return nil
+	}
+	defer watch.Close()
 	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
 		return nil
@@ -55,10 +65,7 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 		out.cut()
 	})
 	defer shed.leave()
-	err = out.send(func(b *bufio.Writer) {
-		_, _ = b.WriteString("retry: 1000\n\n")
-		writeMessage(b, heartbeat(""))
-	})
+	err = out.send(func(b *bufio.Writer) { _, _ = b.Write(opening()) })
 	for err == nil {
 		err = out.next(ctx, watch)
 	}
@@ -92,50 +99,57 @@ func (m *messageWriter) next(ctx context.Context, watch *observe.Watch) error {
 		if err := watch.Pace(ctx); err != nil {
 			return err
 		}
-		return m.send(func(b *bufio.Writer) { writeMessage(b, heartbeat(watch.Position())) })
+		return m.send(func(b *bufio.Writer) { _, _ = b.Write(heartbeat(watch.Position())) })
 	default:
 		return err
 	}
 }
 
-// heartbeat returns a message. Its ID is where the watch resumes; without one, it does not
+// opening returns the begin of a stream.
+func opening() []byte { return append([]byte("retry: 1000\n\n"), heartbeat("")...) }
+
+// heartbeat returns the text of a heartbeat. Its ID is where the watch resumes; without one, it does not
 // change that. It is not a comment, because scripts have to see it: a connection may stay open
 // after the daemon has gone.
-func heartbeat(id string) *observe.Message {
-	text, err := json.Marshal(Heartbeat{Time: time.Now().UTC()})
+func heartbeat(id string) []byte {
+	data, err := json.Marshal(Heartbeat{Time: time.Now().UTC()})
 	if err != nil {
 		panic(err) // a time always encodes
 	}
-	return &observe.Message{Type: "heartbeat", ID: id, Data: text}
+	return append(append(appendFields(nil, "heartbeat", id), data...), messageEnd...)
+}
+
+// messageEnd ends each message.
+const messageEnd = "\n\n"
+
+// appendFields appends the text of a message before its data.
+func appendFields(b []byte, kind, id string) []byte {
+	b = append(append(append(b, "event: "...), kind...), '\n')
+	if id != "" {
+		b = append(append(append(b, "id: "...), id...), '\n')
+	}
+	return append(b, "data: "...)
+}
+
+// chunkOf returns the text of a message with data, as a chunk.
+func chunkOf(m *observe.Message) []byte {
+	text := appendFields(make([]byte, 0, len(m.Data)+128), m.Type, m.ID)
+	return eventloop.Chunk(append(append(text, m.Data...), messageEnd...))
 }
 
 // writeMessage writes a message. b keeps an error.
 func writeMessage(b *bufio.Writer, m *observe.Message) {
 	if m.Pieces == nil {
-		_, _ = b.Write(m.Text(textOf))
+		_, _ = b.Write(eventloop.Unchunk(m.Text(chunkOf)))
 		return
 	}
-	_, _ = b.Write(appendFields(nil, m))
+	_, _ = b.Write(appendFields(nil, m.Type, m.ID))
 	for piece := range m.Pieces {
 		if _, err := b.Write(piece); err != nil {
 			return
 		}
 	}
-	_, _ = b.WriteString("\n\n")
-}
-
-// textOf returns the text of a message with data.
-func textOf(m *observe.Message) []byte {
-	return append(append(appendFields(make([]byte, 0, len(m.Data)+128), m), m.Data...), "\n\n"...)
-}
-
-// appendFields appends the text of a message before its data.
-func appendFields(b []byte, m *observe.Message) []byte {
-	b = append(append(append(b, "event: "...), m.Type...), '\n')
-	if m.ID != "" {
-		b = append(append(append(b, "id: "...), m.ID...), '\n')
-	}
-	return append(b, "data: "...)
+	_, _ = b.WriteString(messageEnd)
 }
 
 // buffers are in use only while a message is written.

@@ -14,6 +14,8 @@ type Conn interface {
 	// Blocked marks the connection as one whose caller has not read all of a response. It is called
 	// again for each part that the caller has read, and Idle after the last one.
 	Blocked(now time.Time)
+	// Active marks the connection as one with a request that is being answered.
+	Active()
 	// Receiving marks the connection as one that waits for the rest of a request since now.
 	Receiving(now time.Time)
 }
@@ -62,6 +64,12 @@ func (c *conn) Idle(now time.Time) {
 	if c.limiter.waiting.Load() > 0 && !c.retired.Load() {
 		c.limiter.wake()
 	}
+}
+
+// Active implements [Conn].
+func (c *conn) Active() {
+	c.idle.Store(0)
+	c.writing.Store(0)
 }
 
 // Receiving implements [Conn].

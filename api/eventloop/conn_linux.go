@@ -29,12 +29,13 @@ type conn struct {
 	socket   int // fd, until the loop has closed or handed over the connection
 	admitted connections.Conn
 	peer     peer
-	received []byte // requests that are not yet served
-	unsent   []byte // responses that the caller has not read
-	served   bool   // a request
-	ending   bool   // the connection closes after unsent
-	watched  bool   // by epoll
-	waits    bool   // for another turn
+	received []byte     // requests that are not yet served
+	unsent   []byte     // responses that the caller has not read
+	stream   *streaming // the current response; nil for none
+	served   bool       // a request
+	ending   bool       // the connection closes after unsent
+	watched  bool       // by epoll
+	waits    bool       // for another turn
 	deadline time.Duration
 }
 
@@ -127,6 +128,26 @@ func (c *conn) shutdown(how int) error {
 		return net.ErrClosed
 	}
 	return unix.Shutdown(c.fd, how)
+}
+
+// send sends as much of b as there is room for. It may be called from any goroutine.
+func (c *conn) send(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd < 0 {
+		return 0, net.ErrClosed
+	}
+	for {
+		switch n, errno := send(c.fd, b); errno {
+		case 0:
+			return n, nil
+		case unix.EAGAIN:
+			return 0, nil
+		case unix.EINTR:
+		default:
+			return 0, errno
+		}
+	}
 }
 
 // LocalAddr returns the address of the connection, or of its listener while a loop serves it.

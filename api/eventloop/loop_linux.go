@@ -33,8 +33,6 @@ const (
 	// minRequest is the number of bytes after a response that net/http takes for a request. At the end
 	// of a connection, it ignores fewer.
 	minRequest = 4
-	// keptBytes is the maximum size of a buffer that is kept.
-	keptBytes = 256 << 10
 	// tick is the time between two searches for connections whose time is over. Each search looks at
 	// one of tickParts parts of the connections.
 	tick      = 250 * time.Millisecond
@@ -144,6 +142,8 @@ func (l *loop) handle(e *unix.EpollEvent) {
 		c := l.conns[fd]
 		defer l.recovered(c)
 		switch {
+		case c.stream != nil:
+			l.handleStream(c, e.Events)
 		case c.unsent != nil:
 			l.resume(c)
 		case !c.waits:
@@ -379,6 +379,10 @@ func (l *loop) serve(c *conn, b []byte) {
 			if len(w.response.out) < flushBytes || l.flush(c) {
 				continue
 			}
+		case streamed:
+			c.served, c.ending = true, w.response.closes
+			l.stream(c, b)
+			return
 		case last, aborted:
 			if c.ending = true; l.flush(c) {
 				l.close(c)
@@ -425,12 +429,7 @@ func (l *loop) keep(c *conn, b []byte) { c.received = append(c.received[:0], b..
 // flush sends the responses. It reports false if the caller has to read first, or the connection has
 // been closed.
 func (l *loop) flush(c *conn) bool {
-	out := l.worker.response.out
-	rest, ok := l.send(c, out)
-	l.worker.response.out = out[:0]
-	if cap(out) > keptBytes {
-		l.worker.response.out = nil
-	}
+	rest, ok := l.send(c, l.worker.takeResponses())
 	if !ok {
 		return false
 	}
@@ -483,12 +482,17 @@ func (l *loop) resume(c *conn) {
 	}
 	c.deadline = l.at(l.server.options.IdleTimeout)
 	c.admitted.Idle(l.now)
+	l.proceed(c)
+}
+
+// proceed serves what was received during the last response, and then waits for more.
+func (l *loop) proceed(c *conn) {
 	if len(c.received) > 0 {
 		l.serveReceived(c)
 	} else {
 		c.received = nil
 	}
-	if c.socket >= 0 && c.unsent == nil {
+	if c.socket >= 0 && c.unsent == nil && c.stream == nil {
 		l.await(c, unix.EPOLLIN)
 	}
 }
@@ -506,6 +510,11 @@ func (l *loop) close(c *conn) {
 		c.watched = false // closing the descriptor removes it
 		l.forget(c)
 		_ = c.admitted.Close()
+	}
+	if s := c.stream; s != nil {
+		c.stream = nil
+		s.gone.Store(true)
+		l.server.writers.wake(s)
 	}
 }
 
@@ -525,7 +534,15 @@ func (l *loop) expire() {
 	now := l.at(0)
 	end := min(l.next+len(l.conns)/tickParts+1, len(l.conns))
 	for _, c := range l.conns[l.next:end] {
-		if c == nil || now < c.deadline {
+		switch {
+		case c == nil:
+			continue
+		case c.stream != nil:
+			if c.stream.stream.Due(l.now) {
+				l.server.writers.wake(c.stream)
+			}
+			continue
+		case now < c.deadline:
 			continue
 		}
 		if c.unsent == nil && hasHead(c.received) {

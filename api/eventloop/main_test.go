@@ -49,6 +49,13 @@ func noError(tb testing.TB, err error) {
 // newAPI returns the API over a service with the cluster orders, which has one endpoint.
 func newAPI(tb testing.TB, callers *listen.Callers) *api.Handler {
 	tb.Helper()
+	h, _ := newServiceAPI(tb, callers)
+	return h
+}
+
+// newServiceAPI returns the service, too.
+func newServiceAPI(tb testing.TB, callers *listen.Callers) (*api.Handler, *service.Service) {
+	tb.Helper()
 	svc := service.New(service.Options{
 		Logger:     slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
@@ -81,7 +88,7 @@ func newAPI(tb testing.TB, callers *listen.Callers) *api.Handler {
 	if front.status != http.StatusCreated {
 		tb.Fatalf("%d %s", front.status, front.body.Bytes())
 	}
-	return h
+	return h, svc
 }
 
 // recording is a ResponseWriter.

@@ -28,6 +28,8 @@ const (
 	incomplete
 	// foreign: net/http must serve the connection, from this request on.
 	foreign
+	// streamed: the answer to the request is a stream.
+	streamed
 	// last: the request was answered, and the connection ends.
 	last
 	// aborted: the connection ends without the response.
@@ -43,6 +45,10 @@ const (
 	postPick
 	postV1Pick
 	endLease
+	watchClusters
+	watchCluster
+	watchEvents
+	watchDaemon
 	routes
 )
 
@@ -50,14 +56,16 @@ const (
 type line struct {
 	route  route
 	target []byte
-	path   int // the length of the path
-	id     []byte
+	path   int    // the length of the path
+	id     []byte // of the lease, or the name of the cluster
 }
 
 const (
-	version    = " HTTP/1.1"
-	leasesPath = "/v1/leases/"
-	donePath   = "/done"
+	version      = " HTTP/1.1"
+	leasesPath   = "/v1/leases/"
+	donePath     = "/done"
+	clustersPath = "/v1/clusters/"
+	watchPath    = "/watch"
 )
 
 // parseLine parses a request line, without its end. It reports false if net/http must serve the
@@ -97,24 +105,44 @@ func parseLine(b []byte) (l line, ok bool) {
 		if post {
 			l.route = postV1Pick
 		}
-	case post && bytes.HasPrefix(path, []byte(leasesPath)) && bytes.HasSuffix(path, []byte(donePath)) && len(path) > len(leasesPath)+len(donePath):
+	case post:
 		l.route = endLease
-		l.id = path[len(leasesPath) : len(path)-len(donePath)]
-		for _, c := range l.id {
-			if !idBytes[c] {
-				return l, false
-			}
-		}
+		l.id, ok = between(path, leasesPath, donePath, &idBytes)
+		return l, ok
+	case string(path) == "/v1/clusters/watch":
+		l.route = watchClusters
+	case string(path) == "/v1/events/watch":
+		l.route = watchEvents
+	case string(path) == "/v1/daemon/watch":
+		l.route = watchDaemon
 	default:
-		return l, false
+		l.route = watchCluster
+		l.id, ok = between(path, clustersPath, watchPath, &pathBytes)
+		return l, ok
 	}
 	return l, true
+}
+
+// between returns what is between two parts of a path. It reports false if it is empty, or has other
+// bytes.
+func between(path []byte, before, after string, bytesIn *[256]bool) (b []byte, ok bool) {
+	if len(path) <= len(before)+len(after) || string(path[:len(before)]) != before || string(path[len(path)-len(after):]) != after {
+		return nil, false
+	}
+	b = path[len(before) : len(path)-len(after)]
+	for _, c := range b {
+		if !bytesIn[c] {
+			return nil, false
+		}
+	}
+	return b, true
 }
 
 // Tables of the bytes that have no meaning of their own, by place.
 var (
 	targetBytes = table(func(c byte) bool { return c > ' ' && c < 0x7f && c != '#' })
 	idBytes     = table(func(c byte) bool { return isAlphanumeric(c) || c == '-' || c == '_' })
+	pathBytes   = table(func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte("-_.~:", c) >= 0 })
 	nameBytes   = table(func(c byte) bool { return isAlphanumeric(c) || c == '-' })
 	valueBytes  = table(func(c byte) bool { return c >= ' ' && c < 0x7f || c == '\t' })
 	hostBytes   = table(func(c byte) bool { return isAlphanumeric(c) || strings.IndexByte(".-_:[]", c) >= 0 })

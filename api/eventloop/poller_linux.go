@@ -126,6 +126,14 @@ func receive(fd int, b []byte) (int, unix.Errno) {
 	return int(n), errno
 }
 
+// ended reports whether nothing more can be received.
+func ended(fd int) bool {
+	var b [1]byte
+	//nolint:gosec // see above
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), 1, unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
+	return errno == 0 && n == 0 || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR
+}
+
 func send(fd int, b []byte) (int, unix.Errno) {
 	//nolint:gosec // see above
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)

@@ -17,6 +17,8 @@ type response struct {
 	written bool
 	// handedOver says that net/http must serve the request.
 	handedOver bool
+	// stream goes on with the response; nil for none.
+	stream Stream
 	// closes says that the response is the last one of its connection; asked says that the
 	// request asks for that.
 	closes, asked bool
@@ -100,6 +102,14 @@ func (w *response) WriteResponse(status int, body []byte) {
 	w.out = append(w.out, body...)
 }
 
+// WriteStream writes the headers of a response that s goes on with.
+func (w *response) WriteStream(s Stream) {
+	w.stream = s
+	w.out = w.appendHeaders(w.appendStatus(w.out, http.StatusOK), "", "")
+	w.out = append(w.out, "Date: "...)
+	w.finish()
+}
+
 // head returns the head of a response.
 func (w *response) head(status int) *head {
 	for i := range w.heads {
@@ -153,6 +163,9 @@ func (w *response) finish() {
 	w.appendDate()
 	if w.closes && len(own) == 0 {
 		w.out = append(w.out, "\r\nConnection: close"...)
+	}
+	if w.stream != nil {
+		w.out = append(w.out, "\r\nTransfer-Encoding: chunked"...)
 	}
 	w.out = append(w.out, "\r\n\r\n"...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type Server struct {
 	options Options
 	start   time.Time
 	loops   []*loop
+	writers writers
 	running sync.WaitGroup
 }
 
@@ -34,6 +36,7 @@ type serving struct {
 // New starts the loops. The Server must be closed.
 func New(o Options) (*Server, error) {
 	s := &Server{options: o, start: time.Now()}
+	s.writers = writers{running: &s.running, logger: o.Logger, max: max(1, runtime.GOMAXPROCS(0)-1)} // a processor remains for picks
 	for range max(1, o.Loops) {
 		l, err := newLoop(s)
 		if err != nil {

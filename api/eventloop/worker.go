@@ -12,8 +12,9 @@ import (
 )
 
 // Routes are the handlers that loops call. They are called with an [http.ResponseWriter] that has the
-// method HandOver: one that cannot answer without waiting calls it, and writes nothing. They keep no
-// reference to the request or the writer.
+// method HandOver: one that cannot answer without waiting calls it, and writes nothing. One whose
+// response is a stream calls the method WriteStream at last. They keep no reference to the request or
+// the writer.
 type Routes struct {
 	// Endpoint returns the handler of a route, such as "POST /pick".
 	Endpoint func(route string) http.Handler
@@ -21,9 +22,22 @@ type Routes struct {
 	Leaving func() bool
 }
 
-var routePatterns = [routes]string{"GET /pick", "GET /v1/pick", "POST /pick", "POST /v1/pick", "POST /v1/leases/{id}/done"}
+var routePatterns = [routes]string{
+	getPick: "GET /pick", getV1Pick: "GET /v1/pick", postPick: "POST /pick", postV1Pick: "POST /v1/pick", endLease: "POST /v1/leases/{id}/done",
+	watchClusters: "GET /v1/clusters/watch", watchCluster: "GET /v1/clusters/{name}/watch", watchEvents: "GET /v1/events/watch",
+	watchDaemon: "GET /v1/daemon/watch",
+}
 
-var methods = [routes]string{http.MethodGet, http.MethodGet, http.MethodPost, http.MethodPost, http.MethodPost}
+var methods = [routes]string{
+	getPick: http.MethodGet, getV1Pick: http.MethodGet, postPick: http.MethodPost, postV1Pick: http.MethodPost, endLease: http.MethodPost,
+	watchClusters: http.MethodGet, watchCluster: http.MethodGet, watchEvents: http.MethodGet, watchDaemon: http.MethodGet,
+}
+
+// The parameters in paths, as in w.params.
+const (
+	idParam = iota
+	nameParam
+)
 
 // worker serves requests, one after the other.
 type worker struct {
@@ -48,6 +62,9 @@ type peer struct {
 	scanned int           // the length of an incomplete request in which no head ends
 }
 
+// keptBytes is the maximum size of the buffer of responses that is kept.
+const keptBytes = 256 << 10
+
 // keptFields is the maximum length of the header lines that an idle connection keeps.
 const keptFields = 2 << 10
 
@@ -62,6 +79,7 @@ func (p *peer) rest() {
 func newWorker(r Routes) *worker {
 	w := &worker{leaving: r.Leaving, params: chi.NewRouteContext(), response: response{header: make(http.Header)}}
 	w.params.URLParams.Add("id", "")
+	w.params.URLParams.Add("name", "")
 	for i, pattern := range routePatterns {
 		w.handlers[i] = r.Endpoint(pattern)
 	}
@@ -120,6 +138,16 @@ func (w *worker) serve(p *peer, b []byte, now time.Time) (used int, v verdict) {
 	return used, v
 }
 
+// takeResponses returns the responses, which are valid until the next request.
+func (w *worker) takeResponses() []byte {
+	out := w.response.out
+	w.response.out = out[:0]
+	if cap(out) > keptBytes {
+		w.response.out = nil
+	}
+	return out
+}
+
 // fieldsOf returns the fields of header lines.
 func (w *worker) fieldsOf(p *peer, lines []byte) *fields {
 	if p.fields != nil && p.fields.lines == string(lines) {
@@ -155,9 +183,14 @@ func (w *worker) handle(p *peer, l *line, f *fields, content []byte, now time.Ti
 		w.body.rest = content
 		r.Body = &w.body
 	}
-	w.params.URLParams.Values[0] = ""
-	if l.route == endLease {
-		w.params.URLParams.Values[0] = w.target[len(leasesPath) : len(leasesPath)+len(l.id)]
+	params := w.params.URLParams.Values
+	params[idParam], params[nameParam] = "", ""
+	switch l.route {
+	case endLease:
+		params[idParam] = w.target[len(leasesPath) : len(leasesPath)+len(l.id)]
+	case watchCluster:
+		params[nameParam] = w.target[len(clustersPath) : len(clustersPath)+len(l.id)]
+	default:
 	}
 	w.response.now = now
 	w.response.reset(f.closes)
@@ -167,14 +200,21 @@ func (w *worker) handle(p *peer, l *line, f *fields, content []byte, now time.Ti
 		if recover() != nil { // the handler has logged it, or aborts the response
 			w.response.out = w.response.out[:begin]
 			v = aborted
+			if s := w.response.stream; s != nil {
+				w.response.stream = nil
+				s.End()
+			}
 		}
 	}()
 	if w.leaving() {
 		w.response.header["Connection"] = closing
 	}
 	w.handlers[l.route].ServeHTTP(&w.response, r)
-	if w.response.handedOver {
+	switch {
+	case w.response.handedOver:
 		return foreign
+	case w.response.stream != nil:
+		return streamed
 	}
 	if !w.response.written {
 		w.response.WriteHeader(http.StatusOK)

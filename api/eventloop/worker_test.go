@@ -22,7 +22,7 @@ type seen struct {
 	Route, Method, Target, Path, Query, Host string
 	Header                                   http.Header
 	Length                                   int64
-	Body, ID, Remote                         string
+	Body, ID, Name, Remote                   string
 	Close, ForceQuery                        bool
 }
 
@@ -33,7 +33,7 @@ func see(route string, r *http.Request) seen {
 	}
 	return seen{
 		Route: route, Method: r.Method, Target: r.RequestURI, Path: r.URL.Path, Query: r.URL.RawQuery, Host: r.Host, Header: maps.Clone(r.Header),
-		Length: r.ContentLength, Body: string(body), ID: chi.URLParam(r, "id"), Remote: r.RemoteAddr, Close: r.Close, ForceQuery: r.URL.ForceQuery,
+		Length: r.ContentLength, Body: string(body), ID: chi.URLParam(r, "id"), Name: chi.URLParam(r, "name"), Remote: r.RemoteAddr, Close: r.Close, ForceQuery: r.URL.ForceQuery,
 	}
 }
 
@@ -124,6 +124,10 @@ var shapes = []struct {
 	{"POST /v1/leases/A/done?x=%41 HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n{\"a\"}GET /pick HTTP/1.1\r\nHost: y\r\nConnection: close\r\n\r\nGET", 2},
 	{"POST /v1/leases/done/done HTTP/1.1\r\nHost: x\r\n\r\n", 1},
 	{"POST /v1/leases/A/done HTTP/1.1\r\nHost: x\r\nContent-Length: 4096\r\n\r\n" + strings.Repeat("x", 4096), 1},
+	{"GET /v1/clusters/watch?prefix=a HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 1\r\n\r\nGET /v1/events/watch HTTP/1.1\r\nHost: x\r\n\r\n", 2},
+	{"GET /v1/daemon/watch HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\nCache-Control: no-cache\r\n\r\n", 1},
+	{"GET /v1/clusters/xds.a_b-c~1:2/watch?endpoints=false HTTP/1.1\r\nHost: x\r\n\r\n", 1},
+	{"GET /v1/clusters/watch/watch HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/clusters/../watch HTTP/1.1\r\nHost: x\r\n\r\n", 2},
 	// Other requests.
 	{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 0},
 	{"GET /pick/ HTTP/1.1\r\nHost: x\r\n\r\n", 0},
@@ -134,6 +138,14 @@ var shapes = []struct {
 	{"POST /v1/leases//done HTTP/1.1\r\nHost: x\r\n\r\n", 0},
 	{"POST /v1/leases/a/b/done HTTP/1.1\r\nHost: x\r\n\r\n", 0},
 	{"POST /v1/leases/a%2f/done HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+	{"GET /v1/clusters//watch HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+	{"GET /v1/clusters/a%2fb/watch HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+	{"GET /v1/clusters/a/b/watch HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+	{"GET /v1/clusters/a HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+	{"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+	{"POST /v1/clusters/a/watch HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+	{"POST /v1/events/watch HTTP/1.1\r\nHost: x\r\n\r\n", 0},
+	{"HEAD /v1/events/watch HTTP/1.1\r\nHost: x\r\n\r\n", 0},
 	{"GET http://x/pick HTTP/1.1\r\nHost: x\r\n\r\n", 0},
 	{"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 0},
 	{"\r\nGET /pick HTTP/1.1\r\nHost: x\r\n\r\n", 0},
