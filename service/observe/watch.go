@@ -18,7 +18,7 @@ import (
 )
 
 // MaxWatchers is the default limit on watchers.
-const MaxWatchers = 1000
+const MaxWatchers = 10_000
 
 // watchRetryAfter is when a watcher above the limit should try again.
 const watchRetryAfter = 10 * time.Second
