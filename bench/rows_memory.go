@@ -59,9 +59,9 @@ func memoryRow(name, text string, request work.MemoryRequest, most float64) row 
 // watcherRow measures the resident memory of the daemon with watchers.
 func watcherRow() row {
 	return row{
-		name: "rss-watcher", work: "resident memory for each of 1,000 SSE watchers of a cluster, unix",
+		name: "rss-watcher", work: "resident memory for each of 10,000 SSE watchers of a cluster, unix",
 		start: func(_ context.Context, b *bench) (*running, error) {
-			n := 1000
+			n := 10_000
 			if b.brief {
 				n = briefMemory
 			}
@@ -69,7 +69,8 @@ func watcherRow() row {
 			r.add(subjectLBD, func(ctx context.Context) (figures, error) {
 				own := &running{}
 				defer own.stop()
-				d, err := b.startOrders(ctx, own, "unix", 10, 10, fmt.Sprintf("--max-streams=%d", n))
+				d, err := b.startOrders(ctx, own, "unix", 10, 10,
+					fmt.Sprintf("--max-streams=%d", n), fmt.Sprintf("--max-connections=%d", n+spare), fmt.Sprintf("--max-peer-connections=%d", n+spare))
 				if err != nil {
 					return nil, err
 				}
@@ -92,6 +93,9 @@ func watcherRow() row {
 		comparisons: []comparison{{bytesEach, subjectLBD, "", bound{atMost, 8000}}},
 	}
 }
+
+// spare is the number of connections of a daemon that are for others than watchers.
+const spare = 100
 
 // watchTimeout is how long the begin of a watch may take.
 const watchTimeout = 10 * time.Second
