@@ -76,9 +76,6 @@ type Channel struct {
 	// Fixed after build.
 	options Options
 	owner   *policy.Serializer
-	tree    *policy.Tree
-	root    balancer.Balancer
-	unwatch func() // ends the monitor's calls
 
 	short   atomic.Bool // the monitor reports a shortage that any dial may fail for
 	current atomic.Pointer[published]
@@ -86,10 +83,15 @@ type Channel struct {
 
 	replaced Signal // notified after current was replaced
 
-	mu   sync.Mutex // guards slot
-	slot *update
+	mu    sync.Mutex // guards slot, held and begun
+	slot  *update
+	held  bool // the owner does not know of slot
+	begun bool // the owner has been given a config, or the channel is being closed
 
 	// Owner only.
+	tree     *policy.Tree // nil before the first config
+	root     balancer.Balancer
+	unwatch  func()          // ends the monitor's calls
 	batch    uint64          // the one that runs now, counted from 0
 	reported *balancer.State // by the root in this batch
 	events   []policy.Event  // of this batch
@@ -107,6 +109,7 @@ type published struct {
 	picker     balancer.Picker
 	state      connectivity.State
 	generation int64
+	warming    bool // there is no tree yet: see Channel.Defer
 }
 
 // update is a config on its way to the tree. One that is superseded on its way
@@ -117,13 +120,25 @@ type update struct {
 	err    error
 }
 
+// connecting is the summary of a channel before its first batch.
+var connecting = &policy.Summary{State: connectivity.Connecting, Priority: -1}
+
 // NewChannel returns a channel that is CONNECTING: its picks queue until the
 // first config.
 func NewChannel(o Options) *Channel {
 	c := &Channel{options: o}
 	c.current.Store(&published{picker: policy.QueuePicker, state: connectivity.Connecting, generation: o.Generation})
-	c.summary.Store(&policy.Summary{State: connectivity.Connecting, Priority: -1})
+	c.summary.Store(connecting)
 	c.owner = policy.NewSerializer(c.endBatch)
+	return c
+}
+
+// build builds the root of the tree before its first use. The owner calls it.
+func (c *Channel) build() {
+	if c.tree != nil {
+		return
+	}
+	o := &c.options
 	c.tree = &policy.Tree{
 		Owner: c.owner, Registry: o.Registry, Foreign: foreign.Lookup, Counters: o.Counters, Draw: o.Draw,
 		Events: func(e policy.Event) { c.events = append(c.events, e) },
@@ -131,7 +146,6 @@ func NewChannel(o Options) *Channel {
 	root := o.Registry[policy.ClusterManager]
 	c.root = root.Build(policy.NewConn(&clientConn{channel: c}, c.tree), balancer.BuildOptions{})
 	c.unwatch = o.Overload.Watch(c.overloaded)
-	return c
 }
 
 // Offered is a config on its way to the tree.
@@ -143,18 +157,31 @@ type Offered struct{ *update }
 func (c *Channel) Offer(config *resource.Config) Offered {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.slot != nil {
-		c.slot.config = config
-		return Offered{c.slot}
-	}
-	u := &update{config: config, done: make(chan struct{})}
-	if !c.owner.Post(c.applySlot) {
-		u.err = ErrClosed
-		close(u.done)
-		return Offered{u}
-	}
-	c.slot = u
+	u := c.hold(config)
+	c.post()
 	return Offered{u}
+}
+
+// hold puts a config in the slot. The caller holds mu.
+func (c *Channel) hold(config *resource.Config) *update {
+	if c.slot == nil {
+		c.slot, c.held = &update{done: make(chan struct{})}, true
+	}
+	c.slot.config = config
+	return c.slot
+}
+
+// post hands the owner what is in the slot. The caller holds mu.
+func (c *Channel) post() {
+	if !c.held {
+		return
+	}
+	c.held, c.begun = false, true
+	if !c.owner.Post(c.applySlot) {
+		c.slot.err = ErrClosed
+		close(c.slot.done)
+		c.slot = nil
+	}
 }
 
 // Wait returns once picks see the config or a newer one. The error is
@@ -176,6 +203,7 @@ func (c *Channel) applySlot() {
 	c.slot = nil
 	c.mu.Unlock()
 
+	c.build()
 	c.applied = append(c.applied, u)
 	if u.config.Pending {
 		return
@@ -208,11 +236,15 @@ func (c *Channel) route(config *resource.Config) {
 // report, then the answers to [Offered.Wait].
 func (c *Channel) endBatch() {
 	c.batch++
-	if !c.closed {
+	if !c.closed && c.root != nil {
 		s := policy.SummaryOf(c.root, c.State())
 		c.summary.Store(&s)
 	}
-	if c.reported == nil && c.rerouted { // other routes to the same clusters
+	switch {
+	case c.reported != nil:
+	case len(c.applied) > 0 && c.Warming(): // the config is pending
+		c.reported = &balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker}
+	case c.rerouted: // other routes to the same clusters
 		current := c.current.Load()
 		c.reported = &balancer.State{ConnectivityState: current.state, Picker: current.picker}
 	}
@@ -285,7 +317,7 @@ func pick(p *published, call *policy.Call, routed bool) (queue bool, err error) 
 // queue waits for pickers until one has an answer. p is the picker that had
 // none, because of why.
 func (c *Channel) queue(p *published, why error, call *policy.Call, wait time.Duration) error {
-	if wait <= 0 {
+	if wait <= 0 && !p.warming {
 		return &TimeoutError{Err: why}
 	}
 	if call.Waiter != nil {
@@ -296,6 +328,15 @@ func (c *Channel) queue(p *published, why error, call *policy.Call, wait time.Du
 	}
 	start := time.Now()
 	defer func() { call.Queued = time.Since(start) }()
+	if p.warming {
+		var queue bool
+		if p, queue, why = c.pickWarmed(call); !queue {
+			return why
+		}
+		if wait <= 0 {
+			return &TimeoutError{Err: why}
+		}
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
@@ -376,14 +417,18 @@ func (c *Channel) DescribeCluster(ctx context.Context, cluster string) (policy.N
 	})
 }
 
-// ask has the owner describe something.
+// ask has the owner describe something. It builds the tree of a warming channel.
 func (c *Channel) ask(ctx context.Context, describe func() policy.Node) (policy.Node, error) {
+	if err := c.Build(ctx); err != nil { // else the state would be older than the description
+		return policy.Node{}, fmt.Errorf("describe the tree: %w", err)
+	}
 	answer := make(chan policy.Node, 1)
 	ok := c.owner.Post(func() {
 		if c.closed {
 			close(answer)
 			return
 		}
+		c.build()
 		answer <- describe()
 	})
 	if !ok {
@@ -403,9 +448,14 @@ func (c *Channel) ask(ctx context.Context, describe func() policy.Node) (policy.
 // Close closes the tree. Queued picks end with [ErrClosed]. When it returns, no
 // callback comes any more, and no goroutine of the tree is left.
 func (c *Channel) Close() {
-	c.unwatch()
+	c.mu.Lock()
+	c.begun = true
+	c.mu.Unlock()
 	c.owner.Close(func() {
-		c.root.Close()
+		if c.root != nil {
+			c.unwatch()
+			c.root.Close()
+		}
 		c.closed = true
 		c.reported, c.routing, c.rerouted = nil, nil, false
 		c.publish(balancer.State{

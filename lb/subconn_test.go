@@ -51,6 +51,8 @@ func newProbe(t *testing.T, connectors map[resource.ConnectMode]lb.Connector, dr
 	o.Registry, o.Connectors, o.Draw = policy.NewRegistry(p), connectors, draw
 	p.channel = lb.NewChannel(o)
 	t.Cleanup(p.channel.Close)
+	_, err := p.channel.DescribeCluster(t.Context(), "") // it builds the tree
+	noError(t, err)
 	return p
 }
 

@@ -344,14 +344,14 @@ func TestWatchersAreBounded(t *testing.T) {
 	s.Watches.Close() // waits for what looks
 }
 
-// metric is the value of a gauge with one label.
+// metric is the value of a gauge with one label, or without labels if label is empty.
 func metric(t *testing.T, s *service.Service, name, label string) float64 {
 	t.Helper()
 	families, err := s.Registry().Gather()
 	must(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			if f.GetName() == name && m.GetLabel()[0].GetValue() == label {
+			if f.GetName() == name && (label == "" && len(m.GetLabel()) == 0 || label != "" && m.GetLabel()[0].GetValue() == label) {
 				return m.GetGauge().GetValue()
 			}
 		}

@@ -22,6 +22,7 @@ type Ledger struct {
 	counters *policy.Counters
 	servers  Servers      // nil without a management server; fixed after Follow
 	reports  *loadReports // the same
+	warmer   *warmer
 
 	// Rest and RestEnds count for all records and totals without series of their own.
 	Rest     Counts
@@ -56,7 +57,7 @@ func New(o Options) *Ledger {
 	if o.MaxSeries == 0 {
 		o.MaxSeries = MaxClustersWithSeries
 	}
-	l := &Ledger{options: o, counters: policy.NewCounters(), totals: make(map[string]*Totals)}
+	l := &Ledger{options: o, counters: policy.NewCounters(), warmer: newWarmer(), totals: make(map[string]*Totals)}
 	l.current.Store(&Hosted{clusters: map[string]*Target{}, xds: map[string]*Target{}})
 	return l
 }
@@ -70,8 +71,9 @@ func (l *Ledger) Follow(servers Servers, reports LoadReports) {
 // Hosted returns the targets as they are now.
 func (l *Ledger) Hosted() *Hosted { return l.current.Load() }
 
-// Apply builds and updates targets, and returns those that it removed, which the caller
-// must close when it holds no lock. It does not wait for the trees.
+// Apply adds and updates targets, and returns those that it removed, which the caller
+// must close when it holds no lock. It does not wait for the trees. Of more than
+// [MaxBuiltAtOnce] changes, the new targets are warming afterwards.
 func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,6 +82,7 @@ func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
 		return gone
 	}
 	next := edit{Hosted: *l.Hosted()}
+	var warming []*Target
 	for _, c := range changes {
 		t := next.Named(c.Target)
 		if c.Config == nil {
@@ -90,15 +93,18 @@ func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
 			}
 			continue
 		}
-		if t == nil {
+		added := t == nil
+		if added {
 			t = l.build(c.Target)
 		}
 		l.update(t, c.Config)
-		offered := t.Channel.Offer(c.Config)
-		t.offered.Store(&offered)
+		if !l.offer(t, c.Config, len(changes) <= MaxBuiltAtOnce) && added {
+			warming = append(warming, t)
+		}
 		next.set(t.Name, t)
 	}
 	l.current.Store(next.end())
+	l.warmer.add(warming)
 	l.closing.Add(len(gone.targets))
 	return gone
 }
@@ -118,6 +124,21 @@ func (l *Ledger) build(name string) *Target {
 	}
 	t.Channel = lb.NewChannel(o)
 	return t
+}
+
+// offer hands the tree of a target its newest config. It reports false if the target is
+// warming, which is only possible unless its tree must be built at once.
+func (l *Ledger) offer(t *Target, config *resource.Config, atOnce bool) bool {
+	if !atOnce {
+		if o, deferred := t.Channel.Defer(config); !deferred {
+			t.offered.Store(&o)
+			return true
+		}
+		return false
+	}
+	o := t.Channel.Offer(config)
+	t.offered.Store(&o)
+	return true
 }
 
 // update gives a target a config, before its tree has it.
@@ -215,12 +236,13 @@ func (e Ended) Close() {
 }
 
 // Settle returns once the picks of these targets see their newest configs. It waits for
-// no target that is not hosted. Its error is the cause of ctx's end, or a tree's.
+// no target that is not hosted, or is warming: a pick builds its tree of the newest config.
+// Its error is the cause of ctx's end, or a tree's.
 func (l *Ledger) Settle(ctx context.Context, names []string) error {
 	h := l.Hosted()
 	for _, name := range names {
 		t := h.Named(name)
-		if t == nil {
+		if t == nil || t.offered.Load() == nil {
 			continue
 		}
 		if err := t.offered.Load().Wait(ctx); err != nil && !errors.Is(err, lb.ErrClosed) {
@@ -243,6 +265,7 @@ func (l *Ledger) Close() {
 		l.closing.Add(len(all.targets))
 	}
 	l.mu.Unlock()
+	l.warmer.stop()
 	all.Close()
 	l.closing.Wait()
 }

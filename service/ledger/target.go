@@ -30,7 +30,7 @@ type Target struct {
 	Changed lb.Signal
 
 	newest  atomic.Pointer[View]
-	offered atomic.Pointer[lb.Offered] // the newest config, on its way to the tree
+	offered atomic.Pointer[lb.Offered] // the newest config, on its way to the tree; nil while warming
 	used    atomic.Bool
 	ambient atomic.Pointer[Ambient]
 }

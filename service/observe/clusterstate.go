@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/connectivity"
+
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/difference"
@@ -24,7 +26,9 @@ type ClusterSummary struct {
 	Target string `json:"target,omitempty"`
 	// Targets are the xds targets whose routes lead to the cluster.
 	Targets []string `json:"targets,omitempty"`
-	State   string   `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"` // connectivity state
+	// State is the connectivity state; WARMING if the cluster has no balancer tree yet, which its
+	// first pick builds.
+	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE,WARMING"`
 	// PriorityInUse is -1 if no priority is in use.
 	PriorityInUse int `json:"priority_in_use"`
 	// Endpoints counts the endpoints of all priorities.
@@ -293,12 +297,22 @@ func (s *State) AwaitCluster(ctx context.Context, name, target string, g int64, 
 	return fault.FromContext(ctx.Err())
 }
 
+// warming is the state of a cluster, and of a target, without a tree.
+const warming = "WARMING"
+
+func stateOf(c *lb.Channel, s connectivity.State) string {
+	if c.Warming() {
+		return warming
+	}
+	return s.String()
+}
+
 func summarize(m *ledger.Cluster) ClusterSummary {
 	cc := m.ClusterConfig()
 	channel := m.Target.Channel
 	sum := channel.ClusterSummary(m.Name)
 	out := ClusterSummary{
-		Name: m.Name, Target: m.Target.Label, State: sum.State.String(), PriorityInUse: sum.Priority,
+		Name: m.Name, Target: m.Target.Label, State: stateOf(channel, sum.State), PriorityInUse: sum.Priority,
 		Source: cc.AssignmentFrom.Source.String(), Version: cc.AssignmentFrom.Version, Updated: ledger.Updated(cc), Stale: m.Stale(), Generation: channel.Generation(),
 	}
 	for _, c := range sum.Priorities {

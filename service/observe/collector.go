@@ -48,7 +48,9 @@ var (
 	endpointsFamily = Gauge("lbd_endpoints",
 		"Endpoints by priority and state.", "cluster", "target", "priority", "state")
 	stateFamily = Gauge("lbd_cluster_state",
-		"1 for the current connectivity state of the cluster, 0 for the other states.", "cluster", "target", "state")
+		"1 for the current connectivity state of the cluster, 0 for the other states. All are 0 while the cluster is warming.", "cluster", "target", "state")
+	warmingFamily = Gauge("lbd_clusters_warming",
+		"Clusters whose balancer trees are yet to be built, in the background or by their first pick.")
 	priorityFamily = Gauge("lbd_cluster_priority",
 		"Priority in use, -1 if none is.", "cluster", "target")
 	switchesFamily = Counter("lbd_priority_switches_total",
@@ -93,9 +95,14 @@ func (s *State) gather(g *gathering, h *history.Store) {
 		}
 	}
 	stale := make(map[*ledger.Totals]bool)
+	unbuilt := 0
 	for _, m := range members {
+		if m.Target.Channel.Warming() {
+			unbuilt++
+		}
 		stale[m.Totals] = stale[m.Totals] || m.Stale()
 	}
+	g.add(warmingFamily, float64(unbuilt))
 	for _, m := range members {
 		o.inTarget(m)
 		o.once(m.Totals, m.ClusterConfig(), stale[m.Totals], m.Own)
@@ -253,8 +260,9 @@ func (s *series) held(c *ledger.Totals, l ledger.Leaf, isLeaf bool) {
 // inTree adds the series that cannot be summed over clusters.
 func (s *series) inTree(m *ledger.Cluster, summary policy.Summary) {
 	target := m.Target.Label
+	built := !m.Target.Channel.Warming()
 	for _, state := range []connectivity.State{connectivity.Ready, connectivity.Connecting, connectivity.Idle, connectivity.TransientFailure} {
-		s.add(stateFamily, Flag(state == summary.State), target, strings.ToLower(state.String()))
+		s.add(stateFamily, Flag(built && state == summary.State), target, strings.ToLower(state.String()))
 	}
 	s.add(priorityFamily, float64(summary.Priority), target)
 	if len(summary.Priorities) > 1 { // the first increase is from zero

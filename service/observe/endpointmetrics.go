@@ -61,7 +61,7 @@ type endpointSeries struct {
 func (s *State) endpointSeries(ctx context.Context, in *ledger.Scope, limit int) *endpointSeries {
 	e := &endpointSeries{gathering: newGathering(), left: limit}
 	for _, t := range s.ledger.Hosted().Sorted() {
-		if !in.Target(t.Label) {
+		if !in.Target(t.Label) || t.Channel.Warming() { // a scrape builds no tree
 			continue
 		}
 		members := slices.DeleteFunc(t.View().Sorted(), func(m *ledger.Cluster) bool { return !in.Cluster(m.Name) || !hasEndpoints(m) })

@@ -75,8 +75,8 @@ func (s *State) Close() { s.unwatch() }
 type TargetSummary struct {
 	Name string `json:"name"` // xds:///orders
 	// State is the connectivity state of all its clusters together, as in a gRPC
-	// channel.
-	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE"`
+	// channel; WARMING without a balancer tree.
+	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE,WARMING"`
 	// Error is why every pick fails: the Listener or the routes do not exist.
 	Error string `json:"error,omitempty"`
 	// Pending is true until its routes are known for the first time. Picks wait.
@@ -221,7 +221,7 @@ func (s *State) Target(name string) (*TargetState, error) {
 
 func summarizeTarget(t *ledger.Target, v *ledger.View, hosts []Host) TargetSummary {
 	out := TargetSummary{
-		Name: t.Name, State: t.Channel.State().String(), HostedBy: hosts, Pending: v.Config.Pending,
+		Name: t.Name, State: stateOf(t.Channel, t.Channel.State()), HostedBy: hosts, Pending: v.Config.Pending,
 		Clusters: len(v.Clusters), Generation: t.Channel.Generation(),
 	}
 	if err := v.Config.Err; err != nil {

@@ -85,7 +85,7 @@ function troubleOf(r: Row): number {
       return 30;
     case (r.results.dropped ?? 0) >= 0.05:
       return 20;
-    case r.c.state === "IDLE":
+    case r.c.state === "IDLE" || r.c.state === "WARMING":
       return 10;
     default:
       return 0;
@@ -108,7 +108,7 @@ export const filters: Record<string, Filter> = {
   all: { label: "all", takes: () => true },
   failing: { label: "failing", tone: "bad", takes: (r) => r.c.state === "TRANSIENT_FAILURE" },
   refusing: { label: "refusing picks", tone: "bad", takes: (r) => refused(r) >= 0.05 },
-  waiting: { label: "not READY yet", tone: "busy", takes: (r) => r.c.state === "CONNECTING" || r.c.state === "IDLE" },
+  waiting: { label: "not READY yet", tone: "busy", takes: (r) => ["CONNECTING", "IDLE", "WARMING"].includes(r.c.state) },
   failedOver: { label: "failed over", tone: "busy", takes: (r) => r.c.priority_in_use > 0 },
   dropping: { label: "dropping", tone: "unwell", takes: (r) => (r.results.dropped ?? 0) > 0 },
   full: { label: "breaker full", tone: "bad", takes: (r) => r.breaker?.open === true },

@@ -21,6 +21,7 @@ const stateTones: Record<string, string> = {
   READY: "good",
   CONNECTING: "busy",
   IDLE: "idle",
+  WARMING: "idle",
   TRANSIENT_FAILURE: "bad",
   UNHEALTHY: "unwell",
   EJECTED: "unwell",

@@ -1,0 +1,169 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// changesOf returns the configs of clusters by number, with one endpoint each.
+func changesOf(n int, zone string) []resolver.Change {
+	changes := make([]resolver.Change, n)
+	for i := range changes {
+		name := fmt.Sprintf("c%05d", i)
+		target := resolver.Target(name)
+		changes[i] = resolver.Change{Target: target, Config: &resource.Config{
+			Target: target, Roots: []string{name},
+			Clusters: map[string]*resource.ClusterConfig{name: {
+				Cluster: resource.DefaultCluster(name),
+				Assignment: &resource.Assignment{Name: name, Localities: []*resource.LocalityEndpoints{
+					{Weight: 1, Endpoints: []*resource.Endpoint{{Addresses: []string{zone + ":80"}, Weight: 1}}},
+				}},
+			}},
+		}}
+	}
+	return changes
+}
+
+func warming(l *Ledger) (n int) {
+	for t := range l.Hosted().All() {
+		if t.Channel.Warming() {
+			n++
+		}
+	}
+	return n
+}
+
+// pickedAddress is that of a pick that does not wait, or its error.
+func pickedAddress(t *testing.T, l *Ledger, cluster string) string {
+	t.Helper()
+	call := &policy.Call{Context: t.Context(), Cluster: cluster}
+	if err := l.Hosted().Own(cluster).Channel.Pick(call, 0); err != nil {
+		return err.Error()
+	}
+	return call.Address
+}
+
+func TestWarming(t *testing.T) {
+	const n = 1000
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLedger(t)
+		defer l.Close()
+		begin := time.Now()
+		l.Apply(changesOf(n, "a")).Close()
+		names := []string{resolver.Target("c00999")}
+		if err := l.Settle(t.Context(), names); err != nil || time.Since(begin) > 0 {
+			t.Fatalf("settled after %v: %v", time.Since(begin), err)
+		}
+		synctest.Wait()
+		if got := warming(l); got != n-warmingBatch {
+			t.Fatalf("%d of %d are warming after the first batch", got, n)
+		}
+		// A pick builds its own tree only, of the newest config.
+		l.Apply(changesOf(n, "b")).Close()
+		if got := pickedAddress(t, l, "c00999"); got != "b:80" || warming(l) != n-warmingBatch-1 {
+			t.Errorf("picked %s; %d are warming", got, warming(l))
+		}
+		// So does a change of a few targets.
+		l.Apply(changesOf(n, "c")[n-3 : n-2]).Close()
+		if err := l.Settle(t.Context(), []string{resolver.Target("c00997")}); err != nil || warming(l) != n-warmingBatch-2 {
+			t.Errorf("%v; %d are warming", err, warming(l))
+		}
+		gone := l.Apply([]resolver.Change{{Target: resolver.Target("c00998")}})
+		gone.Close()
+		time.Sleep(n / warmingBatch / 2 * warmingPause)
+		if got := warming(l); got < n/4 || got > n*3/4 {
+			t.Errorf("%d are warming after half of the time", got)
+		}
+		time.Sleep(n / warmingBatch * warmingPause)
+		if got := warming(l); got != 0 {
+			t.Errorf("%d are warming in the end", got)
+		}
+		if got := pickedAddress(t, l, "c00000") + pickedAddress(t, l, "c00500") + pickedAddress(t, l, "c00997"); got != "b:80b:80c:80" {
+			t.Error(got)
+		}
+		// Another large change is built in the background again.
+		l.Apply(append(changesOf(n, "d"), resolver.Change{Target: "xds:///x", Config: &resource.Config{Target: "xds:///x", Pending: true}})).Close()
+		if err := l.Settle(t.Context(), []string{resolver.Target("c00000"), "xds:///x"}); err != nil || pickedAddress(t, l, "c00000") != "d:80" || warming(l) != 2 {
+			t.Errorf("%v; %d are warming", err, warming(l)) // the one that was removed, and the new target
+		}
+		synctest.Wait()
+		if got := warming(l); got != 0 {
+			t.Errorf("%d are warming", got)
+		}
+	})
+}
+
+// TestWarmingDelays: a tree that is stuck does not keep others from being built, nor the
+// ledger from being closed.
+func TestWarmingDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLedger(t)
+		stuck := make(chan struct{})
+		l.options.Channel.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: stuckAt{"a:80", stuck}}
+		changes := changesOf(MaxBuiltAtOnce+1, "b")
+		changes[1] = changesOf(2, "a")[1]
+		l.Apply(changes).Close()
+		time.Sleep(3 * time.Second)
+		if got := warming(l); got != 1 {
+			t.Errorf("%d are warming", got)
+		}
+		l.Apply(changesOf(2*len(changes), "b")[len(changes):]).Close()
+		synctest.Wait()
+		if got := warming(l); got != 1+len(changes)-warmingBatch {
+			t.Errorf("%d are warming", got)
+		}
+		close(stuck)
+		begin := time.Now()
+		if l.Close(); time.Since(begin) > 0 {
+			t.Errorf("closed after %v", time.Since(begin))
+		}
+	})
+}
+
+// stuckAt is a Connector that holds the owner of a tree at one address.
+type stuckAt struct {
+	address string
+	until   chan struct{}
+}
+
+func (s stuckAt) Start(addresses []string, report func(lb.Connection)) func() {
+	if addresses[0] == s.address {
+		<-s.until
+	}
+	report(lb.Connection{Address: addresses[0]})
+	return func() {}
+}
+
+// TestWarmingConcurrently: picks, changes, removals and the end at once.
+func TestWarmingConcurrently(t *testing.T) {
+	const n = 2 * MaxBuiltAtOnce
+	l := newTestLedger(t)
+	l.Apply(changesOf(n, "a")).Close()
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	all.Go(func() {
+		for i := range n {
+			if target := l.Hosted().Own(fmt.Sprintf("c%05d", n-1-i)); target != nil {
+				_ = target.Channel.Pick(&policy.Call{Context: ctx, Cluster: fmt.Sprintf("c%05d", n-1-i)}, 0)
+			}
+		}
+	})
+	all.Go(func() { l.Apply(changesOf(n, "b")).Close() })
+	all.Go(func() {
+		for i := range n / 2 {
+			l.Apply([]resolver.Change{{Target: resolver.Target(fmt.Sprintf("c%05d", 2*i))}}).Close()
+		}
+	})
+	all.Wait()
+	l.Close()
+}

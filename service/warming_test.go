@@ -1,0 +1,115 @@
+package service_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// seedAssignments stores assignments of clusters by number.
+func seedAssignments(t *testing.T, dir string, n int) {
+	t.Helper()
+	var a endpointv3.ClusterLoadAssignment
+	must(t, protojson.Unmarshal(assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}), &a))
+	st, err := store.Open(dir, store.Options{})
+	must(t, err)
+	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
+		for i := range n {
+			a.ClusterName = fmt.Sprintf("c%04d", i)
+			raw, err := proto.Marshal(&a)
+			if err != nil {
+				return err
+			}
+			if err := tx.Put(resource.Key{Type: resource.TypeAssignment, Name: a.GetClusterName()}, raw); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	must(t, err)
+	must(t, st.Close())
+}
+
+// seriesOf are those of one cluster.
+func seriesOf(s *service.Service, cluster string) prometheus.GathererFunc {
+	return func() ([]*dto.MetricFamily, error) {
+		families, err := s.Registry().Gather()
+		for _, f := range families {
+			f.Metric = slices.DeleteFunc(f.GetMetric(), func(m *dto.Metric) bool {
+				return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == cluster })
+			})
+		}
+		return families, err
+	}
+}
+
+// TestStartWithManyClusters: what is shown of clusters that are warming, and of the others.
+func TestStartWithManyClusters(t *testing.T) {
+	const n = 3000
+	dir := t.TempDir()
+	seedAssignments(t, dir, n)
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, dir, nil)
+		defer stop()
+		states := func() map[string]int {
+			count := map[string]int{}
+			for _, c := range s.Clusters() {
+				if count[c.State]++; c.Endpoints.Total != 2 || (c.State == "READY") != (c.Endpoints.Ready == 2) {
+					t.Errorf("%s is %s: %+v", c.Name, c.State, c.Endpoints)
+				}
+			}
+			return count
+		}
+		synctest.Wait()
+		begin := states()
+		if begin["WARMING"] < n*9/10 || begin["WARMING"]+begin["READY"] != n {
+			t.Fatalf("at the start: %v", begin)
+		}
+		const last, before = "c2999", "c2998"
+		service.CompareSeries(t, seriesOf(s, last), `
+lbd_cluster_priority{cluster="c2999",target=""} -1
+lbd_cluster_state{cluster="c2999",state="connecting",target=""} 0
+lbd_cluster_state{cluster="c2999",state="idle",target=""} 0
+lbd_cluster_state{cluster="c2999",state="ready",target=""} 0
+lbd_cluster_state{cluster="c2999",state="transient_failure",target=""} 0`)
+		expect(t, "warming clusters", metric(t, s, "lbd_clusters_warming", ""), float64(begin["WARMING"]))
+
+		mustPick(t, s, picks.Request{Cluster: last})
+		expect(t, "state of what is read", clusterState(t, s, before, "", true).State, "READY")
+		push(t, s, sources.Endpoints, "c2997", assignment(t, nil, place{"b", 0, 1, endpoints("b", 2)}))
+		deleteResource(t, s, sources.Endpoints, "c2996")
+		var loop picks.Picks
+		if err := s.Pick(t.Context(), &picks.Request{Cluster: "c2995", NoWait: true}, &loop); err != picks.ErrWouldWait { //nolint:errorlint // it is returned bare
+			t.Errorf("a pick that must not wait: %v", err)
+		}
+		expect(t, "clusters that are still warming", states()["WARMING"], begin["WARMING"]-4)
+
+		time.Sleep(10 * time.Second)
+		expect(t, "clusters in the end", fmt.Sprint(states()), fmt.Sprintf("map[READY:%d]", n-1))
+		expect(t, "warming clusters in the end", metric(t, s, "lbd_clusters_warming", ""), 0)
+		for _, name := range []string{last, "c2997", "c0000"} {
+			mustPick(t, s, picks.Request{Cluster: name})
+		}
+		for _, e := range s.Events(observe.EventFilter{Limit: 5}) {
+			if e.Type == observe.EventStateChanged && e.From != "CONNECTING" {
+				t.Errorf("event %+v", e)
+			}
+		}
+	})
+}
