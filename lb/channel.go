@@ -395,8 +395,8 @@ func (c *Channel) Summary() policy.Summary { return *c.summary.Load() }
 // ClusterSummary returns the counts of one cluster. It is CONNECTING,
 // without a priority, before the cluster's first batch.
 func (c *Channel) ClusterSummary(cluster string) policy.Summary {
-	if s, ok := c.Summary().Clusters[cluster]; ok {
-		return s
+	if s := c.summary.Load().Clusters[cluster]; s != nil {
+		return *s
 	}
 	return policy.Summary{State: connectivity.Connecting, Priority: -1}
 }

@@ -49,10 +49,10 @@ func (c *Channel) begin() {
 
 // awaitTree returns when the channel is not warming, or is closed.
 func (c *Channel) awaitTree(ctx context.Context, canceled <-chan struct{}) error {
-	for {
+	for c.Warming() {
 		replaced := c.replaced.Wait()
 		if !c.Warming() {
-			return nil
+			break
 		}
 		select {
 		case <-replaced:
@@ -62,6 +62,7 @@ func (c *Channel) awaitTree(ctx context.Context, canceled <-chan struct{}) error
 			return ErrCanceled
 		}
 	}
+	return nil
 }
 
 // pickWarmed picks in a warming channel, once it has a tree. The time of the build is not

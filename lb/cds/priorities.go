@@ -17,15 +17,25 @@ import (
 // priorities makes the children of a cluster's priority policy, and keeps what the
 // next update reuses.
 type priorities struct {
-	localities map[*resource.LocalityEndpoints]*policy.Locality
+	localities []usedLocality
 	names      names
 	config     config
+}
+
+// usedLocality is a locality of an assignment, and what the children get of it.
+type usedLocality struct {
+	from *resource.LocalityEndpoints
+	used *policy.Locality
 }
 
 // update returns the priorities of the assignment, the highest first.
 func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]policy.PriorityChild, error) {
 	byPriority := group(cc.Assignment.Localities)
-	localities := make(map[*resource.LocalityEndpoints]*policy.Locality, len(cc.Assignment.Localities))
+	before := make(map[*resource.LocalityEndpoints]*policy.Locality, len(p.localities))
+	for _, l := range p.localities {
+		before[l.from] = l.used
+	}
+	localities := make([]usedLocality, 0, len(cc.Assignment.Localities))
 	children := make([]policy.PriorityChild, len(byPriority))
 	p.names = p.names.next(byPriority)
 	for i, ls := range byPriority {
@@ -36,12 +46,12 @@ func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]po
 			weights += uint64(le.Weight)
 		}
 		for j, le := range ls {
-			own := p.localities[le]
+			own := before[le]
 			if own == nil {
 				own = policy.NewLocality(le)
 			}
 			own = own.Among(weights)
-			localities[le] = own
+			localities = append(localities, usedLocality{le, own})
 			usable[j] = own
 			size += len(own.Endpoints)
 		}
@@ -116,22 +126,36 @@ func group(ls []*resource.LocalityEndpoints) [][]*resource.LocalityEndpoints {
 // keeps its connections when it moves to another priority. Names are not reused for
 // other localities.
 type names struct {
-	ordered []string
-	// holders are the names of the priorities that contain a locality, the highest
-	// first.
-	holders map[resource.Locality][]string
-	given   int
+	ordered    []string
+	priorities [][]*resource.LocalityEndpoints // that they name
+	given      int
+}
+
+// holders returns the names of the priorities that contain a locality, the highest first.
+func (n names) holders() map[resource.Locality][]string {
+	out := make(map[resource.Locality][]string)
+	for i, ls := range n.priorities {
+		for _, l := range ls {
+			out[l.ID] = append(out[l.ID], n.ordered[i])
+		}
+	}
+	return out
+}
+
+// priorityName returns the name that was given after so many others.
+func priorityName(given int) string {
+	if given == 0 {
+		return "priority-0" // nearly all trees have it
+	}
+	return "priority-" + strconv.Itoa(given)
 }
 
 // next names the priorities of an update. A priority keeps the name of its place if it
 // still has a locality of it; else it takes the first free name of its localities;
 // else a new one.
 func (n names) next(priorities [][]*resource.LocalityEndpoints) names {
-	out := names{
-		ordered: make([]string, len(priorities)),
-		holders: make(map[resource.Locality][]string),
-		given:   n.given,
-	}
+	out := names{ordered: make([]string, len(priorities)), priorities: priorities, given: n.given}
+	holders := n.holders()
 	taken := make(map[string]bool)
 	take := func(i int, name string) {
 		if out.ordered[i] == "" && !taken[name] {
@@ -140,23 +164,20 @@ func (n names) next(priorities [][]*resource.LocalityEndpoints) names {
 	}
 	for i, ls := range priorities[:min(len(priorities), len(n.ordered))] {
 		for _, l := range ls {
-			if slices.Contains(n.holders[l.ID], n.ordered[i]) {
+			if slices.Contains(holders[l.ID], n.ordered[i]) {
 				take(i, n.ordered[i])
 			}
 		}
 	}
 	for i, ls := range priorities {
 		for _, l := range ls {
-			for _, name := range n.holders[l.ID] {
+			for _, name := range holders[l.ID] {
 				take(i, name)
 			}
 		}
 		if out.ordered[i] == "" {
-			take(i, "priority-"+strconv.Itoa(out.given))
+			take(i, priorityName(out.given))
 			out.given++
-		}
-		for _, l := range ls {
-			out.holders[l.ID] = append(out.holders[l.ID], out.ordered[i])
 		}
 	}
 	return out

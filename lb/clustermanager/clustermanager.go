@@ -31,7 +31,7 @@ type clusterManager struct {
 	policy.Children[string, cluster]
 
 	// summaries are the children's, as published; nil if one was closed since.
-	summaries map[string]policy.Summary
+	summaries map[string]*policy.Summary
 }
 
 type child = policy.ChildPolicy[string, cluster]
@@ -41,8 +41,8 @@ type cluster struct {
 	below    *policy.Conn
 	reported connectivity.State // in the last event; CONNECTING before the first
 
-	summary    policy.Summary
-	summarized uint64 // when below was touched last; 0 if the summary is out of date
+	summary    *policy.Summary // never changed
+	summarized uint64          // when below was touched last; 0 if the summary is out of date
 }
 
 func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -138,13 +138,14 @@ func (b *clusterManager) Summarize() policy.Summary {
 	for _, c := range b.Order {
 		own := &c.Own
 		if touched := own.below.Touched(); own.summarized == 0 || own.summarized != touched {
-			own.summary, own.summarized = c.Summarize(), touched
-			own.summary.Revision = touched
+			sum := c.Summarize()
+			sum.Revision = touched
+			own.summary, own.summarized = &sum, touched
 			changed = true
 		}
 	}
 	if changed {
-		b.summaries = make(map[string]policy.Summary, len(b.Order))
+		b.summaries = make(map[string]*policy.Summary, len(b.Order))
 		for _, c := range b.Order {
 			b.summaries[c.Key] = c.Own.summary
 		}

@@ -3,6 +3,8 @@ package policy
 import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/xds/few"
 )
 
 // Children runs one child for each key of a policy's config, and aggregates their
@@ -12,7 +14,7 @@ type Children[K comparable, T any] struct {
 	Base
 	Order []*ChildPolicy[K, T]
 
-	byKey   map[K]*ChildPolicy[K, T]
+	byKey   few.Map[K, *ChildPolicy[K, T]]
 	states  balancer.ConnectivityStateEvaluator
 	changed func(c *ChildPolicy[K, T], counted connectivity.State)
 }
@@ -37,11 +39,11 @@ type ChildPolicy[K comparable, T any] struct {
 // with its Counted before.
 func (cs *Children[K, T]) Init(conn *Conn, name string, r Reporter, changed func(c *ChildPolicy[K, T], counted connectivity.State)) {
 	cs.Base.Init(conn, name, r)
-	cs.byKey, cs.changed = make(map[K]*ChildPolicy[K, T]), changed
+	cs.changed = changed
 }
 
 // Child returns the child of a key, or nil.
-func (cs *Children[K, T]) Child(key K) *ChildPolicy[K, T] { return cs.byKey[key] }
+func (cs *Children[K, T]) Child(key K) *ChildPolicy[K, T] { return cs.byKey.Get(key) }
 
 // Add adds a CONNECTING child. conn makes its Conn.
 func (cs *Children[K, T]) Add(key K, conn func(balancer.ClientConn) *Conn) *ChildPolicy[K, T] {
@@ -52,8 +54,8 @@ func (cs *Children[K, T]) Add(key K, conn func(balancer.ClientConn) *Conn) *Chil
 		parent:  cs,
 	}
 	c.Switch = NewSwitch(conn(childConn[K, T]{cs.Conn, c}))
-	cs.byKey[key] = c
 	cs.Order = append(cs.Order, c)
+	cs.byKey.Set(key, c)
 	cs.states.RecordTransition(connectivity.Shutdown, c.Counted)
 	return c
 }
@@ -66,7 +68,7 @@ func (cs *Children[K, T]) Keep(order []*ChildPolicy[K, T]) (closed bool) {
 	}
 	for _, c := range cs.Order {
 		if !c.kept {
-			delete(cs.byKey, c.Key)
+			cs.byKey.Delete(c.Key)
 			cs.states.RecordTransition(c.Counted, connectivity.Shutdown)
 			c.Close()
 			closed = true

@@ -29,17 +29,23 @@ type Tree struct {
 type Conn struct {
 	balancer.ClientConn
 
-	tree    *Tree
-	events  func(Event)
+	part    *treePart
 	parent  *Conn // nil for the topmost policy's
-	root    string
 	depth   int
 	touched uint64 // see Touched
 }
 
+// treePart is what the policies of a part of a tree share. It is never changed.
+type treePart struct {
+	*Tree
+
+	events func(Event)
+	root   string
+}
+
 // NewConn returns the Conn of a tree's topmost policy.
 func NewConn(cc balancer.ClientConn, tree *Tree) *Conn {
-	return &Conn{ClientConn: cc, tree: tree, events: tree.Events}
+	return &Conn{ClientConn: cc, part: &treePart{Tree: tree, events: tree.Events}}
 }
 
 // ConnOf returns the Conn that a builder gets for a ClientConn. lbd's policies run in
@@ -55,24 +61,24 @@ func ConnOf(cc balancer.ClientConn) *Conn {
 // Child returns the Conn of a child. cc embeds c and overrides what the policy handles
 // itself.
 func (c *Conn) Child(cc balancer.ClientConn) *Conn {
-	return &Conn{ClientConn: cc, tree: c.tree, events: c.events, parent: c, root: c.root, depth: c.depth + 1}
+	return &Conn{ClientConn: cc, part: c.part, parent: c, depth: c.depth + 1}
 }
 
 // RootChild is Child for a cluster that picks can choose.
 func (c *Conn) RootChild(cc balancer.ClientConn, cluster string) *Conn {
 	child := c.Child(cc)
-	child.root = cluster
+	child.part = &treePart{c.part.Tree, c.part.events, cluster}
 	return child
 }
 
 // Root returns the cluster that picks chose: the aggregate for a policy within a leaf.
 // It is empty above clusters.
-func (c *Conn) Root() string { return c.root }
+func (c *Conn) Root() string { return c.part.root }
 
 // Mark lets r report at the end of the batch, after everything below it. The policy
 // stores pending, and does not change it.
 func (c *Conn) Mark(r Reporter, pending *bool) {
-	owner := c.tree.Owner
+	owner := c.part.Owner
 	for p := c; p != nil && p.touched != owner.batch; p = p.parent {
 		p.touched = owner.batch
 	}
@@ -84,27 +90,27 @@ func (c *Conn) Mark(r Reporter, pending *bool) {
 func (c *Conn) Touched() uint64 { return c.touched }
 
 // Post runs f in the tree. Any goroutine may call it.
-func (c *Conn) Post(f func()) { c.tree.Owner.Post(f) }
+func (c *Conn) Post(f func()) { c.part.Owner.Post(f) }
 
 // Event reports an event.
-func (c *Conn) Event(e Event) { c.events(e) }
+func (c *Conn) Event(e Event) { c.part.events(e) }
 
 // CaptureEvents makes f handle the events of c and of children that are built from now
 // on.
-func (c *Conn) CaptureEvents(f func(Event)) { c.events = f }
+func (c *Conn) CaptureEvents(f func(Event)) { c.part = &treePart{c.part.Tree, f, c.part.root} }
 
 // Counters returns those of the process.
-func (c *Conn) Counters() *Counters { return c.tree.Counters }
+func (c *Conn) Counters() *Counters { return c.part.Counters }
 
 // Draw returns the tree's source of random numbers.
-func (c *Conn) Draw() func() uint64 { return c.tree.Draw }
+func (c *Conn) Draw() func() uint64 { return c.part.Draw }
 
 // Builder returns the policy of that name, preferably lbd's, or nil.
 func (c *Conn) Builder(name string) balancer.Builder {
-	if b := c.tree.Registry[name]; b != nil || c.tree.Foreign == nil {
+	if b := c.part.Registry[name]; b != nil || c.part.Foreign == nil {
 		return b
 	}
-	return c.tree.Foreign(name)
+	return c.part.Foreign(name)
 }
 
 // Timer is a pending call of [Conn.AfterFunc].
@@ -162,10 +168,11 @@ type ConnectTimer struct {
 // AfterConnecting makes the owner run f after d in which the tree could connect.
 func (c *Conn) AfterConnecting(d time.Duration, f func()) *ConnectTimer {
 	t := &ConnectTimer{conn: c, f: f, left: d}
-	if c.tree.running == nil {
-		c.tree.running = make(map[*ConnectTimer]struct{})
+	tree := c.part.Tree
+	if tree.running == nil {
+		tree.running = make(map[*ConnectTimer]struct{})
 	}
-	c.tree.running[t] = struct{}{}
+	tree.running[t] = struct{}{}
 	t.follow()
 	return t
 }
@@ -174,7 +181,14 @@ func (c *Conn) AfterConnecting(d time.Duration, f func()) *ConnectTimer {
 func (t *ConnectTimer) Stop() {
 	if t != nil {
 		t.timer.Stop()
-		delete(t.conn.tree.running, t)
+		t.conn.part.ended(t)
+	}
+}
+
+// ended forgets a ConnectTimer.
+func (t *Tree) ended(timer *ConnectTimer) {
+	if delete(t.running, timer); len(t.running) == 0 {
+		t.running = nil
 	}
 }
 
@@ -188,8 +202,8 @@ func (t *ConnectTimer) Deadline() time.Time {
 
 // follow suspends or resumes the timer, as the tree is.
 func (t *ConnectTimer) follow() {
-	tree := t.conn.tree
-	suspended := tree.suspended[""] > 0 || tree.suspended[t.conn.root] > 0
+	tree := t.conn.part.Tree
+	suspended := tree.suspended[""] > 0 || tree.suspended[t.conn.Root()] > 0
 	switch {
 	case suspended && t.timer != nil:
 		t.timer.Stop()
@@ -198,7 +212,7 @@ func (t *ConnectTimer) follow() {
 	case !suspended && t.timer == nil:
 		t.since = time.Now()
 		t.timer = t.conn.AfterFunc(t.left, func() {
-			delete(tree.running, t)
+			tree.ended(t)
 			t.f()
 		})
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"sync"
 	"sync/atomic"
+	"unique"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -78,7 +79,7 @@ type ClusterCounters struct {
 
 	mu         sync.Mutex // guards what follows, not what is counted
 	drops      map[string]*dropCount
-	localities map[resource.Locality]*LocalityLoad
+	localities map[unique.Handle[resource.Locality]]*LocalityLoad
 	retired    uint64      // how many retirements there were
 	forgotten  uint64      // what those of drops and localities counted that are deleted
 	reader     *LoadReader // of load reports, where there are any
@@ -128,7 +129,7 @@ func (c *ClusterCounters) Loads() map[resource.Locality]LoadCounts {
 	defer c.mu.Unlock()
 	out := make(map[resource.Locality]LoadCounts, len(c.localities))
 	for k, l := range c.localities {
-		out[k] = l.Counts()
+		out[k.Value()] = l.Counts()
 	}
 	return out
 }
@@ -204,10 +205,8 @@ func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
 	cc := c.clusters[key]
 	if cc == nil {
 		cc = &ClusterCounters{
-			key:        key,
-			owner:      c,
-			drops:      make(map[string]*dropCount),
-			localities: make(map[resource.Locality]*LocalityLoad),
+			key:   key,
+			owner: c,
 		}
 		c.clusters[key] = cc
 	}

@@ -119,7 +119,7 @@ func (c Census) Total() int {
 type Summary struct {
 	State connectivity.State
 	// Clusters is set by cluster_manager.
-	Clusters map[string]Summary
+	Clusters map[string]*Summary
 	// Revision changes whenever the Node of a cluster may have changed.
 	Revision uint64
 	// Priority is the priority in use; -1 for none. Priorities counts the endpoints of

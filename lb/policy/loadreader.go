@@ -74,7 +74,7 @@ func (r *LoadReader) Read() resource.Load {
 		}
 		r.localities = append(r.localities, l)
 		out.Localities = append(out.Localities, resource.LocalityLoad{
-			Locality:   id,
+			Locality:   id.Value(),
 			Issued:     n.Issued,
 			Succeeded:  n.Succeeded,
 			Failed:     n.Failed,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync/atomic"
+	"unique"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -54,7 +55,7 @@ func (c *ClusterCounters) Unname(drops []resource.Drop, localities []*resource.L
 		c.unname(&c.drops[d.Category].naming)
 	}
 	for _, l := range localities {
-		c.unname(&c.localities[l.ID].naming)
+		c.unname(&c.localities[unique.Make(l.ID)].naming)
 	}
 	prune(c.drops, func(d *dropCount) (naming, bool) {
 		return d.naming, c.reader == nil || d.count.Load() == d.reported
@@ -82,6 +83,9 @@ func (c *ClusterCounters) drop(category string) *dropCount {
 	d := c.drops[category]
 	if d == nil {
 		d = &dropCount{naming: c.retire()}
+		if c.drops == nil {
+			c.drops = make(map[string]*dropCount)
+		}
 		c.drops[category] = d
 	}
 	return d
@@ -89,10 +93,14 @@ func (c *ClusterCounters) drop(category string) *dropCount {
 
 // locality is Locality with mu held.
 func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
-	l := c.localities[id]
+	key := unique.Make(id)
+	l := c.localities[key]
 	if l == nil {
 		l = &LocalityLoad{owner: c, naming: c.retire()}
-		c.localities[id] = l
+		if c.localities == nil {
+			c.localities = make(map[unique.Handle[resource.Locality]]*LocalityLoad)
+		}
+		c.localities[key] = l
 	}
 	return l
 }

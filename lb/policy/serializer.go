@@ -19,7 +19,7 @@ type Serializer struct {
 	queue   []func()
 	running bool
 	closed  bool
-	quiet   chan struct{} // closed once closed and nothing runs
+	quiet   chan struct{} // made by Close; closed once nothing runs
 
 	// Owner only.
 	batch  uint64 // the one that runs now, counted from 1
@@ -41,7 +41,7 @@ type mark struct {
 
 // NewSerializer returns a Serializer that calls end after every batch.
 func NewSerializer(end func()) *Serializer {
-	return &Serializer{end: end, quiet: make(chan struct{})}
+	return &Serializer{end: end}
 }
 
 // Post queues f. After Close, it reports false.
@@ -64,7 +64,7 @@ func (s *Serializer) Post(f func()) bool {
 func (s *Serializer) Close(last func()) {
 	s.mu.Lock()
 	if !s.closed {
-		s.closed = true
+		s.closed, s.quiet = true, make(chan struct{})
 		s.queue = append(s.queue, last)
 		if !s.running {
 			s.running = true
@@ -81,6 +81,7 @@ func (s *Serializer) run() {
 		s.mu.Lock()
 		if len(s.queue) == 0 {
 			s.running = false
+			s.marked = nil // there are many trees, most of which are quiet
 			if s.closed {
 				close(s.quiet)
 			}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/few"
 )
 
 const (
@@ -34,7 +35,7 @@ var errNoPriorities = errors.New("no locality in any priority: the assignment is
 // *[policy.PriorityConfig].
 func Builder() policy.Builder {
 	return policy.NewBuilder(policy.Priority, func(conn *policy.Conn) balancer.Balancer {
-		b := &priority{children: make(map[string]*child), used: -1, reportedNumber: -1}
+		b := &priority{used: -1, reportedNumber: -1}
 		b.Init(conn, policy.Priority, b)
 		return b
 	})
@@ -45,8 +46,8 @@ type priority struct {
 	policy.Base
 
 	cluster        string
-	aggregate      bool // the children are leaves
-	children       map[string]*child
+	aggregate      bool                    // the children are leaves
+	children       few.Map[string, *child] // those of order, by name
 	order          []*child
 	inUse          *child
 	used           int       // inUse's place in order when it was chosen; -1 for none
@@ -73,10 +74,10 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 	number := cfg.First
 	for i, part := range cfg.Children {
 		named[part.Name] = true
-		c := b.children[part.Name]
+		c := b.children.Get(part.Name)
 		if c == nil {
 			c = newChild(b, part.Name)
-			b.children[part.Name] = c
+			b.children.Set(part.Name, c)
 		}
 		b.aggregate = part.Leaf != nil
 		b.Stale = b.Stale || c.number != number
@@ -85,9 +86,9 @@ func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
 		number += c.priorities()
 		b.order[i] = c
 	}
-	for name, c := range b.children {
-		if !named[name] {
-			delete(b.children, name)
+	for _, c := range was {
+		if !named[c.name] {
+			b.children.Delete(c.name)
 			c.discard()
 		}
 	}
@@ -254,7 +255,7 @@ func (b *priority) ExitIdle() {
 
 func (b *priority) Close() {
 	b.Base.Close()
-	for _, c := range b.children {
+	for _, c := range b.order {
 		c.discard()
 	}
 }

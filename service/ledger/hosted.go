@@ -69,7 +69,7 @@ func (h *Hosted) Cluster(name string) *Cluster {
 		return t.View().Only
 	}
 	for _, t := range h.ordered {
-		if c := t.View().Clusters[name]; c != nil {
+		if c := t.View().Clusters.Get(name); c != nil {
 			return c
 		}
 	}
@@ -81,7 +81,7 @@ func (h *Hosted) Cluster(name string) *Cluster {
 func (h *Hosted) Clusters(f func(c *Cluster, targets []string)) {
 	livesIn := make(map[string][]string)
 	for _, t := range h.ordered {
-		for name := range t.View().Clusters {
+		for name := range t.View().Clusters.All() {
 			livesIn[name] = append(livesIn[name], t.Label)
 		}
 	}
@@ -92,7 +92,7 @@ func (h *Hosted) Clusters(f func(c *Cluster, targets []string)) {
 		}
 	}
 	for _, t := range h.ordered {
-		for name, c := range t.View().Clusters {
+		for name, c := range t.View().Clusters.All() {
 			if targets := livesIn[name]; targets != nil {
 				f(c, targets)
 				delete(livesIn, name)
@@ -105,7 +105,7 @@ func (h *Hosted) Clusters(f func(c *Cluster, targets []string)) {
 func (h *Hosted) LivesIn(cluster string) []string {
 	var out []string
 	for _, t := range h.ordered {
-		if t.View().Clusters[cluster] != nil {
+		if t.View().Clusters.Get(cluster) != nil {
 			out = append(out, t.Label)
 		}
 	}
@@ -166,7 +166,7 @@ func (l *Ledger) Find(cluster, target string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c := t.View().Clusters[cluster]; c != nil {
+	if c := t.View().Clusters.Get(cluster); c != nil {
 		return c, nil
 	}
 	return nil, fault.Errorf(fault.UnknownCluster, "no route of %s leads to cluster %q", t.Label, cluster).Of(cluster, t.Label)

@@ -147,21 +147,21 @@ func (l *Ledger) update(t *Target, config *resource.Config) {
 	if old == nil {
 		old = &View{}
 	}
-	next := &View{Config: config, Clusters: make(map[string]*Cluster, len(config.Roots))}
+	next := &View{Config: config}
 	roots := config.Roots
 	if config.Err != nil || config.Pending {
 		roots = nil
 	}
 	for _, cluster := range roots {
-		if next.Clusters[cluster] == nil {
-			next.Clusters[cluster] = l.join(t, old.Clusters[cluster], cluster, config)
+		if next.Clusters.Get(cluster) == nil {
+			next.Clusters.Set(cluster, l.join(t, old.Clusters.Get(cluster), cluster, config))
 		}
 	}
 	if t.Label == "" {
-		next.Only = next.Clusters[roots[0]]
+		next.Only = next.Clusters.Get(roots[0])
 	}
-	for cluster, c := range old.Clusters {
-		if next.Clusters[cluster] == nil {
+	for cluster, c := range old.Clusters.All() {
+		if next.Clusters.Get(cluster) == nil {
 			l.releaseCluster(c)
 		}
 	}
@@ -212,7 +212,7 @@ func (l *Ledger) releaseCluster(c *Cluster) {
 }
 
 func (l *Ledger) releaseTarget(t *Target) {
-	for _, c := range t.View().Clusters {
+	for _, c := range t.View().Clusters.All() {
 		l.releaseCluster(c)
 	}
 	if t.Unrouted != nil {
@@ -242,12 +242,17 @@ func (l *Ledger) Settle(ctx context.Context, names []string) error {
 	h := l.Hosted()
 	for _, name := range names {
 		t := h.Named(name)
-		if t == nil || t.offered.Load() == nil {
+		if t == nil {
 			continue
 		}
-		if err := t.offered.Load().Wait(ctx); err != nil && !errors.Is(err, lb.ErrClosed) {
+		o := t.offered.Load()
+		if o == nil {
+			continue
+		}
+		if err := o.Wait(ctx); err != nil && !errors.Is(err, lb.ErrClosed) {
 			return err
 		}
+		t.offered.CompareAndSwap(o, nil)
 	}
 	return nil
 }

@@ -143,7 +143,7 @@ func (l *Ledger) ServersChanged(names []string) {
 		}
 	}
 	for t := range targets {
-		for _, c := range t.View().Clusters {
+		for _, c := range t.View().Clusters.All() {
 			c.SetStale(l.isStale(c))
 			for _, leaf := range c.Leaves {
 				l.reports.follow(t.Name, leaf)

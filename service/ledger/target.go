@@ -3,13 +3,13 @@ package ledger
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -30,7 +30,7 @@ type Target struct {
 	Changed lb.Signal
 
 	newest  atomic.Pointer[View]
-	offered atomic.Pointer[lb.Offered] // the newest config, on its way to the tree; nil while warming
+	offered atomic.Pointer[lb.Offered] // the newest config, on its way to the tree; nil once picks use it, and while warming
 	used    atomic.Bool
 	ambient atomic.Pointer[Ambient]
 }
@@ -41,7 +41,7 @@ type View struct {
 	Config *resource.Config
 	// Only is the cluster of a cluster: target; nil for an xds target.
 	Only     *Cluster
-	Clusters map[string]*Cluster // by name
+	Clusters few.Map[string, *Cluster] // by name
 }
 
 // View returns the target as its newest config has it; nil before the first.
@@ -52,7 +52,10 @@ func (v *View) Sorted() []*Cluster {
 	if v.Only != nil {
 		return []*Cluster{v.Only}
 	}
-	out := slices.Collect(maps.Values(v.Clusters))
+	out := make([]*Cluster, 0, v.Clusters.Len())
+	for _, c := range v.Clusters.All() {
+		out = append(out, c)
+	}
 	slices.SortFunc(out, func(a, b *Cluster) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
@@ -69,7 +72,7 @@ func (t *Target) Cluster(name string) *Cluster {
 
 // chosen is Cluster for an xds target.
 func (t *Target) chosen(v *View, name string) *Cluster {
-	if c := v.Clusters[name]; c != nil {
+	if c := v.Clusters.Get(name); c != nil {
 		return c
 	}
 	return &Cluster{
@@ -108,7 +111,7 @@ func (t *Target) SetAmbient(is resolver.AmbientErrors) {
 		return // as nearly always
 	}
 	t.ambient.Store(newAmbient(is.All))
-	for cluster, c := range t.View().Clusters {
+	for cluster, c := range t.View().Clusters.All() {
 		c.ambient.Store(newAmbient(slices.Concat(is.Routing, is.Clusters[cluster])))
 	}
 	t.Changed.Notify()

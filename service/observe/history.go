@@ -74,7 +74,7 @@ func (h *History) run(ctx context.Context) {
 func (h *History) step(now time.Time) {
 	h.store.Record(now, func(to *history.Recorder) {
 		for t := range h.ledger.Hosted().All() {
-			for _, m := range t.View().Clusters {
+			for _, m := range t.View().Clusters.All() {
 				h.record(to, m)
 			}
 		}

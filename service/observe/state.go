@@ -222,7 +222,7 @@ func (s *State) Target(name string) (*TargetState, error) {
 func summarizeTarget(t *ledger.Target, v *ledger.View, hosts []Host) TargetSummary {
 	out := TargetSummary{
 		Name: t.Name, State: stateOf(t.Channel, t.Channel.State()), HostedBy: hosts, Pending: v.Config.Pending,
-		Clusters: len(v.Clusters), Generation: t.Channel.Generation(),
+		Clusters: v.Clusters.Len(), Generation: t.Channel.Generation(),
 	}
 	if err := v.Config.Err; err != nil {
 		_, out.Error = Unusable(&lb.TargetError{Target: t.Name, Err: err})

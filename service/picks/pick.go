@@ -459,7 +459,7 @@ func (s *Picker) failed(e *fault.Error, t *ledger.Target, call *policy.Call, err
 // withNote returns the detail of a pick that failed, with the resolution note of the
 // cluster that was chosen.
 func withNote(t *ledger.Target, cluster, detail string) string {
-	if m := t.View().Clusters[cluster]; m != nil {
+	if m := t.View().Clusters.Get(cluster); m != nil {
 		detail = m.Ambient().AppendNote(detail)
 	}
 	return detail

@@ -49,7 +49,7 @@ func (r *Resolver) AmbientErrors(target string) AmbientErrors {
 	var out AmbientErrors
 	t := r.targets[target]
 	for _, key := range slices.SortedFunc(maps.Keys(r.failing.keys[target]), compareKeys) {
-		n := r.needs[key][t]
+		n := r.needs[key].Get(t)
 		top := r.layers.top(target, key)
 		if n == nil || top.Err == nil || !top.good() {
 			continue
@@ -59,7 +59,7 @@ func (r *Resolver) AmbientErrors(target string) AmbientErrors {
 		if n.routed {
 			out.Routing = append(out.Routing, e)
 		}
-		for x := range n.roots {
+		for x := range n.roots.All() {
 			if out.Clusters == nil {
 				out.Clusters = make(map[string][]AmbientError)
 			}

@@ -9,10 +9,10 @@ func (r *Resolver) Held() int {
 		len(r.failing.keys) + len(r.failing.changed) +
 		len(r.layers.shared) + len(r.layers.ads)
 	for _, t := range r.targets {
-		n += len(t.byCluster) + len(t.parts)
+		n += t.byCluster.Len() + t.parts.Len()
 	}
 	for _, of := range r.needs {
-		n += len(of)
+		n += of.Len()
 	}
 	return n
 }
@@ -20,7 +20,7 @@ func (r *Resolver) Held() int {
 // Asking are the targets for which a management server may speak of a resource.
 func (r *Resolver) Asking(key resource.Key) []string {
 	var names []string
-	for t := range r.needs[key] {
+	for t := range r.needs[key].All() {
 		if r.accepts(targetResource{t.name, key}) {
 			names = append(names, t.name)
 		}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -13,7 +14,7 @@ const typeHost resource.Type = "host"
 
 // need is the use of a resource, or DNS name, by one target. It exists while there is one.
 type need struct {
-	roots  map[*root]struct{}
+	roots  few.Map[*root, struct{}]
 	routed bool // as the target's Listener or RouteConfiguration
 }
 
@@ -21,16 +22,16 @@ type need struct {
 func (r *Resolver) needed(t *target, key resource.Key) *need {
 	all := r.needs[key]
 	if all == nil {
-		all = make(map[*target]*need)
+		all = new(few.Map[*target, *need])
 		r.needs[key] = all
 		if key.Type == typeHost {
 			r.hostNames[key.Name] = true
 		}
 	}
-	n := all[t]
+	n := all.Get(t)
 	if n == nil {
 		n = &need{}
-		all[t] = n
+		all.Set(t, n)
 		r.recheck(t, key)
 	}
 	return n
@@ -38,17 +39,18 @@ func (r *Resolver) needed(t *target, key resource.Key) *need {
 
 // removeUnused removes a need without a use.
 func (r *Resolver) removeUnused(t *target, key resource.Key, n *need) {
-	if len(n.roots) > 0 || n.routed {
+	if n.roots.Len() > 0 || n.routed {
 		return
 	}
-	if delete(r.needs[key], t); len(r.needs[key]) == 0 {
+	all := r.needs[key]
+	if all.Delete(t); all.Len() == 0 {
 		delete(r.needs, key)
 		if key.Type == typeHost {
 			delete(r.hostNames, key.Name)
 		}
 	}
 	if key.Type == resource.TypeCluster {
-		delete(t.parts, key.Name)
+		t.parts.Delete(key.Name)
 	}
 	r.recheck(t, key)
 }
@@ -81,7 +83,7 @@ func (r *Resolver) accepts(w targetResource) bool {
 // requestable reports whether a resource must be requested: the target needs it, and
 // neither a push nor a file has it.
 func (r *Resolver) requestable(w targetResource) bool {
-	return r.needs[w.key][r.targets[w.target]] != nil && !r.layers.covered(w.key)
+	return r.needs[w.key].Get(r.targets[w.target]) != nil && !r.layers.covered(w.key)
 }
 
 // Want is a change of the resources that are requested for a target, by type and name.
@@ -136,7 +138,7 @@ func (r *Resolver) Spare(s resource.Source) []resource.Key {
 }
 
 // Needs reports whether a target needs a resource, from any source.
-func (r *Resolver) Needs(key resource.Key) bool { return len(r.needs[key]) > 0 }
+func (r *Resolver) Needs(key resource.Key) bool { return r.needs[key].Len() > 0 }
 
 // Kept returns the management server of a resource of SourceCache. ok is false without a
 // usable cached version.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -48,7 +49,7 @@ type Resolver struct {
 
 	targets map[string]*target // by name
 
-	needs     map[resource.Key]map[*target]*need
+	needs     map[resource.Key]*few.Map[*target, *need]
 	hostNames map[string]bool // of the needs
 	requests  requests
 	reused    reused
@@ -62,7 +63,7 @@ func New(o Options) *Resolver {
 		layers:    layers{shared: make(map[resource.Key]*sources), ads: make(map[targetResource]*result)},
 		hosts:     make(map[string]*result),
 		targets:   make(map[string]*target),
-		needs:     make(map[resource.Key]map[*target]*need),
+		needs:     make(map[resource.Key]*few.Map[*target, *need]),
 		hostNames: make(map[string]bool),
 		requests:  requests{current: make(map[targetResource]struct{}), unchecked: make(map[targetResource]struct{})},
 		failing:   failing{keys: make(map[string]map[resource.Key]struct{}), changed: make(map[string]struct{})},
@@ -79,7 +80,7 @@ func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change 
 			if r.accepts(targetResource{u.Target, u.Key}) {
 				r.take(s, u)
 				t := r.targets[u.Target]
-				b.touch(t, r.needs[u.Key][t])
+				b.touch(t, r.needs[u.Key].Get(t))
 			}
 			continue
 		}
@@ -90,7 +91,7 @@ func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change 
 			continue
 		}
 		if covered != r.layers.covered(u.Key) {
-			for t := range r.needs[u.Key] {
+			for t := range r.needs[u.Key].All() {
 				r.recheck(t, u.Key)
 			}
 		}
@@ -156,7 +157,7 @@ func (r *Resolver) example(s resource.Source, u *resource.Update) string {
 	if s == resource.SourceADS {
 		return u.Target
 	}
-	for t := range r.needs[u.Key] {
+	for t := range r.needs[u.Key].All() {
 		return t.name
 	}
 	return ""
@@ -267,7 +268,7 @@ type batch struct {
 
 // touch adds all uses of a changed resource.
 func (r *Resolver) touch(key resource.Key, b *batch) {
-	for t, n := range r.needs[key] {
+	for t, n := range r.needs[key].All() {
 		b.touch(t, n)
 	}
 }
@@ -277,7 +278,7 @@ func (b *batch) touch(t *target, n *need) {
 	if n == nil {
 		return
 	}
-	for x := range n.roots {
+	for x := range n.roots.All() {
 		insert(&b.roots, x)
 	}
 	if n.routed {

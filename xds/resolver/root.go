@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -33,13 +34,10 @@ type part struct {
 
 // acquire returns a target's root of a cluster with a new reference; see release.
 func (r *Resolver) acquire(t *target, cluster string) *root {
-	x := t.byCluster[cluster]
+	x := t.byCluster.Get(cluster)
 	if x == nil {
 		x = &root{target: t, cluster: cluster}
-		if t.byCluster == nil {
-			t.byCluster = make(map[string]*root)
-		}
-		t.byCluster[cluster] = x
+		t.byCluster.Set(cluster, x)
 		r.resolve(x)
 	}
 	x.refs++
@@ -50,7 +48,7 @@ func (r *Resolver) release(x *root) {
 	if x.refs--; x.refs > 0 {
 		return
 	}
-	delete(x.target.byCluster, x.cluster)
+	x.target.byCluster.Delete(x.cluster)
 	r.need(x, nil)
 }
 
@@ -58,14 +56,14 @@ func (r *Resolver) need(x *root, keys []resource.Key) {
 	if slices.Equal(x.needs, keys) {
 		return
 	}
-	still := make(map[resource.Key]bool, len(keys))
+	var still few.Map[resource.Key, bool]
 	for _, key := range keys {
-		still[key] = true
-		insert(&r.needed(x.target, key).roots, x)
+		still.Set(key, true)
+		r.needed(x.target, key).roots.Set(x, struct{}{})
 	}
 	for _, key := range x.needs {
-		if n := r.needs[key][x.target]; n != nil && !still[key] {
-			delete(n.roots, x)
+		if n := r.needs[key].Get(x.target); n != nil && !still.Get(key) {
+			n.roots.Delete(x)
 			r.removeUnused(x.target, key, n)
 		}
 	}
@@ -156,13 +154,10 @@ func (w *walk) aggregate(c *resource.Cluster, depth int) {
 func (w *walk) cluster(name string) *resource.ClusterConfig {
 	r := w.resolver
 	w.needs = append(w.needs, resource.Key{Type: resource.TypeCluster, Name: name})
-	p := w.target.parts[name]
+	p := w.target.parts.Get(name)
 	if p == nil {
 		p = &part{}
-		if w.target.parts == nil {
-			w.target.parts = make(map[string]*part)
-		}
-		w.target.parts[name] = p
+		w.target.parts.Set(name, p)
 	}
 	is, need := r.cluster(w.target, name, p)
 	if need.Name != "" {

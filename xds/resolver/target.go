@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -31,9 +32,9 @@ type target struct {
 	roots     []*root
 	pending   int
 	serving   []*root
-	byCluster map[string]*root // those of roots and serving
-	parts     map[string]*part // by cluster
-	config    *resource.Config // nil before the first
+	byCluster few.Map[string, *root] // those of roots and serving
+	parts     few.Map[string, *part] // by cluster
+	config    *resource.Config       // nil before the first
 }
 
 // routing is where a target's routes come from.
@@ -207,7 +208,7 @@ func (r *Resolver) watch(t *target, keys []resource.Key) {
 		r.needed(t, key).routed = true
 	}
 	for _, key := range t.needs {
-		if n := r.needs[key][t]; n != nil && !slices.Contains(keys, key) {
+		if n := r.needs[key].Get(t); n != nil && !slices.Contains(keys, key) {
 			n.routed = false
 			r.removeUnused(t, key, n)
 		}

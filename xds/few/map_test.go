@@ -1,0 +1,51 @@
+package few_test
+
+import (
+	"maps"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/lbd-dev/lbd/xds/few"
+)
+
+// TestMap compares a Map with a Go map, below and above the length of the list.
+func TestMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var got few.Map[int, string]
+		want := map[int]string{}
+		highest := rapid.SampledFrom([]int{2, 7, 8, 20}).Draw(t, "highest")
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			k := rapid.IntRange(0, highest).Draw(t, "key")
+			if rapid.IntRange(0, 2).Draw(t, "delete") == 0 {
+				got.Delete(k)
+				delete(want, k)
+			} else {
+				v := rapid.StringN(0, 1, -1).Draw(t, "value")
+				got.Set(k, v)
+				want[k] = v
+			}
+			if got.Len() != len(want) || !maps.Equal(maps.Collect(got.All()), want) {
+				t.Fatalf("got %v, %d entries; want %v", maps.Collect(got.All()), got.Len(), want)
+			}
+			for k := range highest + 1 {
+				if got.Get(k) != want[k] {
+					t.Fatalf("%d is %q, want %q", k, got.Get(k), want[k])
+				}
+			}
+		}
+		for k := range got.All() {
+			if _, ok := want[k]; !ok {
+				t.Fatal(k)
+			}
+			break // an iteration may end early
+		}
+	})
+}
+
+func TestNilMap(t *testing.T) {
+	var m *few.Map[string, int]
+	if m.Get("a") != 0 || m.Len() != 0 || len(maps.Collect(m.All())) != 0 {
+		t.Error("a nil Map has entries")
+	}
+}
