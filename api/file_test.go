@@ -11,7 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 func TestFiles(t *testing.T) {
@@ -46,7 +46,7 @@ var sums = regexp.MustCompile(`"sha256":"[0-9a-f]{64}"`)
 // follow lets the service follow the resource files of a directory.
 func follow(t *testing.T, d *daemon, dir string) {
 	t.Helper()
-	st, err := store.Open("", store.Options{})
+	st, err := file.Open("", file.Options{})
 	noError(t, err)
 	d.service.FollowFiles(files.OpenArchive("", dir, nil), st)
 	w, err := files.Open(dir, files.Options{OnScan: d.service.FilesScanned})

@@ -25,7 +25,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,7 +43,7 @@ func noError(tb testing.TB, err error) {
 type daemon struct {
 	tb      testing.TB
 	service *service.Service
-	store   *store.Store
+	store   *file.Store
 	handler http.Handler
 	log     bytes.Buffer
 }
@@ -104,7 +104,7 @@ func startBefore(
 		change(&o)
 	}
 	d.service = service.New(o)
-	st, err := store.Open("", store.Options{OnCommit: d.service.Commit})
+	st, err := file.Open("", file.Options{OnCommit: d.service.Commit})
 	noError(tb, err)
 	d.store = st
 	tb.Cleanup(func() {

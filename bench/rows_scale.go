@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/bench/process"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // Figures of large numbers.
@@ -233,7 +234,7 @@ func storedName(i int) string { return fmt.Sprintf("cluster-%06d", i) }
 
 // fill writes clusters of two endpoints to the store of a data directory.
 func fill(ctx context.Context, dir string, n int) error {
-	s, err := store.Open(dir, store.Options{})
+	s, err := file.Open(dir, file.Options{})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // archive is a FileArchive in memory.
@@ -61,7 +61,7 @@ func startFiled(t *testing.T, a *archive) *filed {
 		a.kept = map[string]*files.Version{}
 	}
 	d.Service, _ = start(t, "", func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(d.log, nil)) })
-	st, err := store.Open("", store.Options{})
+	st, err := file.Open("", file.Options{})
 	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	d.FollowFiles(a, st)

@@ -23,6 +23,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,7 +50,7 @@ func start(tb testing.TB, dir string, change func(*service.Options)) (s *service
 		change(&o)
 	}
 	s = service.New(o)
-	st, err := store.Open(dir, store.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
+	st, err := file.Open(dir, file.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
 	must(tb, err)
 	must(tb, s.Start(tb.Context(), st))
 	stopped := false
@@ -203,7 +204,7 @@ func inFiles(tb testing.TB, bodies map[resource.Key][]byte) files.Set {
 // seed stores resources in dir as an earlier lbd, which accepted them.
 func seed(tb testing.TB, dir string, resources map[resource.Key][]byte, o decode.Options) {
 	tb.Helper()
-	st, err := store.Open(dir, store.Options{})
+	st, err := file.Open(dir, file.Options{})
 	must(tb, err)
 	_, err = st.Update(tb.Context(), func(tx *store.Tx) error {
 		for key, body := range resources {

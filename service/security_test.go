@@ -15,7 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // secured is a Cluster whose connections are secured by TLS, with these fields.
@@ -177,7 +177,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	if len(got) != 0 {
 		t.Errorf("after a deletion: %v", got)
 	}
-	st, err := store.Open(dir, store.Options{})
+	st, err := file.Open(dir, file.Options{})
 	must(t, err)
 	if n := st.Snapshot().Len(); n != 0 {
 		t.Errorf("the store has %d entries still", n)

@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // Options configure a Service.
@@ -113,7 +114,7 @@ func (p *payer) AcquireName() error { return (*quota.Account)(p).TryAcquire(quot
 func (p *payer) ReleaseName()       { (*quota.Account)(p).Release(quota.UnknownNames, 1) }
 
 // Start loads the resources of st, and returns when every tree has its config.
-func (s *Service) Start(ctx context.Context, st sources.Store) error {
+func (s *Service) Start(ctx context.Context, st store.Store) error {
 	err := s.Sources.Start(ctx, st)
 	s.history.Start()
 	return err

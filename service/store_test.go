@@ -27,6 +27,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // conflicting is a store in memory that finds a conflict in the first attempt of each
@@ -49,12 +50,13 @@ func (c *conflicting) Update(_ context.Context, fn func(*store.Tx) error) (*stor
 	var tx *store.Tx
 	for range 2 {
 		c.attempts++
-		tx = c.Snapshot().Begin(time.Now())
+		batch := c.Snapshot().NewBatch(time.Now(), 0)
+		tx = batch.Begin()
 		if err := fn(tx); err != nil {
 			return nil, err
 		}
 	}
-	after, changed := c.Snapshot().Apply(tx.Changes())
+	after, changed := c.Snapshot().Apply(tx.Written(), c.Snapshot().Index()+1)
 	c.current.Store(after)
 	if len(changed) > 0 {
 		c.onCommit(store.Commit{After: after, Changed: changed})
@@ -65,7 +67,7 @@ func (c *conflicting) Update(_ context.Context, fn func(*store.Tx) error) (*stor
 // TestAChangeThatAStoreRunsAgain: the result of a change does not depend on how often the
 // store runs it.
 func TestAChangeThatAStoreRunsAgain(t *testing.T) {
-	results := func(t *testing.T, open func(*service.Service) sources.Store) (got []string) {
+	results := func(t *testing.T, open func(*service.Service) store.Store) (got []string) {
 		s := newService(t)
 		st := open(s)
 		t.Cleanup(func() {
@@ -92,13 +94,13 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: sources.JSON, Replace: true}))
 		return got
 	}
-	want := results(t, func(s *service.Service) sources.Store {
-		st, err := store.Open("", store.Options{OnCommit: s.Commit})
+	want := results(t, func(s *service.Service) store.Store {
+		st, err := file.Open("", file.Options{OnCommit: s.Commit})
 		must(t, err)
 		return st
 	})
 	c := &conflicting{}
-	got := results(t, func(s *service.Service) sources.Store {
+	got := results(t, func(s *service.Service) store.Store {
 		c.onCommit = s.Commit
 		c.current.Store(&store.Snapshot{})
 		return c
@@ -142,9 +144,9 @@ func TestStartKeepsCommitsOfOthers(t *testing.T) {
 		}
 	}
 	st := &sharedStore{change: version("new"), done: make(chan error, 1)}
-	tx := new(store.Snapshot).Begin(time.Now())
+	tx := new(store.Snapshot).NewBatch(time.Now(), 0).Begin()
 	must(t, version("old")(tx))
-	stored, _ := new(store.Snapshot).Apply(tx.Changes())
+	stored, _ := new(store.Snapshot).Apply(tx.Written(), 1)
 	st.current.Store(stored)
 	s := newService(t)
 	st.onCommit = s.Commit

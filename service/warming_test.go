@@ -20,6 +20,7 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // seedAssignments stores assignments of clusters by number.
@@ -27,7 +28,7 @@ func seedAssignments(t *testing.T, dir string, n int) {
 	t.Helper()
 	var a endpointv3.ClusterLoadAssignment
 	must(t, protojson.Unmarshal(assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}), &a))
-	st, err := store.Open(dir, store.Options{})
+	st, err := file.Open(dir, file.Options{})
 	must(t, err)
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range n {

@@ -29,7 +29,7 @@ import (
 	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 const pick = "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -63,7 +63,7 @@ func newServiceAPI(tb testing.TB, callers *listen.Callers) (*api.Handler, *servi
 		Wait:       10 * time.Millisecond,
 		MaxLeases:  1000,
 	})
-	st, err := store.Open("", store.Options{OnCommit: svc.Commit})
+	st, err := file.Open("", file.Options{OnCommit: svc.Commit})
 	noError(tb, err)
 	tb.Cleanup(func() {
 		svc.Close()

@@ -18,7 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // startService starts lbd without HTTP, on a store in dir, or in memory if dir is empty.
@@ -29,7 +29,7 @@ func startService(ctx context.Context, dir string, o service.Options) (*service.
 		o.ConnectMode = resource.ConnectNone
 	}
 	s := service.New(o)
-	st, err := store.Open(dir, store.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
+	st, err := file.Open(dir, file.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
 	if err != nil {
 		s.Close()
 		return nil, nil, err

@@ -8,12 +8,12 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
-	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/lastgood"
 	"github.com/lbd-dev/lbd/xds/lrs"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // loadBootstrap reads the bootstrap of the flag or the environment; nil if there is none.
@@ -75,7 +75,7 @@ type resourceFiles struct {
 // watchFiles connects the service to the resource directory. The service starts with the
 // versions of the files that were last in use. An unreadable directory is an error only
 // if there are none.
-func watchFiles(c Config, svc *service.Service, st sources.Store, b *bootstrap.Config, log *slog.Logger) (*resourceFiles, error) {
+func watchFiles(c Config, svc *service.Service, st store.Store, b *bootstrap.Config, log *slog.Logger) (*resourceFiles, error) {
 	f := &resourceFiles{archive: files.OpenArchive(c.Data, c.Resources, log)}
 	known, _ := f.archive.Load()
 	svc.FollowFiles(f.archive, st)

@@ -23,6 +23,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // startServe runs the daemon in the test process until the test ends, and returns its addresses.
@@ -129,7 +130,7 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: pending{}},
 	})
 	defer svc.Close()
-	st, err := store.Open("", store.Options{OnCommit: svc.Commit})
+	st, err := file.Open("", file.Options{OnCommit: svc.Commit})
 	noError(t, err)
 	defer func() {
 		if err := st.Close(); err != nil {
@@ -214,7 +215,7 @@ func TestConfigMapSwapUnderPicks(t *testing.T) {
 func TestStoppedBeforeItServes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	st, err := store.Open(dir, store.Options{})
+	st, err := file.Open(dir, file.Options{})
 	noError(t, err)
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range 100 { // some of them are never built in time

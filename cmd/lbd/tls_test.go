@@ -23,6 +23,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // issuer is a certificate authority with a certificate for orders.example.
@@ -186,7 +187,7 @@ func TestTLSFailsClosed(t *testing.T) {
 	secure := mutual(t, serving)
 
 	data := t.TempDir()
-	st, err := store.Open(data, store.Options{})
+	st, err := file.Open(data, file.Options{})
 	noError(t, err)
 	if _, err := st.Update(t.Context(), func(tx *store.Tx) error {
 		for name, address := range map[string]string{"plain": plain, "own": secure} {

@@ -12,7 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // endpoints is an assignment of two.
@@ -29,7 +29,7 @@ func TestPushedClusterChoosesThePolicy(t *testing.T) {
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
 	})
 	defer s.Close()
-	st, err := store.Open("", store.Options{OnCommit: s.Commit})
+	st, err := file.Open("", file.Options{OnCommit: s.Commit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,7 +214,7 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 		return nil
 	})
 	done := p.inFlight.end(c)
-	if err == nil && len(c.res.Changes) > 0 || errors.Is(err, store.ErrCannotWrite) {
+	if err == nil && len(c.res.Changes) > 0 || errors.Is(err, store.ErrCannotWrite) && st.Err() == nil {
 		p.storeHealth.wrote(err)
 	}
 	if err != nil && !errors.Is(err, errDryRun) {

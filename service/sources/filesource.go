@@ -59,7 +59,7 @@ type Permission struct {
 // FollowFiles prepares for scans of the resource directory, beginning with the
 // versions of an archive. st has the pushed resources. It is called once, before
 // the first FilesScanned.
-func (f *resourceFiles) FollowFiles(archive FileArchive, st Store) {
+func (f *resourceFiles) FollowFiles(archive FileArchive, st store.Store) {
 	kept, id := archive.Load()
 	f.archive, f.directory = archive, id
 	f.admission = admission.NewFiles(admission.FilesOptions{

@@ -33,7 +33,7 @@ type pushes struct {
 	storeHealth
 	inFlight inFlight
 	rendered renderedSnapshots
-	store    atomic.Pointer[Store] // nil before Start has loaded it
+	store    atomic.Pointer[store.Store] // nil before Start has loaded it
 
 	committing sync.Mutex // orders Start's snapshot among the commits that are published
 }
@@ -50,7 +50,7 @@ func newPushes(p *publisher, files *resourceFiles) *pushes {
 func (p *pushes) Loaded() bool { return p.store.Load() != nil }
 
 // open returns the store, or an error before Start has loaded it.
-func (p *pushes) open() (Store, error) {
+func (p *pushes) open() (store.Store, error) {
 	st := p.store.Load()
 	if st == nil {
 		return nil, fault.Errorf(fault.ShuttingDown, "the pushed resources are still being loaded")
@@ -59,7 +59,7 @@ func (p *pushes) open() (Store, error) {
 }
 
 // Start loads the resources of st, and returns once every tree has its config.
-func (p *pushes) Start(ctx context.Context, st Store) error {
+func (p *pushes) Start(ctx context.Context, st store.Store) error {
 	updates := p.load(st)
 	var names []string // those of files, too
 	for _, t := range p.Ledger.Hosted().Sorted() {
@@ -74,7 +74,7 @@ func (p *pushes) Start(ctx context.Context, st Store) error {
 
 // load publishes what the store has. A commit that it reports before is in the snapshot;
 // a later one is published afterwards.
-func (p *pushes) load(st Store) []resource.Update {
+func (p *pushes) load(st store.Store) []resource.Update {
 	p.committing.Lock()
 	defer p.committing.Unlock()
 	stored := st.Snapshot()
@@ -192,7 +192,7 @@ func isSecured(get getter, key resource.Key, raw []byte) bool {
 
 // markAll marks the stored Clusters that are in use with TLS: an older lbd left no
 // marks.
-func (p *pushes) markAll(ctx context.Context, st Store, stored []resource.Update) {
+func (p *pushes) markAll(ctx context.Context, st store.Store, stored []resource.Update) {
 	get := st.Snapshot().Get
 	stored = slices.DeleteFunc(stored, func(u resource.Update) bool {
 		return u.Cluster == nil || u.Cluster.Security == nil || isSecured(get, u.Key, u.Raw)

@@ -22,7 +22,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/lastgood"
 	"github.com/lbd-dev/lbd/xds/lrs"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // lbdTarget is the service of lbd, which hosts one target of a management server.
@@ -30,7 +30,7 @@ type lbdTarget struct {
 	target  string
 	dialer  *lb.Dialer
 	service *service.Service
-	store   *store.Store
+	store   *file.Store
 	client  *client.Client
 	reports *lrs.Reporter
 	kept    *lastgood.Cache
@@ -51,7 +51,7 @@ func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lb
 		Logger: log, Connectors: l.dialer.Connectors(resource.ConnectTCPHold),
 		Settings: sources.Settings{ConnectMode: resource.ConnectTCPHold, Bootstrap: b, Targets: []string{full}},
 	})
-	if l.store, err = store.Open(dir, store.Options{Logger: log, OnCommit: l.service.Commit}); err != nil {
+	if l.store, err = file.Open(dir, file.Options{Logger: log, OnCommit: l.service.Commit}); err != nil {
 		return nil, err
 	}
 	l.client, err = client.New(client.Options{

@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	filestore "github.com/lbd-dev/lbd/xds/store/file"
 )
 
 const (
@@ -38,8 +39,8 @@ const (
 type Archive struct {
 	// fixed after OpenArchive
 	logger *slog.Logger
-	store  *store.Store // nil: nothing is kept
-	path   string       // of the directory of files
+	store  *filestore.Store // nil: nothing is kept
+	path   string           // of the directory of files
 	most   int
 
 	// guarded by mu
@@ -67,7 +68,7 @@ func OpenArchive(data, dir string, logger *slog.Logger) *Archive {
 	}
 	var err error
 	if a.path, err = filepath.Abs(dir); err == nil {
-		a.store, err = store.Open(filepath.Join(data, archiveDirectory), store.Options{Logger: a.logger, BeginEmpty: true})
+		a.store, err = filestore.Open(filepath.Join(data, archiveDirectory), filestore.Options{Logger: a.logger, BeginEmpty: true})
 	}
 	if err == nil {
 		err = a.begin()

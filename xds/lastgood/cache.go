@@ -14,6 +14,7 @@ import (
 
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 const directory = "last-known-good"
@@ -32,7 +33,7 @@ const (
 type Cache struct {
 	// fixed after Open
 	logger  *slog.Logger
-	store   *store.Store // nil: the cache is empty and stores nothing
+	store   *file.Store // nil: the cache is empty and stores nothing
 	limit   int
 	wake    chan struct{} // capacity 1
 	closing chan struct{}
@@ -66,7 +67,7 @@ func Open(dir string, logger *slog.Logger) *Cache {
 	if dir != "" {
 		var err error
 		dir = filepath.Join(dir, directory)
-		if c.store, err = store.Open(dir, store.Options{Logger: c.logger, BeginEmpty: true}); err != nil {
+		if c.store, err = file.Open(dir, file.Options{Logger: c.logger, BeginEmpty: true}); err != nil {
 			c.logger.Error("the last known good configuration cannot be kept on disk: a restart without a management server would start empty", "directory", dir, "error", err)
 		}
 	}

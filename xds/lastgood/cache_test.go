@@ -24,6 +24,7 @@ import (
 
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -362,7 +363,7 @@ func TestUnusableDisk(t *testing.T) {
 			}, "not a directory",
 		},
 		"in use": {
-			func(t *testing.T, dir string) { open(t, dir, nil) }, store.ErrInUse.Error(),
+			func(t *testing.T, dir string) { open(t, dir, nil) }, file.ErrInUse.Error(),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -383,7 +384,7 @@ func TestUnusableDisk(t *testing.T) {
 // Entries of an unknown format are logged and ignored.
 func TestUnknownFormat(t *testing.T) {
 	dir := t.TempDir()
-	s, err := store.Open(filepath.Join(dir, directory), store.Options{})
+	s, err := file.Open(filepath.Join(dir, directory), file.Options{})
 	noError(t, err)
 	encoded := func(u resource.Update) []byte { return encode(&u) }
 	if _, err := s.Update(t.Context(), func(tx *store.Tx) error {

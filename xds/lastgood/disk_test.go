@@ -55,7 +55,7 @@ func onFullDisk(t *testing.T) {
 	c.Put([]resource.Update{large, entry("b", "1", "v2")})
 	pass(3 * retryDelay)
 	wantAll(t, c, before, entry("gone", "1", "v1"))
-	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "cannot write to the data directory") {
+	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "cannot write to the store") {
 		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
 	// What comes meanwhile is not lost, and what goes leaves nothing behind.

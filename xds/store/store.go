@@ -1,243 +1,93 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"maps"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Options are Open's. Each has a default.
-type Options struct {
-	// Logger logs what is unusual about the file: one that an earlier start set aside,
-	// an unfinished write, a migration. By default nothing is logged.
-	Logger *slog.Logger
-	// BeginEmpty lets Open begin empty if the file is damaged, or an earlier Open set a
-	// damaged one aside.
-	BeginEmpty bool
-	// Now is the clock that dates entries and files that are set aside.
-	Now func() time.Time
-	// OnCommit is called once for each commit that changed something, in the
-	// order of the commits, when it is durable and in Snapshot, and before the
-	// Updates in it return. It runs in the goroutine that writes: it must be quick
-	// and must not call Update or Close.
-	OnCommit func(Commit)
-	// OnLost is called, by the goroutine that writes, when the open file loses its
-	// name (a *[LostError]), and with nil when it has it again. It must be quick and
-	// must not call Update or Close.
-	OnLost func(error)
+// Store keeps entries. Its methods are safe for concurrent use.
+//
+//   - Notification. A store is opened with functions that it calls. OnCommit is called once
+//     for each [Commit], by this daemon or by another one, in the order of the commits and
+//     never concurrently, when it is durable and in Snapshot, and before the Updates in it
+//     return. Commits that are read at once may be reported as one. OnLost is called with the
+//     reason when commits begin to be impossible, and with nil when they are possible again.
+//     Both must be quick, and must not call Update or Close.
+//   - Value. An entry that this daemon put has its [Entry].Value, in transactions, in
+//     commits and in snapshots. An entry that was read from disk, or that another daemon
+//     put, has none: it is decoded from Raw.
+type Store interface {
+	// Snapshot returns what is stored, without waiting: the last commit that this daemon
+	// knows.
+	Snapshot() *Snapshot
+
+	// Update runs fn and commits what it writes: all or nothing. It returns when the commit
+	// is durable and was reported, with a snapshot that has it. That snapshot may have other
+	// commits, too; its index is not smaller than that of the commit.
+	//
+	// Preconditions are reads: fn reads what it depends on, and returns an error if that
+	// is not as required. What fn read with Get, Delete or All is unchanged at the commit,
+	// also by other daemons. A shared store detects a conflict when it commits, and runs
+	// fn again: fn must only use tx, and set results that its next run sets again.
+	//
+	// The error of fn is returned as it is, and a panic as a [*PanicError]. Other errors:
+	//   - [ErrInvalidKey] and [ErrTooLarge], which Put returns.
+	//   - [ErrCannotWrite]: the commit is not durable, and has no effect.
+	//   - [ErrUnavailable]: the store cannot be reached. The commit has no effect, unless the
+	//     error is an [*UnknownOutcomeError].
+	//   - [ErrClosed], or the error of ctx: the Update has no effect.
+	Update(ctx context.Context, fn func(tx *Tx) error) (*Snapshot, error)
+
+	// Err returns why commits would fail now, or nil. It does not wait.
+	Err() error
+
+	// Close waits for running Updates. Its user does not call it: the code that opened
+	// the store closes it, after the users.
+	Close() error
 }
 
 // Commit is what one or more Updates, committed together, changed.
 type Commit struct {
-	// After is the snapshot that the commit made.
+	// After is the snapshot that the commit made. It has the index of the commit.
 	After *Snapshot
 	// Changed are the keys whose value differs, in order. Of one that is not in After,
-	// the entry was removed.
+	// the entry was removed. It is empty if the commit only put what was there: the index
+	// grows all the same.
 	Changed []resource.Key
 }
 
-// Store is the durable store. Its methods are safe for concurrent use.
-type Store struct {
-	// fixed after Open
-	now      func() time.Time
-	onCommit func(Commit)
-	onLost   func(error)
-	logger   *slog.Logger
-	requests chan *request
-	closing  chan struct{}
-	quiet    chan struct{} // closed when the writer has ended
+var (
+	// ErrClosed is returned by Update after Close.
+	ErrClosed = errors.New("store is closed")
 
-	// the writer's only
-	file *file // nil: memory only
+	// ErrCannotWrite is returned by Update if its writes are not durable: no space, a quota,
+	// an I/O error. Nothing of it is in the snapshot. A later Update may succeed.
+	ErrCannotWrite = errors.New("cannot write to the store")
 
-	current atomic.Pointer[Snapshot]
-	lost    atomic.Pointer[error] // nil while the file has its name
+	// ErrUnavailable is returned by Update if the store cannot be reached. A later Update may
+	// succeed.
+	ErrUnavailable = errors.New("the store is unavailable")
 
-	close    sync.Once
-	closeErr error
+	// ErrInvalidKey is returned by Put if the key has no type, a type with a NUL byte,
+	// or more than [MaxKeySize] bytes.
+	ErrInvalidKey = errors.New("invalid key")
+
+	// ErrTooLarge is returned by Put for more than [MaxValueSize] bytes.
+	ErrTooLarge = errors.New("value too large")
+)
+
+// UnknownOutcomeError is an [ErrUnavailable] of an Update whose commit may have happened, or
+// may still happen: the connection was lost before the response. The commit is all or
+// nothing, and OnCommit reports it.
+type UnknownOutcomeError struct {
+	Reason error
 }
 
-// A request is an Update on its way through the writer.
-type request struct {
-	ctx context.Context
-	fn  func(*Tx) error
-
-	dependent bool // fn wrote, or may have read, what is not durable yet
-	err       error
-	snapshot  *Snapshot
-	done      chan struct{}
+func (e *UnknownOutcomeError) Error() string {
+	return "it is not known whether the change was committed: " + e.Reason.Error()
 }
 
-// Open opens the store in dir, and makes the directory (mode 0750) and the file
-// (0600) when they are absent. With an empty dir the store is in memory only.
-//
-// Errors: [ErrInUse], at once; [*DamagedError]; [*SchemaError]; any other means
-// that the file could not be read or made, and was left as it is.
-func Open(dir string, opts Options) (*Store, error) {
-	s := &Store{
-		now:      opts.Now,
-		onCommit: opts.OnCommit,
-		onLost:   opts.OnLost,
-		logger:   cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)),
-		requests: make(chan *request),
-		closing:  make(chan struct{}),
-		quiet:    make(chan struct{}),
-	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	if s.onCommit == nil {
-		s.onCommit = func(Commit) {}
-	}
-	if s.onLost == nil {
-		s.onLost = func(error) {}
-	}
-	snapshot := &Snapshot{}
-	if dir != "" {
-		earlier := damagedFiles(dir)
-		if len(earlier) > 0 {
-			s.logger.Warn("damaged store files lie in the data directory, from earlier starts", "files", earlier)
-		}
-		if opts.BeginEmpty {
-			earlier = nil
-		}
-		var err error
-		s.file, snapshot, err = openFile(dir, earlier, s.logger, s.now)
-		if damaged, ok := errors.AsType[*DamagedError](err); ok && opts.BeginEmpty && damaged.SetAside != "" {
-			s.logger.Error("a damaged store file is set aside, and the store begins empty",
-				"file", damaged.Path, "kept_as", damaged.SetAside, "reason", damaged.Reason)
-			s.file, snapshot, err = openFile(dir, nil, s.logger, s.now)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("open store: %w", err)
-		}
-	}
-	s.current.Store(snapshot)
-	go s.write()
-	return s, nil
-}
-
-// Snapshot returns the current contents. All of it is on disk, unless the store is in memory.
-func (s *Store) Snapshot() *Snapshot { return s.current.Load() }
-
-// Update runs fn once, after all earlier Updates. It returns when the writes of fn are durable
-// and OnCommit has returned, with the snapshot of the commit, which may have other writes too.
-//
-// An error of fn rolls back its writes and is returned unwrapped; a panic is a [*PanicError].
-// After [ErrCannotWrite], the writes of fn, or those that it read of Updates in the same
-// commit, are not stored. After [ErrClosed], or the error of ctx, fn did not run. ctx has no
-// effect once fn runs.
-func (s *Store) Update(ctx context.Context, fn func(*Tx) error) (*Snapshot, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
-	select {
-	case s.requests <- r: // unbuffered: the writer has it, and will answer
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.closing:
-		return nil, ErrClosed
-	}
-	<-r.done
-	return r.snapshot, r.err
-}
-
-// Close waits for Updates that run, and closes the file. The last snapshot stays
-// readable. A second Close returns what the first did.
-func (s *Store) Close() error {
-	s.close.Do(func() {
-		close(s.closing)
-		<-s.quiet
-		if s.file != nil {
-			s.closeErr = s.file.close()
-		}
-	})
-	return s.closeErr
-}
-
-// write is the only goroutine that runs Updates, uses the file and replaces the snapshot.
-func (s *Store) write() {
-	defer close(s.quiet)
-	check := time.NewTicker(checkInterval)
-	defer check.Stop()
-	for {
-		select {
-		case <-s.closing:
-			return
-		case r := <-s.requests:
-			s.commit(s.gather(r))
-		case <-check.C:
-			s.check()
-		}
-	}
-}
-
-// gather returns first and all requests that wait already.
-func (s *Store) gather(first *request) []*request {
-	group := []*request{first}
-	for {
-		select {
-		case r := <-s.requests:
-			group = append(group, r)
-		default:
-			return group
-		}
-	}
-}
-
-// commit runs a group of requests, and commits their writes together.
-func (s *Store) commit(group []*request) {
-	before := s.current.Load()
-	written := Changes{}
-	for _, r := range group {
-		if r.err = r.ctx.Err(); r.err != nil {
-			continue
-		}
-		tx := before.Begin(s.now())
-		tx.group = written
-		r.err = tx.run(r.fn)
-		if r.err == nil {
-			maps.Copy(written, tx.own)
-		}
-		r.dependent = len(written) > 0
-	}
-	snapshot, err := s.publish(before, written)
-	for _, r := range group {
-		switch {
-		case err != nil && r.dependent:
-			r.err = err
-		case r.err == nil:
-			r.snapshot = snapshot
-		}
-		close(r.done)
-	}
-	if s.file != nil {
-		s.file.compact(s.current.Load())
-	}
-}
-
-// publish makes written durable, then visible, and returns the current snapshot.
-func (s *Store) publish(before *Snapshot, written Changes) (*Snapshot, error) {
-	after, changed := before.Apply(written)
-	if len(changed) == 0 {
-		return s.unchanged(before, written)
-	}
-	if s.file != nil {
-		if err := s.file.commit(after, changed); err != nil {
-			s.check()
-			return before, fmt.Errorf("%w: %w", ErrCannotWrite, err)
-		}
-	}
-	s.current.Store(after)
-	s.onCommit(Commit{After: after, Changed: changed})
-	return after, nil
-}
+// Unwrap returns ErrUnavailable and the reason.
+func (e *UnknownOutcomeError) Unwrap() []error { return []error{ErrUnavailable, e.Reason} }

@@ -1,357 +1,109 @@
-package store
+package store_test
 
 import (
-	"context"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
-var errRefused = errors.New("refused by the function")
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestUpdate checks what a series of Updates leaves, in memory and after the file
-// is opened again.
-func TestUpdate(t *testing.T) {
-	a, b, c := clusterKey("a"), clusterKey("b"), assignmentKey("a")
-	set := func(key resource.Key, raw string) func(*Tx) error {
-		return func(tx *Tx) error { return tx.Put(key, []byte(raw)) }
+func TestKeysAreInTheOrderOfTheirEncoding(t *testing.T) {
+	keys := []resource.Key{
+		{Type: "A", Name: ""},
+		{Type: "A", Name: "\x00"},
+		{Type: "A", Name: "z"},
+		{Type: "A\x01", Name: "a"},
+		{Type: "AA", Name: ""},
+		{Type: "B", Name: "a/b%2F:é"},
 	}
-	remove := func(key resource.Key, found bool) func(*Tx) error {
-		return func(tx *Tx) error {
-			if tx.Delete(key) != found {
-				return errors.New("Delete does not know what is there")
-			}
-			return nil
+	encoded := make([][]byte, len(keys))
+	for i, key := range keys {
+		encoded[i] = store.EncodeKey(key)
+		if got, err := store.DecodeKey(encoded[i]); err != nil || got != key {
+			t.Errorf("%q came back as %q, %v", key, got, err)
 		}
 	}
-	all := func(fns ...func(*Tx) error) func(*Tx) error {
-		return func(tx *Tx) error {
-			for _, fn := range fns {
-				if err := fn(tx); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-	}
-	fail := func(*Tx) error { return errRefused }
-	panics := func(*Tx) error { panic("no luck") }
-
-	for _, test := range []struct {
-		name    string
-		updates []func(*Tx) error
-		want    map[resource.Key]string
-		commits int
-	}{
-		{name: "nothing", updates: []func(*Tx) error{all()}},
-		{
-			name:    "put",
-			updates: []func(*Tx) error{set(a, "1")},
-			want:    map[resource.Key]string{a: "1"}, commits: 1,
-		},
-		{
-			name:    "types do not share names",
-			updates: []func(*Tx) error{all(set(a, "1"), set(c, "2"), set(b, "3"))},
-			want:    map[resource.Key]string{a: "1", c: "2", b: "3"}, commits: 1,
-		},
-		{
-			name:    "replace and delete",
-			updates: []func(*Tx) error{all(set(a, "1"), set(b, "2")), all(set(a, "3"), remove(b, true), remove(c, false))},
-			want:    map[resource.Key]string{a: "3"}, commits: 2,
-		},
-		{
-			name:    "an empty value is a value",
-			updates: []func(*Tx) error{set(a, "")},
-			want:    map[resource.Key]string{a: ""}, commits: 1,
-		},
-		{
-			name:    "the same again is no commit",
-			updates: []func(*Tx) error{set(a, "1"), set(a, "1")},
-			want:    map[resource.Key]string{a: "1"}, commits: 1,
-		},
-		{
-			name:    "there and back is no commit",
-			updates: []func(*Tx) error{set(a, "1"), all(set(a, "2"), set(b, "1"), set(a, "1"), remove(b, true))},
-			want:    map[resource.Key]string{a: "1"}, commits: 1,
-		},
-		{
-			name:    "an error rolls back its own writes",
-			updates: []func(*Tx) error{set(a, "1"), all(set(a, "2"), set(b, "2"), fail)},
-			want:    map[resource.Key]string{a: "1"}, commits: 1,
-		},
-		{
-			name:    "a panic rolls back its own writes, and the store goes on",
-			updates: []func(*Tx) error{set(a, "1"), all(remove(a, true), panics), set(b, "2")},
-			want:    map[resource.Key]string{a: "1", b: "2"}, commits: 2,
-		},
-		{
-			name:    "delete all",
-			updates: []func(*Tx) error{all(set(a, "1"), set(b, "2")), all(remove(a, true), remove(b, true))},
-			commits: 2,
-		},
-	} {
-		for _, dir := range []string{"", t.TempDir()} {
-			t.Run(test.name+map[bool]string{true: ", in memory", false: ", on disk"}[dir == ""], func(t *testing.T) {
-				commits := 0
-				s := open(t, dir, Options{OnCommit: func(Commit) { commits++ }})
-				for _, fn := range test.updates {
-					_, err := s.Update(t.Context(), fn)
-					var panicked *PanicError
-					if err != nil && !errors.Is(err, errRefused) && !errors.As(err, &panicked) {
-						t.Fatal(err)
-					}
-				}
-				checkContents(t, s.Snapshot(), test.want)
-				closeStore(t, s)
-				if commits != test.commits {
-					t.Errorf("%d commits, want %d", commits, test.commits)
-				}
-				if dir != "" {
-					checkContents(t, open(t, dir, Options{}).Snapshot(), test.want)
-				}
-			})
-		}
+	if !slices.IsSortedFunc(keys, store.CompareKeys) || !slices.IsSortedFunc(encoded, bytes.Compare) {
+		t.Error("not in order")
 	}
 }
 
-func TestUpdateReturnsTheFunctionsError(t *testing.T) {
-	s := open(t, "", Options{})
-	if snapshot, err := s.Update(t.Context(), func(*Tx) error { return errRefused }); err != errRefused || snapshot != nil { //nolint:errorlint // as it is, not wrapped
-		t.Errorf("got %v, %v", snapshot, err)
-	}
-	var panicked *PanicError
-	if _, err := s.Update(t.Context(), func(*Tx) error { panic("no luck") }); !errors.As(err, &panicked) || panicked.Value != "no luck" || !strings.Contains(string(panicked.Stack), "store_test.go") {
-		t.Errorf("got %v", err)
-	}
+// FuzzCutString decodes what AppendString encodes, and any bytes without a panic.
+func FuzzCutString(f *testing.F) {
+	f.Add([]byte("name"), []byte("rest"))
+	f.Add([]byte{}, []byte{})
+	f.Add(bytes.Repeat([]byte{0xff}, 200), []byte{0x80}) // a length of two bytes; a length that does not end
+	f.Fuzz(func(t *testing.T, s, rest []byte) {
+		got, after, ok := store.CutString(append(store.AppendString(nil, s), rest...))
+		if !ok || !bytes.Equal(got, s) || !bytes.Equal(after, rest) {
+			t.Errorf("%q before %q: got %q before %q, %t", s, rest, got, after, ok)
+		}
+		if got, after, ok := store.CutString(rest); ok && len(got)+len(after) >= len(rest) {
+			t.Errorf("%q: got %q before %q", rest, got, after)
+		}
+	})
 }
 
-func TestPutRefuses(t *testing.T) {
-	s := open(t, "", Options{})
-	for _, test := range []struct {
-		name string
-		key  resource.Key
-		size int
-		want error
+func key(name string) resource.Key { return resource.Key{Type: "T", Name: name} }
+
+// TestReads checks what a batch records as read: what its result depends on.
+func TestReads(t *testing.T) {
+	base, _ := new(store.Snapshot).Apply(store.Changes{key("a"): {Key: key("a"), Raw: []byte("1")}}, 1)
+	put := func(tx *store.Tx, name string) error { return tx.Put(key(name), []byte("2")) }
+	get := func(tx *store.Tx, names ...string) error {
+		for _, name := range names {
+			tx.Get(key(name))
+		}
+		return nil
+	}
+	fail := fmt.Errorf("no")
+	for name, c := range map[string]struct {
+		fns  []func(*store.Tx) error
+		want string
+		all  bool
 	}{
-		{"no type", resource.Key{Name: "a"}, 1, ErrInvalidKey},
-		{"a NUL in the type", resource.Key{Type: "a\x00b", Name: "a"}, 1, ErrInvalidKey},
-		{"a NUL in the name", clusterKey("a\x00b"), 1, nil},
-		{"the longest key", resource.Key{Type: "t", Name: strings.Repeat("n", MaxKeySize-2)}, 1, nil},
-		{"a longer key", resource.Key{Type: "t", Name: strings.Repeat("n", MaxKeySize-1)}, 1, ErrInvalidKey},
-		{"the largest value", clusterKey("large"), MaxValueSize, nil},
-		{"a larger value", clusterKey("larger"), MaxValueSize + 1, ErrTooLarge},
+		"nothing":                   {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return put(tx, "a") }}},
+		"present and absent":        {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return get(tx, "a", "b") }}, want: "a b"},
+		"deleted":                   {fns: []func(*store.Tx) error{func(tx *store.Tx) error { tx.Delete(key("a")); return nil }}, want: "a"},
+		"discarded":                 {fns: []func(*store.Tx) error{func(tx *store.Tx) error { tx.Discard(key("a")); return get(tx, "a") }}},
+		"its own write":             {fns: []func(*store.Tx) error{func(tx *store.Tx) error { _ = put(tx, "a"); return get(tx, "a") }}},
+		"the write of one before":   {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return put(tx, "a") }, func(tx *store.Tx) error { return get(tx, "a") }}},
+		"the write of a failed one": {fns: []func(*store.Tx) error{func(tx *store.Tx) error { _ = put(tx, "a"); return fail }, func(tx *store.Tx) error { return get(tx, "a") }}, want: "a"},
+		"what led to an error":      {fns: []func(*store.Tx) error{func(tx *store.Tx) error { _ = get(tx, "a"); return fail }}, want: "a"},
+		"what led to a panic":       {fns: []func(*store.Tx) error{func(tx *store.Tx) error { _ = get(tx, "a"); panic("no") }}, want: "a"},
+		"all":                       {fns: []func(*store.Tx) error{func(tx *store.Tx) error { _ = get(tx, "a"); tx.All(); return get(tx, "b") }}, all: true},
+		"three":                     {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return get(tx, "a", "b", "c") }}, want: "a b c"},
+		"four of one":               {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return get(tx, "a", "b", "c", "d", "e") }}, all: true},
+		"four of two":               {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return get(tx, "a", "b") }, func(tx *store.Tx) error { return get(tx, "c", "d") }}, all: true},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			before := s.Snapshot()
-			after, err := s.Update(t.Context(), func(tx *Tx) error { return tx.Put(test.key, make([]byte, test.size)) })
-			if !errors.Is(err, test.want) {
-				t.Fatalf("got %v, want %v", err, test.want)
-			}
-			if test.want != nil {
-				if s.Snapshot() != before {
-					t.Error("the snapshot changed")
+		t.Run(name, func(t *testing.T) {
+			batch, none := base.NewBatch(time.Now(), 3), base.NewBatch(time.Now(), 0)
+			for _, fn := range c.fns {
+				for _, b := range []*store.Batch{batch, none} {
+					tx := b.Begin()
+					_ = tx.Run(fn)
+					b.Add(tx)
 				}
-				return
 			}
-			if entry, found := after.Get(test.key); !found || len(entry.Raw) != test.size {
-				t.Errorf("found %v, %d bytes", found, len(entry.Raw))
+			var got []string
+			for _, k := range slices.SortedFunc(maps.Keys(batch.Reads().Keys), store.CompareKeys) {
+				got = append(got, k.Name)
+			}
+			if fmt.Sprint(got) != "["+c.want+"]" || batch.Reads().All != c.all {
+				t.Errorf("read %v, all %t; want %s, %t", got, batch.Reads().All, c.want, c.all)
+			}
+			if r := none.Reads(); r.All || r.Keys != nil {
+				t.Errorf("a batch that records nothing has %v", r)
 			}
 		})
 	}
-}
-
-func TestPutKeepsACopy(t *testing.T) {
-	s := open(t, "", Options{})
-	raw := []byte("right")
-	update(t, s, func(tx *Tx) error { return tx.Put(clusterKey("a"), raw) })
-	copy(raw, "wrong")
-	checkContents(t, s.Snapshot(), map[resource.Key]string{clusterKey("a"): "right"})
-}
-
-func TestSnapshotStaysAsItWas(t *testing.T) {
-	s := open(t, "", Options{})
-	first := put(t, s, clusterKey("b"), "1")
-	second := update(t, s, func(tx *Tx) error {
-		tx.Delete(clusterKey("b"))
-		return errors.Join(tx.Put(clusterKey("a"), []byte("2")), tx.Put(clusterKey("c"), []byte("3")))
-	})
-	checkContents(t, first, map[resource.Key]string{clusterKey("b"): "1"})
-	checkContents(t, second, map[resource.Key]string{clusterKey("a"): "2", clusterKey("c"): "3"})
-	if s.Snapshot() != second {
-		t.Error("Update did not return the current snapshot")
-	}
-}
-
-func TestUpdatedIsWhenTheValueChanged(t *testing.T) {
-	dir := t.TempDir()
-	now := begin
-	s := open(t, dir, Options{Now: func() time.Time { return now }})
-	put(t, s, clusterKey("a"), "1")
-	put(t, s, clusterKey("b"), "1")
-	now = now.Add(time.Hour)
-	update(t, s, func(tx *Tx) error {
-		return errors.Join(tx.Put(clusterKey("a"), []byte("1")), tx.Put(clusterKey("b"), []byte("2")))
-	})
-	closeStore(t, s)
-
-	for name, snapshot := range map[string]*Snapshot{"live": s.Snapshot(), "reopened": open(t, dir, Options{}).Snapshot()} {
-		for key, want := range map[string]time.Time{"a": begin, "b": begin.Add(time.Hour)} {
-			if entry, _ := snapshot.Get(clusterKey(key)); entry.Updated != want {
-				t.Errorf("%s: %s was updated %v, want %v", name, key, entry.Updated, want)
-			}
-		}
-	}
-}
-
-func TestCommitReturnsChanges(t *testing.T) {
-	var commits []Commit
-	var s *Store
-	s = open(t, t.TempDir(), Options{OnCommit: func(c Commit) {
-		if s.Snapshot() != c.After {
-			t.Error("OnCommit before the snapshot is visible")
-		}
-		commits = append(commits, c)
-	}})
-	put(t, s, clusterKey("a"), "1")
-	update(t, s, func(tx *Tx) error {
-		tx.Delete(clusterKey("a"))
-		return errors.Join(tx.Put(clusterKey("c"), []byte("1")), tx.Put(clusterKey("b"), []byte("1")))
-	})
-	if len(commits) != 2 || commits[1].After != s.Snapshot() {
-		t.Fatalf("commits do not follow each other: %v", commits)
-	}
-	changed := commits[1].Changed
-	if len(changed) != 3 || changed[0] != clusterKey("a") || changed[1] != clusterKey("b") || changed[2] != clusterKey("c") {
-		t.Errorf("changed: %v", changed)
-	}
-}
-
-func TestUpdateDoesNotRun(t *testing.T) {
-	never := func(*Tx) error {
-		t.Error("it ran")
-		return nil
-	}
-	s := open(t, t.TempDir(), Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.Update(ctx, never); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-	put(t, s, clusterKey("a"), "1")
-	closeStore(t, s)
-	closeStore(t, s)
-	if _, err := s.Update(t.Context(), never); !errors.Is(err, ErrClosed) {
-		t.Errorf("closed: %v", err)
-	}
-	checkContents(t, s.Snapshot(), map[resource.Key]string{clusterKey("a"): "1"})
-}
-
-func TestOpenMakesFilesThatOthersCannotRead(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a", "b")
-	put(t, open(t, dir, Options{}), clusterKey("a"), "1")
-	for path, want := range map[string]fs.FileMode{dir: fs.ModeDir | 0o750, storeFile(dir): 0o600} {
-		info, err := os.Stat(path)
-		noError(t, err)
-		if info.Mode() != want {
-			t.Errorf("%s: mode %v, want %v", path, info.Mode(), want)
-		}
-	}
-	checkFiles(t, dir, 1)
-}
-
-// A process that is being started has copies of all descriptors until its exec. Such a copy does not
-// keep a closed store locked.
-func TestCloseUnlocksWithCopiesOfTheDescriptor(t *testing.T) {
-	dir := t.TempDir()
-	st := open(t, dir, Options{})
-	duplicate, err := syscall.Dup(int(st.file.os.Fd()))
-	noError(t, err)
-	t.Cleanup(func() { noError(t, syscall.Close(duplicate)) })
-	closeStore(t, st)
-	closeStore(t, open(t, dir, Options{}))
-}
-
-func TestSecondOpenFailsAtOnce(t *testing.T) {
-	dir := t.TempDir()
-	first := open(t, dir, Options{})
-	put(t, first, clusterKey("a"), "1")
-	_, err := Open(dir, Options{})
-	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("got %v", err)
-	}
-	put(t, first, clusterKey("b"), "2")
-	closeStore(t, first)
-	checkContents(t, open(t, dir, Options{}).Snapshot(), map[resource.Key]string{clusterKey("a"): "1", clusterKey("b"): "2"})
-}
-
-// Of several that start at the same time, one gets the directory, the others an error.
-func TestOpensAtTheSameTime(t *testing.T) {
-	dir := t.TempDir()
-	type result struct {
-		s   *Store
-		err error
-	}
-	results := make(chan result)
-	for range 8 {
-		go func() {
-			s, err := Open(dir, Options{})
-			results <- result{s, err}
-		}()
-	}
-	var opened []*Store
-	for range 8 {
-		switch r := <-results; {
-		case r.err == nil:
-			opened = append(opened, r.s)
-		case !errors.Is(r.err, ErrInUse):
-			t.Errorf("neither opened nor in use: %v", r.err)
-		}
-	}
-	if len(opened) > 1 {
-		t.Fatalf("%d have it open", len(opened))
-	}
-	for _, s := range opened {
-		closeStore(t, s)
-	}
-	put(t, open(t, dir, Options{}), clusterKey("a"), "1")
-}
-
-func TestOpenCannot(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
-	noError(t, os.WriteFile(file, nil, 0o600))
-	if _, err := Open(file, Options{}); !errors.Is(err, fs.ErrExist) && !strings.Contains(err.Error(), "not a directory") {
-		t.Errorf("a file as directory: %v", err)
-	}
-	dir := t.TempDir()
-	noError(t, os.Mkdir(storeFile(dir), 0o700))
-	var damaged *DamagedError
-	if _, err := Open(dir, Options{}); err == nil || errors.As(err, &damaged) {
-		t.Errorf("a directory as file: %v", err)
-	}
-}
-
-// A start that was killed before the file had its name leaves no trace.
-func TestOpenAfterAnUnfinishedCreation(t *testing.T) {
-	dir := t.TempDir()
-	noError(t, os.WriteFile(storeFile(dir)+".new", []byte("half a page"), 0o600))
-	s := open(t, dir, Options{})
-	put(t, s, clusterKey("a"), "1")
-	checkFiles(t, dir, 1)
-}
-
-// Two starts found no file; the slower must not replace the faster one's.
-func TestWriteNamedLeavesWhatIsThere(t *testing.T) {
-	dir := t.TempDir()
-	s := open(t, dir, Options{})
-	put(t, s, clusterKey("a"), "1")
-	noError(t, writeNamed(storeFile(dir), &Snapshot{}))
-	checkFiles(t, dir, 1)
-	checkReopened(t, s, dir, map[resource.Key]string{clusterKey("a"): "1"})
 }

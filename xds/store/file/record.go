@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"bufio"
@@ -10,10 +10,10 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // The file is a header and records. Integers are big endian, checksums are CRC-32C:
@@ -22,10 +22,13 @@ import (
 //	        acknowledged size 8, checksum of that 4
 //	record  size of the body 4, checksum 4, body
 //	body    operation 1, and then
-//	        put:    time in Unix nanoseconds 8, size of the key 2, key, value
+//	        put:    time in Unix nanoseconds 8, index 8, size of the key 2, key, value
 //	        delete: key
-//	        commit: nothing
+//	        commit: index 8
 //	key     type, NUL, name
+//
+// The index of a put is that of the commit that made the value what it is: in a file that was
+// compacted, an older one than that of the commit that follows.
 //
 // A record's checksum covers the checksum of the record before it (of the first one:
 // the header's), the size and the body: a record that is missing, repeated or of
@@ -43,25 +46,24 @@ const (
 	ackOffset     = 16 // of the acknowledged size
 
 	recordHead = 8
-	putHead    = 11 // of the body of a put, before the key
-	maxBody    = putHead + MaxKeySize + MaxValueSize
+	putHead    = 19 // of the body of a put, before the key
+	commitSize = 9  // of the body of a commit
+	maxBody    = putHead + store.MaxKeySize + store.MaxValueSize
 )
 
-// schemaVersion is that of the files that are written. Version 1 was a bbolt file.
-// Magic, version and their checksum are what no later version may change.
-const schemaVersion = 2
+// schemaVersion is that of the files that are written. Version 1 was a bbolt file, and version
+// 2 had no indices: its commits are counted. Magic, version and their checksum are what no
+// later version may change.
+const (
+	schemaVersion       = 3
+	versionWithoutIndex = 2
+)
 
 // The operations.
 const (
 	opPut    = 1
 	opDelete = 2
 	opCommit = 3
-)
-
-// Maximum sizes in bytes. The size of a key is that of type and name, and 1.
-const (
-	MaxKeySize   = 1024
-	MaxValueSize = 64 << 20
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -90,7 +92,7 @@ func encodeHeader(acknowledged int64) ([]byte, position) {
 	return b, position{headerSize, sum}
 }
 
-// decodeHeader returns the version of a file, and of one of this version the
+// decodeHeader returns the version of a file, and of one that can be read the
 // acknowledged size and the position of the first record.
 func decodeHeader(b []byte) (version uint32, acknowledged int64, start position, err error) {
 	switch {
@@ -103,7 +105,7 @@ func decodeHeader(b []byte) (version uint32, acknowledged int64, start position,
 	if sum != binary.BigEndian.Uint32(b[sumOffset:]) {
 		return 0, 0, start, errors.New("header: checksum mismatch")
 	}
-	if version = binary.BigEndian.Uint32(b[versionOffset:]); version != schemaVersion {
+	if version = binary.BigEndian.Uint32(b[versionOffset:]); version != schemaVersion && version != versionWithoutIndex {
 		return version, 0, start, nil
 	}
 	if checksum(0, b[ackOffset:ackOffset+8]) != binary.BigEndian.Uint32(b[ackOffset+8:headerSize]) {
@@ -138,22 +140,23 @@ func (w *writer) record(parts ...[]byte) {
 	w.end = position{w.end.size + recordHead + int64(size), sum}
 }
 
-func (w *writer) put(e *Entry) {
-	key := encodeKey(e.Key)
+func (w *writer) put(e *store.Entry) {
+	key := store.EncodeKey(e.Key)
 	head := binary.BigEndian.AppendUint64([]byte{opPut}, uint64(e.Updated.UnixNano()))
+	head = binary.BigEndian.AppendUint64(head, e.Index)
 	w.record(binary.BigEndian.AppendUint16(head, uint16(len(key))), key, e.Raw)
 }
 
-func (w *writer) delete(key resource.Key) { w.record([]byte{opDelete}, encodeKey(key)) }
+func (w *writer) delete(key resource.Key) { w.record([]byte{opDelete}, store.EncodeKey(key)) }
 
-func (w *writer) commit() error {
-	w.record([]byte{opCommit})
+func (w *writer) commit(index uint64) error {
+	w.record(binary.BigEndian.AppendUint64([]byte{opCommit}, index))
 	return w.out.Flush()
 }
 
-// recordSize is the size of the record that puts e.
-func recordSize(e *Entry) int64 {
-	return int64(recordHead + putHead + len(e.Key.Type) + 1 + len(e.Key.Name) + len(e.Raw))
+// sizeWith is the size of a file that holds only s.
+func sizeWith(s *store.Snapshot) int64 {
+	return headerSize + int64(s.Len())*(recordHead+putHead) + s.Size() + recordHead + commitSize
 }
 
 // errUnreadable is the error of bytes that are not a record of this file.
@@ -161,10 +164,11 @@ var errUnreadable = errors.New("no sound record")
 
 // A reader reads records.
 type reader struct {
-	in   io.Reader
-	left int64 // what the file still has
-	end  position
-	body []byte // of the last record; the next one overwrites it
+	in      io.Reader
+	version uint32
+	left    int64 // what the file still has
+	end     position
+	body    []byte // of the last record; the next one overwrites it
 }
 
 // next reads a record into r.body. Its error wraps errUnreadable, or is the disk's.
@@ -193,22 +197,39 @@ func (r *reader) next() error {
 	return nil
 }
 
+// index decodes an index at an offset of the body; it is 0 in a file without indices.
+func (r *reader) index(at int) uint64 {
+	if r.version == versionWithoutIndex {
+		return 0
+	}
+	return binary.BigEndian.Uint64(r.body[at:])
+}
+
+// sizeOf returns the size of a part of a body, which has an index.
+func (r *reader) sizeOf(part int) int {
+	if r.version == versionWithoutIndex {
+		return part - 8
+	}
+	return part
+}
+
 // change decodes a put or a delete.
-func (r *reader) change() (key resource.Key, e *Entry, err error) {
+func (r *reader) change() (key resource.Key, e *store.Entry, err error) {
 	encoded := r.body[1:]
 	if r.body[0] == opPut {
-		if len(r.body) < putHead {
+		head := r.sizeOf(putHead)
+		if len(r.body) < head {
 			return key, nil, fmt.Errorf("%w: a put of %d bytes", errUnreadable, len(r.body))
 		}
-		size := int(binary.BigEndian.Uint16(r.body[9:]))
-		if encoded = r.body[putHead:]; size > len(encoded) {
+		size := int(binary.BigEndian.Uint16(r.body[head-2:]))
+		if encoded = r.body[head:]; size > len(encoded) {
 			return key, nil, fmt.Errorf("%w: a key of %d bytes", errUnreadable, size)
 		}
 		updated := time.Unix(0, int64(binary.BigEndian.Uint64(r.body[1:]))).UTC()
-		e = &Entry{Raw: slices.Clone(encoded[size:]), Updated: updated}
+		e = &store.Entry{Raw: slices.Clone(encoded[size:]), Updated: updated, Index: r.index(9)}
 		encoded = encoded[:size]
 	}
-	if key, err = decodeKey(encoded); err != nil {
+	if key, err = store.DecodeKey(encoded); err != nil {
 		return key, nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	if e != nil {
@@ -217,13 +238,37 @@ func (r *reader) change() (key resource.Key, e *Entry, err error) {
 	return key, e, nil
 }
 
-// replay reads the records from start to the end of the file, left bytes later. It returns
-// the snapshot of the last commit, and its end. The error is why the rest is not a commit; it
-// wraps errUnreadable unless the disk failed.
-func replay(in io.Reader, start position, left int64) (*Snapshot, position, error) {
-	r := &reader{in: bufio.NewReaderSize(in, 256<<10), left: left, end: start}
-	entries, pending := Changes{}, Changes{}
-	end := start
+// commit decodes a commit, and dates the entries that it adds. last is the index of the commit
+// before it, and first whether there is none.
+func (r *reader) commit(pending store.Changes, last uint64, first bool) (index uint64, err error) {
+	if len(r.body) != r.sizeOf(commitSize) {
+		return 0, fmt.Errorf("%w: a commit of %d bytes", errUnreadable, len(r.body))
+	}
+	if index = r.index(1); r.version == versionWithoutIndex {
+		index = last + 1
+	}
+	if index <= last && !first {
+		return 0, fmt.Errorf("%w: index %d after %d", errUnreadable, index, last)
+	}
+	for _, e := range pending {
+		switch {
+		case e == nil:
+		case r.version == versionWithoutIndex:
+			e.Index = index
+		case e.Index == 0 || e.Index > index:
+			return 0, fmt.Errorf("%w: an entry of index %d in commit %d", errUnreadable, e.Index, index)
+		}
+	}
+	return index, nil
+}
+
+// replay reads the records of a file of a version from start to its end, left bytes later. It
+// returns the snapshot of the last commit, and its end. The error is why the rest is not a
+// commit; it wraps errUnreadable unless the disk failed.
+func replay(in io.Reader, version uint32, start position, left int64) (*store.Snapshot, position, error) {
+	r := &reader{in: bufio.NewReaderSize(in, 256<<10), version: version, left: left, end: start}
+	entries, pending := store.Changes{}, store.Changes{}
+	end, index := start, uint64(0)
 	var err error
 	for r.left > 0 && err == nil {
 		if err = r.next(); err != nil {
@@ -232,14 +277,17 @@ func replay(in io.Reader, start position, left int64) (*Snapshot, position, erro
 		switch r.body[0] {
 		case opPut, opDelete:
 			var key resource.Key
-			var e *Entry
+			var e *store.Entry
 			if key, e, err = r.change(); err == nil {
 				pending[key] = e
 			}
 		case opCommit:
-			maps.Copy(entries, pending)
-			clear(pending)
-			end = r.end
+			var next uint64
+			if next, err = r.commit(pending, index, end == start); err == nil {
+				maps.Copy(entries, pending)
+				clear(pending)
+				end, index = r.end, next
+			}
 		default:
 			err = fmt.Errorf("%w: operation %d", errUnreadable, r.body[0])
 		}
@@ -247,48 +295,6 @@ func replay(in io.Reader, start position, left int64) (*Snapshot, position, erro
 	if err == nil && len(pending) > 0 {
 		err = fmt.Errorf("%w: the last commit has no end", errUnreadable)
 	}
-	s, _ := (&Snapshot{}).Apply(entries)
-	return s, end, err
-}
-
-// encodeKey puts a NUL between type and name: the order of the bytes is then the
-// order of the keys.
-func encodeKey(key resource.Key) []byte {
-	return []byte(string(key.Type) + "\x00" + key.Name)
-}
-
-func decodeKey(encoded []byte) (resource.Key, error) {
-	kind, name, found := strings.Cut(string(encoded), "\x00")
-	key := resource.Key{Type: resource.Type(kind), Name: name}
-	if !found {
-		return key, fmt.Errorf("key %q has no type", encoded)
-	}
-	return key, checkKey(key)
-}
-
-func checkKey(key resource.Key) error {
-	switch size := len(key.Type) + 1 + len(key.Name); {
-	case key.Type == "":
-		return fmt.Errorf("%w: %q has no type", ErrInvalidKey, key.Name)
-	case strings.Contains(string(key.Type), "\x00"):
-		return fmt.Errorf("%w: type %q holds a NUL", ErrInvalidKey, key.Type)
-	case size > MaxKeySize:
-		return fmt.Errorf("%w: %d bytes, more than %d", ErrInvalidKey, size, MaxKeySize)
-	}
-	return nil
-}
-
-// AppendString appends a string after its length (uvarint), for values of several parts.
-func AppendString[S ~string | ~[]byte](b []byte, s S) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
-}
-
-// CutString returns a string of AppendString, which shares b's memory, and what follows it.
-func CutString(b []byte) (s, rest []byte, ok bool) {
-	length, n := binary.Uvarint(b)
-	if n <= 0 || length > uint64(len(b)-n) {
-		return nil, nil, false
-	}
-	b = b[n:]
-	return b[:length:length], b[length:], true
+	s, _ := (&store.Snapshot{}).Apply(entries, index)
+	return s.At(index), end, err
 }

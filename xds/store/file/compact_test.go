@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // grow commits values of 100 kB under one key until the file has been written again or
@@ -110,14 +111,14 @@ func TestALostFileIsNotCompacted(t *testing.T) {
 
 func TestAValueTravelsWithItsEntry(t *testing.T) {
 	dir := t.TempDir()
-	var commits []Commit
-	s := open(t, dir, Options{OnCommit: func(c Commit) { commits = append(commits, c) }})
+	var commits []store.Commit
+	s := open(t, dir, Options{OnCommit: func(c store.Commit) { commits = append(commits, c) }})
 	key := clusterKey("a")
-	value := func(get func(key resource.Key) (Entry, bool)) any {
+	value := func(get func(key resource.Key) (store.Entry, bool)) any {
 		e, _ := get(key)
 		return e.Value
 	}
-	update(t, s, func(tx *Tx) error {
+	update(t, s, func(tx *store.Tx) error {
 		err := tx.PutValue(key, []byte("1"), "one")
 		if got := value(tx.Get); got != "one" {
 			t.Errorf("in the transaction: %v", got)
@@ -127,7 +128,7 @@ func TestAValueTravelsWithItsEntry(t *testing.T) {
 	if got := value(commits[0].After.Get); got != "one" {
 		t.Errorf("in the commit: %v", got)
 	}
-	update(t, s, func(tx *Tx) error { return tx.PutValue(key, []byte("1"), "another one") })
+	update(t, s, func(tx *store.Tx) error { return tx.PutValue(key, []byte("1"), "another one") })
 	if got := value(s.Snapshot().Get); got != "one" {
 		t.Errorf("after the same content: %v", got)
 	}

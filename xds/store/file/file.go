@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // minGarbage is the minimum number of outdated bytes before a compaction.
@@ -27,26 +28,33 @@ type file struct {
 	renamed bool
 	// unsynced: the acknowledged size may not be durable.
 	unsynced bool
+	// outdated: the file has an older format, and is written again before the next commit.
+	outdated bool
 	// compactAt is the size below which a compaction that failed is not repeated.
 	compactAt int64
 }
 
-// commit appends the changed keys of s. After an error, the file is restored before the next
-// commit at the latest.
-func (f *file) commit(s *Snapshot, changed []resource.Key) error {
+// commit appends the changed keys of after. After an error, the file is restored before the
+// next commit at the latest.
+func (f *file) commit(before, after *store.Snapshot, changed []resource.Key) error {
+	if f.outdated {
+		if err := f.upgrade(before); err != nil {
+			return err
+		}
+	}
 	if err := f.ready(); err != nil {
 		return err
 	}
-	before := f.end
-	w := newWriter(f.os, before)
+	end := f.end
+	w := newWriter(f.os, end)
 	for _, key := range changed {
-		if i, found := search(s.entries, key); found {
-			w.put(s.entries[i])
+		if e, found := after.Get(key); found {
+			w.put(&e)
 		} else {
 			w.delete(key)
 		}
 	}
-	err := w.commit()
+	err := w.commit(after.Index())
 	if err == nil {
 		err = f.os.Sync()
 	}
@@ -55,7 +63,7 @@ func (f *file) commit(s *Snapshot, changed []resource.Key) error {
 		err = f.identity() // the file may have lost its name meanwhile
 	}
 	if err != nil {
-		f.end, f.torn = before, true
+		f.end, f.torn = end, true
 		_ = f.ready() // else the next commit does it
 		return err
 	}
@@ -99,8 +107,8 @@ func (f *file) acknowledge() {
 
 // compact replaces the file by one with s only, if that is less than half of it. If it fails,
 // the old file stays in use.
-func (f *file) compact(s *Snapshot) {
-	if f.end.size < max(2*(headerSize+s.size)+minGarbage, f.compactAt) || f.ready() != nil {
+func (f *file) compact(s *store.Snapshot) {
+	if f.end.size < max(2*sizeWith(s)+minGarbage, f.compactAt) || f.ready() != nil {
 		return
 	}
 	f.compactAt = 0
@@ -112,7 +120,7 @@ func (f *file) compact(s *Snapshot) {
 }
 
 // replace replaces the file by a new one with s.
-func (f *file) replace(s *Snapshot) error {
+func (f *file) replace(s *store.Snapshot) error {
 	opened, err := openLocked(f.path+newSuffix, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
@@ -123,9 +131,17 @@ func (f *file) replace(s *Snapshot) error {
 	}
 	f.renamed = true
 	_ = closeLocked(f.os) // all of it is in the new one
-	f.os, f.end, f.torn = opened, end, false
+	f.os, f.end, f.torn, f.outdated = opened, end, false, false
 	_ = f.ready() // else the next commit does it
 	return nil
+}
+
+// upgrade replaces a file of an older format by one of today's.
+func (f *file) upgrade(s *store.Snapshot) error {
+	if err := f.ready(); err != nil {
+		return err
+	}
+	return f.replace(s)
 }
 
 // close removes the records of a failed commit, and closes and unlocks the file.
@@ -133,7 +149,7 @@ func (f *file) close() error {
 	var err error
 	if f.torn {
 		if err = f.ready(); err != nil {
-			err = fmt.Errorf("%w: %w", ErrCannotWrite, err)
+			err = fmt.Errorf("%w: %w", store.ErrCannotWrite, err)
 		}
 	}
 	if f.unsynced {
@@ -214,13 +230,13 @@ func (s *Store) check() {
 
 // unchanged confirms writes that change nothing: the disk must have what is in memory,
 // which it may not after a commit that failed.
-func (s *Store) unchanged(before *Snapshot, written Changes) (*Snapshot, error) {
+func (s *Store) unchanged(before *store.Snapshot, written store.Changes) (*store.Snapshot, error) {
 	if s.file == nil || len(written) == 0 {
 		return before, nil
 	}
 	if err := s.file.ready(); err != nil {
 		s.check()
-		return before, fmt.Errorf("%w: %w", ErrCannotWrite, err)
+		return before, fmt.Errorf("%w: %w", store.ErrCannotWrite, err)
 	}
 	return before, nil
 }

@@ -1,30 +1,13 @@
-package store
+package file
 
 import (
 	"errors"
 	"fmt"
 )
 
-var (
-	// ErrClosed is returned by Update after Close.
-	ErrClosed = errors.New("store is closed")
-
-	// ErrInUse is returned by Open while another process, or another Store of this
-	// one, has the directory open.
-	ErrInUse = errors.New("data directory is in use by another lbd")
-
-	// ErrCannotWrite is returned by Update if its writes did not reach the disk: no
-	// space, a quota, an I/O error, a file that was removed (*[LostError]). Nothing of
-	// it is in the snapshot. A later Update may succeed.
-	ErrCannotWrite = errors.New("cannot write to the data directory")
-
-	// ErrInvalidKey is returned by Put if the key has no type, a type with a NUL byte,
-	// or more than [MaxKeySize] bytes.
-	ErrInvalidKey = errors.New("invalid key")
-
-	// ErrTooLarge is returned by Put for more than [MaxValueSize] bytes.
-	ErrTooLarge = errors.New("value too large")
-)
+// ErrInUse is returned by Open while another process, or another Store of this
+// one, has the directory open.
+var ErrInUse = errors.New("data directory is in use by another lbd")
 
 // damagedInfix is in the names of damaged files, between the file's own name and the
 // time at which it was set aside.
@@ -70,11 +53,3 @@ type SchemaError struct {
 func (e *SchemaError) Error() string {
 	return fmt.Sprintf("%s has schema version %d, this lbd knows %d: run the lbd that wrote it, or give this one another data directory", e.Path, e.Found, e.Supported)
 }
-
-// PanicError is returned by Update if its function panicked. Its writes are rolled back.
-type PanicError struct {
-	Value any
-	Stack []byte // of the goroutine, from runtime/debug.Stack
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("store update panicked: %v", e.Value) }

@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 func TestMain(m *testing.M) {
@@ -60,7 +61,7 @@ func closeStore(t *testing.T, s *Store) {
 	}
 }
 
-func update(t *testing.T, s *Store, fn func(*Tx) error) *Snapshot {
+func update(t *testing.T, s *Store, fn func(*store.Tx) error) *store.Snapshot {
 	t.Helper()
 	snapshot, err := s.Update(t.Context(), fn)
 	if err != nil {
@@ -69,18 +70,18 @@ func update(t *testing.T, s *Store, fn func(*Tx) error) *Snapshot {
 	return snapshot
 }
 
-func put(t *testing.T, s *Store, key resource.Key, raw string) *Snapshot {
+func put(t *testing.T, s *Store, key resource.Key, raw string) *store.Snapshot {
 	t.Helper()
-	return update(t, s, func(tx *Tx) error { return tx.Put(key, []byte(raw)) })
+	return update(t, s, func(tx *store.Tx) error { return tx.Put(key, []byte(raw)) })
 }
 
 // contentsOf is a snapshot as a map, with a check of what a snapshot promises.
-func contentsOf(t *testing.T, s *Snapshot) map[resource.Key]string {
+func contentsOf(t *testing.T, s *store.Snapshot) map[resource.Key]string {
 	t.Helper()
 	m := map[resource.Key]string{}
-	var last *Entry
+	var last *store.Entry
 	for entry := range s.All() {
-		if last != nil && compare(last.Key, entry.Key) >= 0 {
+		if last != nil && store.CompareKeys(last.Key, entry.Key) >= 0 {
 			t.Errorf("All yields %v after %v", entry.Key, last.Key)
 		}
 		last = &entry
@@ -93,16 +94,16 @@ func contentsOf(t *testing.T, s *Snapshot) map[resource.Key]string {
 		t.Errorf("Len is %d, All yields %d", s.Len(), len(m))
 	}
 	var size int64
-	for _, e := range s.entries {
-		size += recordSize(e)
+	for e := range s.All() {
+		size += int64(len(store.EncodeKey(e.Key)) + len(e.Raw))
 	}
-	if size != s.size {
-		t.Errorf("size is %d, that of the records %d", s.size, size)
+	if size != s.Size() {
+		t.Errorf("size is %d, that of the entries %d", s.Size(), size)
 	}
 	return m
 }
 
-func checkContents(t *testing.T, s *Snapshot, want map[resource.Key]string) {
+func checkContents(t *testing.T, s *store.Snapshot, want map[resource.Key]string) {
 	t.Helper()
 	if got := contentsOf(t, s); !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", brief(got), brief(want))
@@ -126,7 +127,7 @@ func checkFiles(t *testing.T, dir string, want int) {
 
 func brief(m map[resource.Key]string) string {
 	var b bytes.Buffer
-	for _, key := range slices.SortedFunc(maps.Keys(m), compare) {
+	for _, key := range slices.SortedFunc(maps.Keys(m), store.CompareKeys) {
 		fmt.Fprintf(&b, " %v=%.20q", key, m[key])
 	}
 	return b.String()
@@ -137,7 +138,7 @@ func storeFile(dir string) string { return filepath.Join(dir, fileName) }
 // inWriter runs fn in the goroutine that owns the file.
 func inWriter(t *testing.T, s *Store, fn func(f *file)) {
 	t.Helper()
-	update(t, s, func(*Tx) error { fn(s.file); return nil })
+	update(t, s, func(*store.Tx) error { fn(s.file); return nil })
 }
 
 // fileSize is the size of the file up to the last commit, behind a compaction.

@@ -1,17 +1,19 @@
-package store
+package file
 
 import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // fill puts n clusters of size bytes each.
 func fill(tb testing.TB, s *Store, n, size int) {
 	tb.Helper()
 	draw := rand.NewChaCha8([32]byte{})
-	_, err := s.Update(tb.Context(), func(tx *Tx) error {
+	_, err := s.Update(tb.Context(), func(tx *store.Tx) error {
 		for i := range n {
 			raw := make([]byte, size)
 			_, _ = draw.Read(raw)
@@ -32,7 +34,7 @@ func benchmarkUpdate(b *testing.B, dir string) {
 	raw := bytes.Repeat([]byte("x"), 300)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		_, err := s.Update(b.Context(), func(tx *Tx) error {
+		_, err := s.Update(b.Context(), func(tx *store.Tx) error {
 			raw[0], raw[1], raw[2] = byte(i), byte(i>>8), byte(i>>16)
 			return tx.Put(clusterKey("cluster-05000"), raw)
 		})

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/lbd-dev/lbd/xds/store/boltfile"
+	"github.com/lbd-dev/lbd/xds/store/file/boltfile"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

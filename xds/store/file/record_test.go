@@ -1,38 +1,16 @@
-package store
+package file
 
 import (
 	"bytes"
 	"encoding/binary"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 func be32(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
-
-func TestKeysAreInTheOrderOfTheirEncoding(t *testing.T) {
-	keys := []resource.Key{
-		{Type: "A", Name: ""},
-		{Type: "A", Name: "\x00"},
-		{Type: "A", Name: "z"},
-		{Type: "A\x01", Name: "a"},
-		{Type: "AA", Name: ""},
-		{Type: "B", Name: "a/b%2F:é"},
-	}
-	encoded := make([][]byte, len(keys))
-	for i, key := range keys {
-		encoded[i] = encodeKey(key)
-		if got, err := decodeKey(encoded[i]); err != nil || got != key {
-			t.Errorf("%q came back as %q, %v", key, got, err)
-		}
-	}
-	if !slices.IsSortedFunc(keys, compare) || !slices.IsSortedFunc(encoded, bytes.Compare) {
-		t.Error("not in order")
-	}
-}
 
 // resealed returns data with the checksums of as many records as it has, so that what
 // is in the records is read.
@@ -59,7 +37,7 @@ func FuzzReadLog(f *testing.F) {
 	s, err := Open(dir, Options{})
 	noError(f, err)
 	fill(f, s, 3, 10)
-	if _, err := s.Update(f.Context(), func(tx *Tx) error { tx.Delete(clusterKey("cluster-00001")); return nil }); err != nil {
+	if _, err := s.Update(f.Context(), func(tx *store.Tx) error { tx.Delete(clusterKey("cluster-00001")); return nil }); err != nil {
 		f.Fatal(err)
 	}
 	noError(f, s.Close())
@@ -89,22 +67,6 @@ func FuzzReadLog(f *testing.F) {
 		}
 		if got, want := contentsOf(t, second.snapshot), contentsOf(t, c.snapshot); len(got) != len(want) {
 			t.Errorf("%d entries came back as %d", len(want), len(got))
-		}
-	})
-}
-
-// FuzzCutString decodes what AppendString encodes, and any bytes without a panic.
-func FuzzCutString(f *testing.F) {
-	f.Add([]byte("name"), []byte("rest"))
-	f.Add([]byte{}, []byte{})
-	f.Add(bytes.Repeat([]byte{0xff}, 200), []byte{0x80}) // a length of two bytes; a length that does not end
-	f.Fuzz(func(t *testing.T, s, rest []byte) {
-		got, after, ok := CutString(append(AppendString(nil, s), rest...))
-		if !ok || !bytes.Equal(got, s) || !bytes.Equal(after, rest) {
-			t.Errorf("%q before %q: got %q before %q, %t", s, rest, got, after, ok)
-		}
-		if got, after, ok := CutString(rest); ok && len(got)+len(after) >= len(rest) {
-			t.Errorf("%q: got %q before %q", rest, got, after)
 		}
 	})
 }

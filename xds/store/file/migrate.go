@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"bytes"
@@ -7,14 +7,15 @@ import (
 	"os"
 
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store/boltfile"
+	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file/boltfile"
 )
 
 const migratedSuffix = ".migrated"
 
 // migrate replaces a bbolt file, which earlier versions of lbd wrote, by one of
 // today's. The bbolt file is kept under another name.
-func (f *file) migrate() (*Snapshot, error) {
+func (f *file) migrate() (*store.Snapshot, error) {
 	data, err := io.ReadAll(f.os)
 	if err != nil {
 		return nil, err
@@ -23,15 +24,15 @@ func (f *file) migrate() (*Snapshot, error) {
 	if err != nil {
 		return nil, damage{error: err}
 	}
-	entries := make(Changes, len(records))
+	entries := make(store.Changes, len(records))
 	for _, r := range records {
 		key := resource.Key{Type: resource.Type(r.Type), Name: r.Name}
-		if err := checkKey(key); err != nil {
+		if err := store.CheckKey(key); err != nil {
 			return nil, damage{error: err}
 		}
-		entries[key] = &Entry{Key: key, Raw: bytes.Clone(r.Value), Updated: r.Updated}
+		entries[key] = &store.Entry{Key: key, Raw: bytes.Clone(r.Value), Updated: r.Updated}
 	}
-	snapshot, _ := (&Snapshot{}).Apply(entries)
+	snapshot, _ := (&store.Snapshot{}).Apply(entries, 1)
 	kept, err := f.keep()
 	if err != nil {
 		return nil, fmt.Errorf("keep the file from before the migration: %w", err)

@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"errors"
@@ -10,7 +10,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lbd-dev/lbd/xds/store/boltfile"
+	"github.com/lbd-dev/lbd/xds/store/file/boltfile"
+
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 // damage is the error of a file that differs from what was written.
 type damage struct {
 	error
-	intact *Snapshot // of the last commit before the damage; nil if there is none
+	intact *store.Snapshot // of the last commit before the damage; nil if there is none
 }
 
 func (d damage) Unwrap() error { return d.error }
@@ -45,7 +47,7 @@ func damagedFiles(dir string) []string {
 
 // openFile opens, locks and reads the file in dir. It creates one unless an earlier file was
 // set aside, and sets a damaged file aside.
-func openFile(dir string, earlier []string, logger *slog.Logger, now func() time.Time) (*file, *Snapshot, error) {
+func openFile(dir string, earlier []string, logger *slog.Logger, now func() time.Time) (*file, *store.Snapshot, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +56,7 @@ func openFile(dir string, earlier []string, logger *slog.Logger, now func() time
 		if n := len(earlier); n > 0 {
 			return nil, nil, &DamagedError{Path: path, SetAside: filepath.Join(dir, earlier[n-1])}
 		}
-		if err := writeNamed(path, &Snapshot{}); err != nil {
+		if err := writeNamed(path, &store.Snapshot{}); err != nil {
 			return nil, nil, fmt.Errorf("create %s: %w", path, err)
 		}
 	}
@@ -75,7 +77,7 @@ func openFile(dir string, earlier []string, logger *slog.Logger, now func() time
 }
 
 // load reads the file, and cuts off an unfinished transaction.
-func (f *file) load() (*Snapshot, error) {
+func (f *file) load() (*store.Snapshot, error) {
 	info, err := f.os.Stat()
 	if err != nil {
 		return nil, err
@@ -107,11 +109,17 @@ func (f *file) load() (*Snapshot, error) {
 		}
 		f.acknowledge()
 	}
+	if f.outdated = l.version != schemaVersion; f.outdated {
+		if err := f.upgrade(l.snapshot); err != nil {
+			f.logger.Warn("cannot write lbd.db in today's format: it is read only until the next push, which tries again", "file", f.path, "error", err)
+		}
+	}
 	return l.snapshot, nil
 }
 
 type contents struct {
-	snapshot     *Snapshot
+	version      uint32
+	snapshot     *store.Snapshot
 	end          position // of the last commit
 	acknowledged int64
 	unfinished   error // why what follows the last commit cannot be read; nil if nothing does
@@ -129,12 +137,12 @@ func readLog(in io.ReaderAt, size int64) (c contents, err error) {
 		return c, damage{error: err}
 	case version > schemaVersion:
 		return c, &SchemaError{Found: version, Supported: schemaVersion}
-	case version != schemaVersion:
+	case version != schemaVersion && version != versionWithoutIndex:
 		return c, damage{error: fmt.Errorf("schema version %d is not supported", version)}
 	}
 	left := size - headerSize
-	c.acknowledged = acknowledged
-	c.snapshot, c.end, c.unfinished = replay(io.NewSectionReader(in, headerSize, left), start, left)
+	c.version, c.acknowledged = version, acknowledged
+	c.snapshot, c.end, c.unfinished = replay(io.NewSectionReader(in, headerSize, left), version, start, left)
 	if c.unfinished != nil && !errors.Is(c.unfinished, errUnreadable) {
 		return c, c.unfinished
 	}
@@ -193,7 +201,7 @@ func exists(path string) bool {
 
 // writeNamed writes a file that holds s, durable, unless there is a file of that name. It
 // gets its name when it is complete, and only from the process that has its lock.
-func writeNamed(path string, s *Snapshot) error {
+func writeNamed(path string, s *store.Snapshot) error {
 	f, err := openLocked(path+newSuffix, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return err
@@ -211,7 +219,7 @@ func writeNamed(path string, s *Snapshot) error {
 
 // writeAs writes s to a locked file and renames it to path; the name may not be durable. After
 // an error, the file is removed and closed.
-func writeAs(path string, f *os.File, s *Snapshot) (position, error) {
+func writeAs(path string, f *os.File, s *store.Snapshot) (position, error) {
 	end, err := writeSnapshot(f, s)
 	if err == nil {
 		err = os.Rename(f.Name(), path)
@@ -223,16 +231,16 @@ func writeAs(path string, f *os.File, s *Snapshot) (position, error) {
 }
 
 // writeSnapshot makes f a file that holds s, durable but for its name.
-func writeSnapshot(f *os.File, s *Snapshot) (position, error) {
+func writeSnapshot(f *os.File, s *store.Snapshot) (position, error) {
 	if err := f.Truncate(0); err != nil { // left by a process that was killed
 		return position{}, err
 	}
 	_, start := encodeHeader(0)
 	w := newWriter(f, start)
-	for _, e := range s.entries {
-		w.put(e)
+	for e := range s.All() {
+		w.put(&e)
 	}
-	err := w.commit()
+	err := w.commit(s.Index())
 	if err == nil {
 		header, _ := encodeHeader(w.end.size)
 		_, err = f.WriteAt(header, 0)

@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // A commitEnd is the state after a commit, and where the commit ends in the file.
@@ -36,7 +37,7 @@ func soundFile(t *testing.T) ([]byte, []commitEnd) {
 	note()
 	put(t, s, assignmentKey("empty"), "")
 	note()
-	update(t, s, func(tx *Tx) error {
+	update(t, s, func(tx *store.Tx) error {
 		tx.Delete(clusterKey("cluster-00001"))
 		return errors.Join(tx.Put(clusterKey("cluster-00002"), []byte("changed")), tx.Put(assignmentKey("long"), bytes.Repeat([]byte("long "), 100)))
 	})
@@ -235,7 +236,7 @@ func TestNewerSchemaIsNotTouched(t *testing.T) {
 	lay(t, dir, data)
 	_, err := Open(dir, Options{})
 	var newer *SchemaError
-	if !errors.As(err, &newer) || *newer != (SchemaError{Path: storeFile(dir), Found: 3, Supported: 2}) {
+	if !errors.As(err, &newer) || *newer != (SchemaError{Path: storeFile(dir), Found: 4, Supported: 3}) {
 		t.Fatalf("got %v", err)
 	}
 	after, err := os.ReadFile(storeFile(dir))
@@ -305,7 +306,7 @@ func TestChangedWhileInUse(t *testing.T) {
 			noError(t, os.Truncate(storeFile(dir), size))
 			for range 2 {
 				var lost *LostError
-				if err := tryPut(t, s, "1"); !errors.Is(err, ErrCannotWrite) || !errors.As(err, &lost) || !strings.Contains(err.Error(), fmt.Sprintf("%d bytes, where lbd wrote %d", size, sound)) {
+				if err := tryPut(t, s, "1"); !errors.Is(err, store.ErrCannotWrite) || !errors.As(err, &lost) || !strings.Contains(err.Error(), fmt.Sprintf("%d bytes, where lbd wrote %d", size, sound)) {
 					t.Errorf("got %v", err)
 				}
 			}
@@ -332,7 +333,7 @@ func TestRandomStores(t *testing.T) {
 		s := open(t, dir, Options{})
 		for range 20 {
 			before := fileSize(t, s)
-			update(t, s, func(tx *Tx) error {
+			update(t, s, func(tx *store.Tx) error {
 				var err error
 				for range draw.IntN(60) {
 					key := clusterKey(strings.Repeat("k", draw.IntN(300)) + fmt.Sprint(draw.IntN(3)))

@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"bytes"
@@ -13,12 +13,13 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // tryPut puts a value of one key and returns the error of the Update.
 func tryPut(t *testing.T, s *Store, raw string) error {
 	t.Helper()
-	_, err := s.Update(t.Context(), func(tx *Tx) error { return tx.Put(clusterKey("a"), []byte(raw)) })
+	_, err := s.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(clusterKey("a"), []byte(raw)) })
 	return err
 }
 
@@ -68,7 +69,7 @@ func TestAFileThatLostItsNameTakesNoWrites(t *testing.T) {
 				noError(t, c.lose(dir))
 				var lost *LostError
 				for _, raw := range []string{"2", "1"} { // a change, and what memory holds already
-					if err := tryPut(t, s, raw); !errors.Is(err, ErrCannotWrite) || !errors.As(err, &lost) {
+					if err := tryPut(t, s, raw); !errors.Is(err, store.ErrCannotWrite) || !errors.As(err, &lost) {
 						t.Errorf("put %s: %v", raw, err)
 					}
 				}
@@ -134,7 +135,7 @@ func TestTheSameValueIsConfirmedOnlyWithoutAFailedWriteBehindIt(t *testing.T) {
 		f.acknowledge()
 		writable, f.os = f.os, readOnly
 	})
-	if err := tryPut(t, s, "1"); !errors.Is(err, ErrCannotWrite) {
+	if err := tryPut(t, s, "1"); !errors.Is(err, store.ErrCannotWrite) {
 		t.Errorf("while it cannot be removed: %v", err)
 	}
 	inWriter(t, s, func(f *file) { f.os = writable })
@@ -145,7 +146,7 @@ func TestTheSameValueIsConfirmedOnlyWithoutAFailedWriteBehindIt(t *testing.T) {
 }
 
 // mustRead reads the first bytes of the file as if they had been all.
-func mustRead(t *testing.T, dir string, size int64) *Snapshot {
+func mustRead(t *testing.T, dir string, size int64) *store.Snapshot {
 	t.Helper()
 	data, err := os.ReadFile(storeFile(dir))
 	noError(t, err)

@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"context"
@@ -11,15 +11,16 @@ import (
 	"testing/synctest"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // together runs fns as one group: the writer finds all of them waiting when it is
 // done with another Update. It returns their errors.
-func together(t *testing.T, s *Store, ctxs map[int]context.Context, fns ...func(*Tx) error) []error {
+func together(t *testing.T, s *Store, ctxs map[int]context.Context, fns ...func(*store.Tx) error) []error {
 	t.Helper()
 	running, gate := make(chan struct{}), make(chan struct{})
 	go func() {
-		_, _ = s.Update(t.Context(), func(*Tx) error {
+		_, _ = s.Update(t.Context(), func(*store.Tx) error {
 			close(running)
 			<-gate
 			return nil
@@ -49,14 +50,14 @@ func together(t *testing.T, s *Store, ctxs map[int]context.Context, fns ...func(
 func TestWhatWaitsIsCommittedTogether(t *testing.T) {
 	for _, dir := range []string{"", t.TempDir()} {
 		synctest.Test(t, func(t *testing.T) {
-			var commits []Commit
-			s := open(t, dir, Options{OnCommit: func(c Commit) { commits = append(commits, c) }})
+			var commits []store.Commit
+			s := open(t, dir, Options{OnCommit: func(c store.Commit) { commits = append(commits, c) }})
 			want := map[resource.Key]string{}
-			var fns []func(*Tx) error
+			var fns []func(*store.Tx) error
 			for i := range 100 {
 				key := clusterKey(fmt.Sprint(i))
 				want[key] = "1"
-				fns = append(fns, func(tx *Tx) error { return tx.Put(key, []byte("1")) })
+				fns = append(fns, func(tx *store.Tx) error { return tx.Put(key, []byte("1")) })
 			}
 			noError(t, errors.Join(together(t, s, nil, fns...)...))
 			if len(commits) != 1 || len(commits[0].Changed) != 100 {
@@ -76,7 +77,7 @@ func TestUpdatesOfAGroupSeeThoseBefore(t *testing.T) {
 		s := open(t, "", Options{})
 		put(t, s, clusterKey("old"), "0")
 		a, b := clusterKey("a"), clusterKey("b")
-		see := func(tx *Tx, want string) error {
+		see := func(tx *store.Tx, want string) error {
 			var seen []string
 			for entry := range tx.All() {
 				got, found := tx.Get(entry.Key)
@@ -92,19 +93,19 @@ func TestUpdatesOfAGroupSeeThoseBefore(t *testing.T) {
 		}
 		cancelled, cancel := context.WithCancel(t.Context())
 		errs := together(t, s, map[int]context.Context{3: cancelled},
-			func(tx *Tx) error {
+			func(tx *store.Tx) error {
 				return errors.Join(see(tx, "old=0"), tx.Put(a, []byte("1")), see(tx, "a=1 old=0"))
 			},
-			func(tx *Tx) error {
+			func(tx *store.Tx) error {
 				tx.Delete(clusterKey("old"))
 				return errors.Join(see(tx, "a=1"), tx.Put(a, []byte("2")), see(tx, "a=2"), errRefused)
 			},
-			func(tx *Tx) error {
+			func(tx *store.Tx) error {
 				cancel() // the next is in the group, but has not run
 				return errors.Join(see(tx, "a=1 old=0"), tx.Put(b, []byte("3")))
 			},
-			func(tx *Tx) error { return errors.New("ran although it was cancelled") },
-			func(tx *Tx) error {
+			func(tx *store.Tx) error { return errors.New("ran although it was cancelled") },
+			func(tx *store.Tx) error {
 				if !tx.Delete(a) {
 					return errors.New("a is not there")
 				}
@@ -127,14 +128,14 @@ func TestUpdateLeavesTheQueueWhenCancelled(t *testing.T) {
 		gate, running := make(chan struct{}), make(chan struct{})
 		first := make(chan error)
 		go func() {
-			_, err := s.Update(t.Context(), func(*Tx) error { close(running); <-gate; return nil })
+			_, err := s.Update(t.Context(), func(*store.Tx) error { close(running); <-gate; return nil })
 			first <- err
 		}()
 		<-running
 		ctx, cancel := context.WithCancel(t.Context())
 		second := make(chan error)
 		go func() {
-			_, err := s.Update(ctx, func(*Tx) error { return errors.New("it ran") })
+			_, err := s.Update(ctx, func(*store.Tx) error { return errors.New("it ran") })
 			second <- err
 		}()
 		synctest.Wait()
@@ -156,7 +157,7 @@ func TestCloseWaitsForWhatRuns(t *testing.T) {
 		gate, running := make(chan struct{}), make(chan struct{})
 		result := make(chan error, 2)
 		go func() {
-			_, err := s.Update(t.Context(), func(tx *Tx) error {
+			_, err := s.Update(t.Context(), func(tx *store.Tx) error {
 				close(running)
 				<-gate
 				return tx.Put(clusterKey("a"), []byte("1"))
@@ -172,7 +173,7 @@ func TestCloseWaitsForWhatRuns(t *testing.T) {
 			t.Errorf("Close did not wait: %v", err)
 		default:
 		}
-		if _, err := s.Update(t.Context(), func(*Tx) error { return nil }); !errors.Is(err, ErrClosed) {
+		if _, err := s.Update(t.Context(), func(*store.Tx) error { return nil }); !errors.Is(err, store.ErrClosed) {
 			t.Errorf("Update while closing: %v", err)
 		}
 		close(gate)
@@ -195,20 +196,20 @@ func TestAFailedCommitIsAsIfItHadNeverBeen(t *testing.T) {
 		readOnly, err := os.Open(storeFile(dir))
 		noError(t, err)
 		errs := together(t, s, nil,
-			func(*Tx) error { return nil },
-			func(*Tx) error { return errRefused },
-			func(tx *Tx) error {
+			func(*store.Tx) error { return nil },
+			func(*store.Tx) error { return errRefused },
+			func(tx *store.Tx) error {
 				writable, s.file.os = s.file.os, readOnly // this is the writer's goroutine
 				return tx.Put(clusterKey("a"), []byte("1"))
 			},
-			func(*Tx) error { return nil },
-			func(*Tx) error { return errRefused },
+			func(*store.Tx) error { return nil },
+			func(*store.Tx) error { return errRefused },
 		)
 		if errs[0] != nil || !errors.Is(errs[1], errRefused) {
 			t.Errorf("before the write: %v", errs[:2])
 		}
 		for _, err := range errs[2:] {
-			if !errors.Is(err, ErrCannotWrite) || !errors.Is(err, syscall.EBADF) {
+			if !errors.Is(err, store.ErrCannotWrite) || !errors.Is(err, syscall.EBADF) {
 				t.Errorf("the write and what came after: %v", err)
 			}
 		}
@@ -222,8 +223,8 @@ func TestAFailedCommitIsAsIfItHadNeverBeen(t *testing.T) {
 			f.os = writable
 			// All of the refused write has reached the disk all the same.
 			w := newWriter(f.os, f.end)
-			w.put(&Entry{Key: clusterKey("a"), Raw: []byte("1"), Updated: begin})
-			if err := errors.Join(w.commit(), readOnly.Close()); err != nil {
+			w.put(&store.Entry{Key: clusterKey("a"), Raw: []byte("1"), Updated: begin})
+			if err := errors.Join(w.commit(s.Snapshot().Index()+1), readOnly.Close()); err != nil {
 				t.Error(err)
 			}
 		})

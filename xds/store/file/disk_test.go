@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // refusesUntilThereIsSpace is a store's life on a disk that fills up and is
@@ -20,29 +21,29 @@ import (
 func refusesUntilThereIsSpace(t *testing.T, dir string, fill, free func()) {
 	t.Helper()
 	commits := 0
-	s := open(t, dir, Options{OnCommit: func(Commit) { commits++ }})
+	s := open(t, dir, Options{OnCommit: func(store.Commit) { commits++ }})
 	put(t, s, clusterKey("old"), "0")
 	before := s.Snapshot()
 	large := strings.Repeat("large ", 200_000)
 
 	fill()
 	for range 3 {
-		_, err := s.Update(t.Context(), func(tx *Tx) error {
+		_, err := s.Update(t.Context(), func(tx *store.Tx) error {
 			tx.Delete(clusterKey("old"))
 			return tx.Put(clusterKey("refused"), []byte(large))
 		})
-		if !errors.Is(err, ErrCannotWrite) {
+		if !errors.Is(err, store.ErrCannotWrite) {
 			t.Fatalf("on a full disk: %v", err)
 		}
 	}
 	t.Logf("refused with: %v", func() error {
-		_, err := s.Update(t.Context(), func(tx *Tx) error { return tx.Put(clusterKey("refused"), []byte(large)) })
+		_, err := s.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(clusterKey("refused"), []byte(large)) })
 		return err
 	}())
 	if s.Snapshot() != before || commits != 1 {
 		t.Error("a refused push left something")
 	}
-	if _, err := s.Update(t.Context(), func(tx *Tx) error {
+	if _, err := s.Update(t.Context(), func(tx *store.Tx) error {
 		if entry, found := tx.Get(clusterKey("old")); !found || string(entry.Raw) != "0" {
 			return errors.New("it reads something else")
 		}

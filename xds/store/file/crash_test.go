@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"bufio"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 const (
@@ -45,7 +46,7 @@ func writeUntilKilled(dir string) {
 	for writer := range crashers {
 		go func() {
 			for seq := crashSeq(s.Snapshot(), writer) + 1; ; seq++ {
-				_, err := s.Update(context.Background(), func(tx *Tx) error {
+				_, err := s.Update(context.Background(), func(tx *store.Tx) error {
 					var err error
 					for _, key := range crashKeys(writer) {
 						err = errors.Join(err, tx.Put(key, crashValue(key, seq)))
@@ -65,7 +66,7 @@ func writeUntilKilled(dir string) {
 	os.Exit(1)
 }
 
-func crashSeq(s *Snapshot, writer int) uint64 {
+func crashSeq(s *store.Snapshot, writer int) uint64 {
 	entry, found := s.Get(crashKeys(writer)[0])
 	if !found {
 		return 0
