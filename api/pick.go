@@ -116,7 +116,9 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
-	s.write(w, http.StatusOK, acceptsText(r.Header))
+	text := acceptsText(r.Header)
+	s.render(text)
+	s.write(w, http.StatusOK, text)
 	return nil
 }
 
@@ -164,6 +166,10 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 		return errHandOver
 	}
 	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
+		return err
+	}
+	s.render(false)
+	if err := h.service.Confirm(&s.picks); err != nil {
 		return err
 	}
 	if !s.many {
@@ -290,7 +296,19 @@ func ownKey(w http.ResponseWriter, r *http.Request, key string) string {
 	return cmp.Or(callerOf(w).Name, listen.PeerOf(r)) + "\n" + key
 }
 
-// write writes the picks.
+// render makes the body of the picks.
+func (s *picking) render(text bool) {
+	switch {
+	case text:
+		s.body = appendAddresses(s.body, &s.picks)
+	case s.many:
+		s.body = appendPicks(s.body, &s.picks)
+	default:
+		s.body = appendPick(s.body, &s.picks)
+	}
+}
+
+// write writes the body.
 func (s *picking) write(w http.ResponseWriter, status int, text bool) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
@@ -298,16 +316,9 @@ func (s *picking) write(w http.ResponseWriter, status int, text bool) {
 		h.Set("Lbd-Stale", "true")
 		h.Set("Age", strconv.FormatInt(int64(s.picks.Age/time.Second), 10))
 	}
-	switch {
-	case text:
+	h["Content-Type"] = jsonType
+	if text {
 		h["Content-Type"] = textType
-		s.body = appendAddresses(s.body, &s.picks)
-	case s.many:
-		h["Content-Type"] = jsonType
-		s.body = appendPicks(s.body, &s.picks)
-	default:
-		h["Content-Type"] = jsonType
-		s.body = appendPick(s.body, &s.picks)
 	}
 	writeBody(w, status, s.body)
 }

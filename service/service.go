@@ -37,6 +37,9 @@ type Options struct {
 	// MaxLeaseShare is the part of a cluster's circuit breaker that one owner may hold with
 	// leases; 0 is no limit.
 	MaxLeaseShare float64
+	// Fleet shares the limits of clusters with limit_scope fleet with other daemons; nil if this daemon has
+	// no store that it shares. It must end before Close.
+	Fleet ledger.Fleet
 	// HistoryBytes limits the memory of the history of all clusters; 0 is the default,
 	// and -1 keeps none.
 	HistoryBytes int
@@ -77,8 +80,9 @@ func New(o Options) *Service {
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.targets = ledger.New(ledger.Options{
 		Channel: lb.Options{Registry: lb.Policies(), Draw: o.Draw, Connectors: o.Connectors, Overload: o.Overload},
-		Report:  s.events.Report, MaxSeries: o.maxSeries, Draining: s.draining,
+		Report:  s.events.Report, MaxSeries: o.maxSeries, Draining: s.draining, Fleet: o.Fleet,
 	})
+	o.SharedStore = o.Fleet != nil
 	s.State = observe.NewState(observe.StateOptions{
 		Logger: o.Logger, Events: s.events, Ledger: s.targets, Overload: o.Overload, ConnectMode: o.ConnectMode,
 		Name: o.Name, Version: o.Version, Draining: s.draining,

@@ -125,6 +125,7 @@ func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error)
 	config := &policy.ClusterImplConfig{
 		Service:     policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName},
 		MaxRequests: cc.Cluster.MaxRequests,
+		FleetLimit:  cc.Cluster.FleetLimit,
 		Connect:     cc.Cluster.Connect,
 		Security:    cc.Cluster.Security,
 		Drops:       cc.Assignment.Drops,

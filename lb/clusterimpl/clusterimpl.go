@@ -40,7 +40,7 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	old := b.config
 	b.config = cfg
 	b.count(old, cfg)
-	if old == nil || old.Service != cfg.Service || old.MaxRequests != cfg.MaxRequests || !slices.Equal(old.Drops, cfg.Drops) {
+	if old == nil || old.Service != cfg.Service || old.MaxRequests != cfg.MaxRequests || old.FleetLimit != cfg.FleetLimit || !slices.Equal(old.Drops, cfg.Drops) {
 		b.MarkStale()
 	}
 	connects := b.link != nil && b.link.Mode == cfg.Connect && b.link.Security.Equal(cfg.Security)
@@ -63,6 +63,7 @@ func (b *clusterImpl) count(old, cfg *policy.ClusterImplConfig) {
 		b.counters = b.Counters().Acquire(cfg.Service)
 	}
 	b.counters.Metrics(cfg.LoadMetrics)
+	b.counters.SetFleetLimit(cfg.FleetLimit)
 	if b.counters == before && sameNames(old, cfg) {
 		return
 	}

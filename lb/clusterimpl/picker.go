@@ -23,6 +23,7 @@ type picker struct {
 	drops    []drop // none unless it is
 	counters *policy.ClusterCounters
 	max      uint32
+	shared   *policy.SharedLimit // of a limit of the fleet; else nil
 	full     *policy.Refusal
 }
 
@@ -46,6 +47,12 @@ func newPicker(cfg *policy.ClusterImplConfig, counters *policy.ClusterCounters, 
 		max:      cfg.MaxRequests,
 		full: policy.NewRefusal(policy.KindCircuitBroken, "",
 			fmt.Sprintf("max requests %d exceeded on service %s", cfg.MaxRequests, cfg.Service.Cluster)),
+	}
+	if cfg.FleetLimit {
+		if p.shared = counters.SharedLimit(); p.shared != nil {
+			p.full = policy.NewRefusal(policy.KindCircuitBroken, "",
+				fmt.Sprintf("max requests %d of the fleet exceeded on service %s: this replica has used its share", cfg.MaxRequests, cfg.Service.Cluster))
+		}
 	}
 	if p.ready = child.ConnectivityState == connectivity.Ready; !p.ready {
 		return p
@@ -81,18 +88,19 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		}
 	}
 
+	limit := p.max
+	if p.shared != nil {
+		limit = min(limit, p.shared.Limit())
+	}
 	if call.Trace != nil {
 		inFlight := p.counters.Breaker.InFlight()
 		call.Trace.Steps = append(call.Trace.Steps, policy.BreakerStep{
-			InFlight: inFlight, Max: p.max, Refused: inFlight >= int64(p.max),
+			InFlight: inFlight, Max: p.max, Limit: limit, Refused: inFlight >= int64(limit),
 		})
 	}
-	if call.Hold && !p.counters.Hold(p.max) || !call.Hold && p.counters.Breaker.InFlight() >= int64(p.max) {
+	if call.Hold && !p.hold(call, limit) || !call.Hold && p.counters.Breaker.InFlight() >= int64(limit) {
 		p.counters.Breaker.Reject()
 		return balancer.PickResult{}, p.full
-	}
-	if call.Hold {
-		call.HoldBreaker(p.counters) // at once: a child that panics must not keep it
 	}
 	res, err := p.child.Pick(info)
 	if err != nil {
@@ -123,6 +131,23 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		call.HoldLoad(call.Load)
 	}
 	return finish(call, res), nil
+}
+
+// hold takes a request of the breaker, at once: a child that panics must not keep it.
+func (p *picker) hold(call *policy.Call, limit uint32) bool {
+	if !p.counters.Hold(limit) {
+		return false
+	}
+	call.HoldBreaker(p.counters)
+	if p.shared == nil {
+		return true
+	}
+	if p.shared.Exceeded(p.counters.Breaker.InFlight()) { // the share became smaller
+		p.counters.Unhold()
+		call.HoldBreaker(nil)
+		return false
+	}
+	return true
 }
 
 // finish leaves the policy's Done to the call, or calls it if the pick does not hold.

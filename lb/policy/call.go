@@ -227,5 +227,13 @@ func (h Held) Finish(outcome Outcome, info balancer.DoneInfo) {
 	}
 }
 
+// Shared returns the limit of the fleet that the pick holds a request of; nil if the limit is of this process.
+func (h *Held) Shared() *SharedLimit {
+	if h.counters == nil || !h.counters.fleetLimit.Load() {
+		return nil
+	}
+	return h.counters.shared
+}
+
 // NoInfo is the DoneInfo of a request without a load report.
 var NoInfo balancer.DoneInfo

@@ -91,6 +91,9 @@ type ClusterImplConfig struct {
 	// LoadMetrics are the metrics of upstreams in load reports.
 	LoadMetrics *resource.LoadMetrics
 	MaxRequests uint32
+	// FleetLimit: MaxRequests is the limit of a fleet, of which [ClusterCounters.SharedLimit] is the part
+	// of this process.
+	FleetLimit bool
 	// Connect is the connect mode of the endpoints, and Security their TLS; nil for
 	// none, unless the mode is tls.
 	Connect  resource.ConnectMode

@@ -69,13 +69,15 @@ type ClusterCounters struct {
 	Breaker Breaker
 
 	// Fixed after Acquire.
-	key   ServiceKey
-	owner *Counters
+	key    ServiceKey
+	owner  *Counters
+	shared *SharedLimit // nil in a process without a fleet
 
 	// refs are those of Acquire. The counters are also in use while requests are in flight.
-	refs     atomic.Int64
-	metrics  atomic.Pointer[resource.LoadMetrics]
-	unplaced atomic.Uint64
+	refs       atomic.Int64
+	metrics    atomic.Pointer[resource.LoadMetrics]
+	unplaced   atomic.Uint64
+	fleetLimit atomic.Bool // the limit is that of shared
 
 	mu         sync.Mutex // guards what follows, not what is counted
 	drops      map[string]*dropCount
@@ -154,6 +156,21 @@ func (c *ClusterCounters) Judged() uint64 {
 	return sum
 }
 
+// Key returns what the counters are of.
+func (c *ClusterCounters) Key() ServiceKey { return c.key }
+
+// SetFleetLimit sets whether the limit is one of the fleet. It has no effect in a process that belongs to
+// none.
+func (c *ClusterCounters) SetFleetLimit(on bool) {
+	if on = on && c.shared != nil; c.fleetLimit.Load() != on {
+		c.fleetLimit.Store(on)
+	}
+}
+
+// SharedLimit returns the part of the limit that this process may use if the limit is one of a fleet;
+// nil if the process belongs to none.
+func (c *ClusterCounters) SharedLimit() *SharedLimit { return c.shared }
+
 // Metrics sets the metrics of upstreams that are counted; nil for none.
 func (c *ClusterCounters) Metrics(m *resource.LoadMetrics) { c.metrics.Store(m) }
 
@@ -189,6 +206,8 @@ func (c *ClusterCounters) used() bool { return c.refs.Load() > 0 || c.Breaker.In
 // Trees and leases have references, so a cluster that is removed while it has leases
 // gets its counters back when it is added again.
 type Counters struct {
+	fleet bool // fixed before Acquire
+
 	mu       sync.Mutex
 	clusters map[ServiceKey]*ClusterCounters
 }
@@ -197,6 +216,10 @@ type Counters struct {
 func NewCounters() *Counters {
 	return &Counters{clusters: make(map[ServiceKey]*ClusterCounters)}
 }
+
+// JoinFleet makes the process one of a fleet, whose limits apply to clusters with FleetLimit. It must be
+// called before Acquire.
+func (c *Counters) JoinFleet() { c.fleet = true }
 
 // Acquire returns the counters of key, with a reference.
 func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
@@ -207,6 +230,9 @@ func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
 		cc = &ClusterCounters{
 			key:   key,
 			owner: c,
+		}
+		if c.fleet {
+			cc.shared = new(SharedLimit)
 		}
 		c.clusters[key] = cc
 	}

@@ -60,10 +60,12 @@ type DropStep struct {
 	Dropped    bool
 }
 
-// BreakerStep is the circuit breaker's answer. InFlight does not include this pick.
+// BreakerStep is the circuit breaker's answer. InFlight does not include this pick. Limit is less than
+// Max if that is the limit of a fleet: it is the share of this process.
 type BreakerStep struct {
 	InFlight int64
 	Max      uint32
+	Limit    uint32
 	Refused  bool
 }
 

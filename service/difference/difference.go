@@ -123,6 +123,7 @@ func (p *parts) cluster(before, after *resource.Cluster) {
 	}
 	changed(p, "max_requests", before.MaxRequests, after.MaxRequests)
 	changed(p, "max_lease_share", before.MaxLeaseShare, after.MaxLeaseShare)
+	changed(p, "limit of the fleet", before.FleetLimit, after.FleetLimit)
 	changed(p, "policy", PolicyName(before.Policy), PolicyName(after.Policy))
 	if PolicyName(before.Policy) == PolicyName(after.Policy) {
 		differs(p, "configuration of the policy", before.Policy, after.Policy)

@@ -215,9 +215,19 @@ type Breaker struct {
 	Rejected    uint64 `json:"-"` // picks
 }
 
+// Limit is how many requests may be in flight in this daemon: max_requests, or the share of this daemon
+// if that is a limit of the fleet.
+func (leaf Leaf) Limit() uint32 {
+	limit := leaf.Cluster.MaxRequests
+	if shared := leaf.Counters.SharedLimit(); shared != nil && leaf.Cluster.FleetLimit {
+		limit = min(limit, shared.Limit())
+	}
+	return limit
+}
+
 // Breaker is the leaf's circuit breaker now.
 func (leaf Leaf) Breaker() Breaker {
-	b, limit := &leaf.Counters.Breaker, leaf.Cluster.MaxRequests
+	b := &leaf.Counters.Breaker
 	n := b.InFlight()
-	return Breaker{InFlight: n, MaxRequests: limit, Open: n >= int64(limit), Rejected: b.Rejected()}
+	return Breaker{InFlight: n, MaxRequests: leaf.Cluster.MaxRequests, Open: n >= int64(leaf.Limit()), Rejected: b.Rejected()}
 }

@@ -50,6 +50,17 @@ type Options struct {
 	MaxSeries int
 	// Draining ends when the daemon begins to shut down.
 	Draining context.Context
+	// Fleet has the limits of clusters with a limit of the fleet. It is nil in a daemon that belongs to
+	// none: their limits are of this daemon then.
+	Fleet Fleet
+}
+
+// Fleet shares limits with other daemons. Its methods do not wait.
+type Fleet interface {
+	// Share makes the limit of counters one of the fleet, until as many calls of Unshare. The last
+	// limit applies.
+	Share(c *policy.ClusterCounters, limit uint32)
+	Unshare(c *policy.ClusterCounters)
 }
 
 // New returns a ledger without targets.
@@ -58,6 +69,9 @@ func New(o Options) *Ledger {
 		o.MaxSeries = MaxClustersWithSeries
 	}
 	l := &Ledger{options: o, counters: policy.NewCounters(), warmer: newWarmer(), totals: make(map[string]*Totals)}
+	if o.Fleet != nil {
+		l.counters.JoinFleet()
+	}
 	l.current.Store(&Hosted{clusters: map[string]*Target{}, xds: map[string]*Target{}})
 	return l
 }
@@ -349,13 +363,22 @@ func (l *Ledger) acquireLeaf(cc *resource.ClusterConfig) Leaf {
 	leaf := Leaf{ClusterConfig: cc, Totals: l.acquireTotals(cc.Cluster.Name)}
 	leaf.Counters = l.counters.Acquire(leaf.serviceKey())
 	l.reports.begin(leaf)
+	if l.isShared(leaf) {
+		l.options.Fleet.Share(leaf.Counters, leaf.Cluster.MaxRequests)
+	}
 	return leaf
 }
 
 func (l *Ledger) releaseLeaves(leaves []Leaf) {
 	for _, leaf := range leaves {
+		if l.isShared(leaf) {
+			l.options.Fleet.Unshare(leaf.Counters)
+		}
 		l.reports.end(leaf)
 		leaf.Counters.Release()
 		l.releaseTotals(leaf.Totals)
 	}
 }
+
+// isShared reports whether the limit of a leaf is one of the fleet.
+func (l *Ledger) isShared(leaf Leaf) bool { return l.options.Fleet != nil && leaf.Cluster.FleetLimit }

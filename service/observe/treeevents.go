@@ -127,7 +127,7 @@ func priorityName(p int) string {
 // It is called when one has refused a pick.
 func (es *Events) BreakerFull(m *ledger.Cluster) {
 	for _, l := range m.Leaves {
-		if l.Counters.Breaker.Filled(l.Cluster.MaxRequests) {
+		if l.Counters.Breaker.Filled(l.Limit()) {
 			es.Add(Event{Type: EventBreakerOpened, Cluster: l.Cluster.Name, Says: "the circuit breaker is full: picks are refused"})
 			es.log.Warn("circuit breaker opened", "cluster", l.Cluster.Name)
 		}
@@ -138,7 +138,7 @@ func (es *Events) BreakerFull(m *ledger.Cluster) {
 // called after a lease ended or a limit changed.
 func (es *Events) BreakerEased(m *ledger.Cluster) {
 	for _, l := range m.Leaves {
-		if l.Counters.Breaker.Eased(l.Cluster.MaxRequests) {
+		if l.Counters.Breaker.Eased(l.Limit()) {
 			es.Add(Event{Type: EventBreakerClosed, Cluster: l.Cluster.Name, Says: "the circuit breaker admits picks again"})
 			es.log.Info("circuit breaker closed", "cluster", l.Cluster.Name)
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lbd-dev/lbd/lb/policy"
 )
 
 // TestAllocLease: a lease allocates nothing, for any owner, nor does its end, nor a repeated one.
@@ -48,6 +50,31 @@ func TestAllocLease(t *testing.T) {
 		}
 	}); got != 0 {
 		t.Errorf("%v allocations to read and write an ID", got)
+	}
+}
+
+// TestAllocFleetLease: a lease of a limit of the fleet allocates nothing.
+func TestAllocFleetLease(t *testing.T) {
+	k, l := newFleetKit(t)
+	l.Set(10, time.Hour, policy.Clock()+time.Hour)
+	var out Picks
+	r := Request{Cluster: "orders", TTL: time.Hour}
+	use := func() {
+		if err := k.Pick(t.Context(), &r, &out); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Confirm(&out); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.EndLease(out.Picks[0].Lease.ID, Success, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 * MaxEndedLeases { // until slots are used again
+		use()
+	}
+	if got := testing.AllocsPerRun(1000, use); got != 0 {
+		t.Errorf("%v allocations", got)
 	}
 }
 

@@ -187,9 +187,13 @@ func explainStep(t *ledger.Target, cluster string, s policy.Step) Step {
 		if s.Refused {
 			verb = "refuses"
 		}
+		says := fmt.Sprintf("the circuit breaker %s the pick: %d in flight of at most %d", verb, s.InFlight, s.Limit)
+		if s.Limit < s.Max {
+			says += fmt.Sprintf(", the share of this replica of %d", s.Max)
+		}
 		return Step{
 			Step:    "circuit_breaker",
-			Says:    fmt.Sprintf("the circuit breaker %s the pick: %d in flight of at most %d", verb, s.InFlight, s.Max),
+			Says:    says,
 			Breaker: &BreakerStep{InFlight: s.InFlight, MaxRequests: s.Max, Refused: s.Refused},
 		}
 	case policy.LocalityStep:

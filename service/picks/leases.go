@@ -312,12 +312,26 @@ func (s *Picker) EndLease(id LeaseID, o Outcome, load *Load) (state LeaseState, 
 // RenewLease makes a held lease expire ttl from now.
 func (s *Picker) RenewLease(id LeaseID, ttl time.Duration) (state LeaseState, err error) {
 	now := s.leases.clock.now()
+	var shared *policy.SharedLimit
+	var admission policy.Admission
 	err = s.leases.use(&id, now, func(sh *leaseShard, slot *leaseSlot) {
 		if slot.outcome == 0 {
-			sh.renew(id.slot, slot, now, now.add(ttl))
+			if shared = slot.held.Shared(); shared != nil {
+				shared.Ask(ttl)
+				admission = shared.Admits(ttl, policy.Clock())
+			}
+			if admission == policy.Admitted {
+				sh.renew(id.slot, slot, now, now.add(ttl))
+			}
 		}
 		sh.describe(&state, id.slot, slot)
 	})
+	if shared != nil && admission == policy.Admitted {
+		admission = shared.Admits(0, policy.Clock()) // the renewal is not answered later
+	}
+	if admission != policy.Admitted {
+		return LeaseState{}, notAdmitted(admission).Of(state.Cluster, "")
+	}
 	if err == nil && state.Outcome != "" {
 		return LeaseState{}, fault.Errorf(fault.UnknownLease, "lease %q has ended (%s) and cannot be renewed", id, state.Outcome).Of(state.Cluster, "")
 	}

@@ -123,13 +123,14 @@ type Pick struct {
 	Lease    Lease  // the zero Lease for an unleased pick
 	Explain  []Step // nil unless asked for
 
-	upstream *policy.Upstream // may be nil
+	upstream *policy.Upstream    // may be nil
+	shared   *policy.SharedLimit // of a lease that holds a request of a limit of the fleet
 }
 
 // set makes p the result of a call, without lease and explanation.
 func (p *Pick) set(c *policy.Call) {
 	p.Cluster, p.Address, p.Endpoint, p.Priority = c.Cluster, c.Address, c.Endpoint, c.Priority
-	p.Lease, p.Explain, p.upstream = Lease{}, nil, c.Upstream
+	p.Lease, p.Explain, p.upstream, p.shared = Lease{}, nil, c.Upstream, nil
 }
 
 // Hostname returns the endpoint's hostname, or an empty string.
@@ -170,8 +171,9 @@ type call struct {
 
 	source   rand.PCG
 	recent   recent
-	picks    uint32 // a number that grows by one with each pick, from a random one
-	deciding bool   // a policy picks now: if it panics, what it holds is released
+	picks    uint32              // a number that grows by one with each pick, from a random one
+	deciding bool                // a policy picks now: if it panics, what it holds is released
+	shared   *policy.SharedLimit // of the last pick that was admitted
 }
 
 // recent is the target of the last pick by the name of a cluster.
@@ -217,6 +219,7 @@ func (c *call) end() {
 		c.GiveUp()
 	}
 	c.Exclude = nil // the caller's
+	c.shared = nil
 	c.Reset(context.Background())
 }
 
@@ -234,7 +237,12 @@ func (s *Picker) Pick(ctx context.Context, r *Request, out *Picks) error {
 	if r.IdempotencyKey == "" || r.TTL == 0 {
 		return s.pick(ctx, r, out)
 	}
-	return s.leases.once(ctx, r, out, func() error { return s.pick(ctx, r, out) })
+	return s.leases.once(ctx, r, out, func() error {
+		if err := s.pick(ctx, r, out); err != nil {
+			return err
+		}
+		return s.Confirm(out) // not again when the answer is repeated
+	})
 }
 
 func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
@@ -351,7 +359,11 @@ func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Dur
 	}
 	call.deciding = false
 	if r.TTL > 0 {
-		if refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.leaseShare, &p.Lease); refused != nil {
+		if refused = s.admit(call, r); refused == nil {
+			p.shared = call.shared
+			refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.leaseShare, &p.Lease)
+		}
+		if refused != nil {
 			*p = Pick{}
 		}
 	}

@@ -273,6 +273,13 @@ type kit struct {
 
 func newKit(t testing.TB, maxLeases int, drops []resource.Drop, limit uint32, localities ...*resource.LocalityEndpoints) *kit {
 	t.Helper()
+	config := ledgertest.Config("orders", &resource.Assignment{Name: "orders", Drops: drops, Localities: localities})
+	config.Clusters["orders"].Cluster.MaxRequests = limit
+	return newKitOf(t, maxLeases, config, nil)
+}
+
+func newKitOf(t testing.TB, maxLeases int, config *resource.Config, fleet ledger.Fleet) *kit {
+	t.Helper()
 	var mu sync.Mutex
 	seeded := rand.New(rand.NewPCG(1, 2))
 	k := &kit{t: t, draw: func() uint64 {
@@ -287,7 +294,7 @@ func newKit(t testing.TB, maxLeases int, drops []resource.Drop, limit uint32, lo
 			Registry: lb.Policies(), Draw: func() uint64 { return k.draw() },
 			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
 		},
-		Report: events.Report, Draining: draining,
+		Report: events.Report, Draining: draining, Fleet: fleet,
 	})
 	k.Picker = New(Options{
 		Ledger: k.ledger, Events: events, Demand: func(string, *quota.Account) (*ledger.Target, error) { return nil, nil },
@@ -295,8 +302,6 @@ func newKit(t testing.TB, maxLeases int, drops []resource.Drop, limit uint32, lo
 	})
 	t.Cleanup(k.close)
 	t.Cleanup(drain)
-	config := ledgertest.Config("orders", &resource.Assignment{Name: "orders", Drops: drops, Localities: localities})
-	config.Clusters["orders"].Cluster.MaxRequests = limit
 	target := resolver.Target("orders")
 	k.ledger.Apply([]resolver.Change{{Target: target, Config: config}})
 	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {

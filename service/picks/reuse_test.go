@@ -27,6 +27,7 @@ func TestUsedAgain(t *testing.T) {
 	p := Pick{
 		Cluster: "c", Address: "a:1", Endpoint: e, Priority: 1,
 		Lease: Lease{LeaseID{slot: 1}, time.Unix(1, 0)}, Explain: []Step{{}}, upstream: new(policy.Upstream),
+		shared: new(policy.SharedLimit),
 	}
 	out := Picks{
 		Cluster: "c", Target: "t", Generation: 1, Stale: true, Age: time.Second, Picks: []Pick{p},

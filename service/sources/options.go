@@ -40,6 +40,8 @@ type Settings struct {
 	// MaxRemoved limits how many clusters one change of the resource files may remove;
 	// nil is half of those that they provide, at least 1.
 	MaxRemoved *int
+	// SharedStore is true for a daemon that shares its store with others: the service sets it.
+	SharedStore bool
 	// Targets are the full names of xds targets that are always hosted, as
 	// [ledger.TargetName] returns them.
 	Targets []string
@@ -55,7 +57,7 @@ type Settings struct {
 
 // decoding returns the options with which resources that people write are decoded.
 func (o *Options) decoding(f Format) decode.Options {
-	return decode.Options{Origin: decode.ByHand, Format: f, Policies: lb.PolicyConfig, Certificates: o.Bootstrap.Instances()}
+	return decode.Options{Origin: decode.ByHand, Format: f, Policies: lb.PolicyConfig, Certificates: o.Bootstrap.Instances(), Fleet: o.SharedStore}
 }
 
 func (o *Options) guard() admission.Guard {

@@ -26,6 +26,7 @@ func validateCluster(r *report, m *clusterv3.Cluster) *resource.Cluster {
 	own := m.GetMetadata().GetFilterMetadata()["lbd"].GetFields()
 	c.Connect = v.connect(own)
 	c.MaxLeaseShare = v.maxLeaseShare(own)
+	c.FleetLimit = v.limitScope(own)
 	c.OutlierDetection = v.outlierDetection(m.GetOutlierDetection(), c.Policy)
 	v.thresholds(m.GetCircuitBreakers(), c)
 	if len(m.GetTransportSocketMatches()) > 0 {
@@ -89,7 +90,23 @@ func (v clusterValidator) loadMetrics(names []string) *resource.LoadMetrics {
 var connectModes = []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold, resource.ConnectTLS, resource.ConnectNone}
 
 // ownFields are the fields of metadata lbd.
-var ownFields = []string{"connect", "max_lease_share"}
+var ownFields = []string{"connect", "limit_scope", "max_lease_share"}
+
+// limitScope validates metadata lbd.limit_scope, and reports whether it is fleet.
+func (v clusterValidator) limitScope(fields map[string]*structpb.Value) bool {
+	value, ok := fields["limit_scope"]
+	if !ok {
+		return false
+	}
+	scope := value.GetStringValue()
+	if scope != "fleet" && scope != "daemon" {
+		v.reject(`metadata.filter_metadata["lbd"].limit_scope`, "must be fleet or daemon")
+	}
+	if scope == "fleet" && !v.Fleet {
+		v.warn(`metadata.filter_metadata["lbd"].limit_scope`, "applies to this daemon only: it shares no store with others")
+	}
+	return scope == "fleet"
+}
 
 // maxLeaseShare validates metadata lbd.max_lease_share; 0 if it is absent.
 func (v clusterValidator) maxLeaseShare(fields map[string]*structpb.Value) float64 {
@@ -109,7 +126,7 @@ func (v clusterValidator) connect(fields map[string]*structpb.Value) resource.Co
 	const field = `metadata.filter_metadata["lbd"]`
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(ownFields, name) {
-			v.warn(field+"."+name, "has no effect: known are connect and max_lease_share")
+			v.warn(field+"."+name, "has no effect: known are connect, limit_scope and max_lease_share")
 		}
 	}
 	value, ok := fields["connect"]

@@ -63,6 +63,8 @@ type Options struct {
 	// Certificates describes the bootstrap's certificate providers, which a Cluster
 	// may name. Nil means that there is no bootstrap.
 	Certificates CertificateProviders
+	// Fleet is true for a daemon that shares its store with others, and limits with limit_scope fleet.
+	Fleet bool
 	// Previous returns an earlier version of a resource, if there is one, that was decoded
 	// with the same Origin. An Assignment shares with it what is equal, where that is easily
 	// found. It may be nil.

@@ -103,7 +103,10 @@ type Cluster struct {
 	MaxRequests uint32
 	// MaxLeaseShare is the part of MaxRequests that one owner may hold with leases; 0 is
 	// the daemon's default. Source: metadata lbd.max_lease_share.
-	MaxLeaseShare         float64
+	MaxLeaseShare float64
+	// FleetLimit: MaxRequests is one limit for all replicas of the store, instead of one for this
+	// daemon. Source: metadata lbd.limit_scope.
+	FleetLimit            bool
 	MaxRequestsConfigured bool
 	Policy                Policy       // load_balancing_policy, or lb_policy
 	LRSToSelf             bool         // lrs_server is self

@@ -1,0 +1,80 @@
+package policy
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// SharedLimit is the part of a limit of a fleet that this process may use now. One goroutine
+// sets it; picks read it. The zero SharedLimit admits nothing.
+//
+// A held pick takes its request of the breaker with Limit, and then asks Exceeded: if the limit
+// became lower in the meantime, either that says so, or the goroutine that set it sees the request
+// in flight. Then it calls Ask and Admits, before the lease is granted, and Admits again before
+// the response is written.
+type SharedLimit struct {
+	share    atomic.Uint32
+	bound    atomic.Int64 // time.Duration
+	deadline atomic.Int64 // as of clock
+	longest  atomic.Int64 // time.Duration
+}
+
+// clockStart is when the clock of deadlines began.
+var clockStart = time.Now()
+
+// Clock returns the time of the clock of deadlines, which is never set.
+func Clock() time.Duration { return time.Since(clockStart) }
+
+// Set sets how many requests may be in flight, how long a lease may be at most, and the time of
+// [Clock] from which nothing is admitted.
+func (l *SharedLimit) Set(share uint32, bound, deadline time.Duration) {
+	l.share.Store(share)
+	l.bound.Store(int64(bound))
+	l.deadline.Store(int64(deadline))
+}
+
+// Limit is how many requests may be in flight.
+func (l *SharedLimit) Limit() uint32 { return l.share.Load() }
+
+// Bound is the longest time that a lease may have.
+func (l *SharedLimit) Bound() time.Duration { return time.Duration(l.bound.Load()) }
+
+// Exceeded reports whether more requests are in flight than the limit permits.
+func (l *SharedLimit) Exceeded(inFlight int64) bool { return inFlight > int64(l.share.Load()) }
+
+// Ask notes that a lease is wanted, before Admits is called for it.
+func (l *SharedLimit) Ask(ttl time.Duration) {
+	for {
+		n := l.longest.Load()
+		if int64(ttl) <= n || l.longest.CompareAndSwap(n, int64(ttl)) {
+			return
+		}
+	}
+}
+
+// TakeLongest returns the longest time that was asked for since the last call.
+func (l *SharedLimit) TakeLongest() time.Duration { return time.Duration(l.longest.Swap(0)) }
+
+// Admission is whether a lease may be granted.
+type Admission uint8
+
+// The values of an Admission.
+const (
+	Admitted Admission = iota
+	// NotBound means that the lease is longer than other processes know.
+	NotBound
+	// Isolated means that the deadline has passed.
+	Isolated
+)
+
+// Admits reports whether a lease may be granted at a time of [Clock].
+func (l *SharedLimit) Admits(ttl, now time.Duration) Admission {
+	switch {
+	case int64(now) >= l.deadline.Load():
+		return Isolated
+	case int64(ttl) > l.bound.Load():
+		return NotBound
+	default:
+		return Admitted
+	}
+}
