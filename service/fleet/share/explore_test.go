@@ -154,7 +154,7 @@ func TestExhaustive(t *testing.T) {
 
 // TestWalks makes long random walks.
 func TestWalks(t *testing.T) {
-	walks := 3000
+	walks := 1000
 	if os.Getenv("LBD_TEST_LONG") != "" {
 		walks = 100_000
 	}

@@ -120,7 +120,11 @@ type plan struct {
 func New(c Config) *Machine { return &Machine{Config: c, written: -c.Slow, before: -c.Slow} }
 
 // SetLimit sets the limit of the fleet as this process knows it.
-func (m *Machine) SetLimit(limit int64) { m.limit, m.leaving, m.planned = limit, false, false }
+func (m *Machine) SetLimit(limit int64) {
+	if m.limit != limit || m.leaving {
+		m.limit, m.leaving, m.planned = limit, false, false
+	}
+}
 
 // Leave makes the process give its share away, for good or until SetLimit.
 func (m *Machine) Leave() { m.leaving, m.planned = true, false }
@@ -130,6 +134,9 @@ func (m *Machine) Gone() bool {
 	_, ok := m.record.Find(m.Replica)
 	return m.leaving && !ok && !m.proposed.pending
 }
+
+// Settled reports whether the record has what the process would like it to have, as of Advance.
+func (m *Machine) Settled() bool { return m.planned && !m.plan.write && !m.waiting }
 
 // Begin begins a session. deadline is as in KeptAlive. The record must have been read after the
 // session existed, and by a linearizable read; exists reports whether there is one, and revision is

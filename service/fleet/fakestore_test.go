@@ -1,0 +1,207 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fleet/share"
+)
+
+// fakeStore behaves as etcd: one history of all keys, sessions that expire, watches from a revision.
+type fakeStore struct {
+	mu       sync.Mutex
+	now      view
+	log      []changes
+	expires  map[int64]time.Time
+	sessions int64
+	changed  chan struct{} // closed at each revision
+}
+
+func newFakeStore() *fakeStore {
+	return &fakeStore{
+		now: view{1, make(map[string]stored), make(map[string]int64)}, expires: make(map[int64]time.Time), changed: make(chan struct{}),
+	}
+}
+
+// commit adds a revision. The caller holds mu.
+func (s *fakeStore) commit(change func(c changes)) int64 {
+	s.now.revision++
+	c := changes{s.now.revision, make(map[string]stored), make(map[string]int64)}
+	change(c)
+	for key, r := range c.records {
+		s.now.records[key] = r
+		if !r.exists {
+			delete(s.now.records, key)
+		}
+	}
+	for replica, session := range c.sessions {
+		s.now.sessions[replica] = session
+		if session == 0 {
+			delete(s.now.sessions, replica)
+		}
+	}
+	s.log = append(s.log, c)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return c.revision
+}
+
+// records returns those of now.
+func (s *fakeStore) records() map[string]stored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.now.records)
+}
+
+// expire ends the sessions whose time is over. The caller holds mu.
+func (s *fakeStore) expire() {
+	for session, at := range s.expires {
+		if !time.Now().Before(at) {
+			s.end(session)
+		}
+	}
+}
+
+func (s *fakeStore) end(session int64) {
+	delete(s.expires, session)
+	for replica, id := range s.now.sessions {
+		if id == session {
+			s.commit(func(c changes) { c.sessions[replica] = 0 })
+		}
+	}
+}
+
+var errCut = errors.New("connection lost")
+
+// link is a connection to the store, with delays.
+type link struct {
+	*fakeStore
+
+	mu  sync.Mutex
+	cut bool
+}
+
+func (l *link) setCut(cut bool) {
+	l.mu.Lock()
+	l.cut = cut
+	l.mu.Unlock()
+}
+
+func (l *link) isCut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut
+}
+
+// pass is the way of a message. A message on a connection that is cut gets no answer.
+func (l *link) pass(ctx context.Context) error {
+	time.Sleep(time.Duration(500+rand.IntN(3000)) * time.Microsecond)
+	if l.isCut() {
+		<-ctx.Done()
+		return errCut
+	}
+	return nil
+}
+
+// call executes f at the store, between the request and the answer.
+func (l *link) call(ctx context.Context, f func()) error {
+	if err := l.pass(ctx); err != nil {
+		return err
+	}
+	l.fakeStore.mu.Lock()
+	l.expire()
+	f()
+	l.fakeStore.mu.Unlock()
+	return l.pass(ctx)
+}
+
+const fakeTTL = 3 * time.Second
+
+func (l *link) grant(ctx context.Context) (session int64, ttl time.Duration, err error) {
+	err = l.call(ctx, func() {
+		l.sessions++
+		session = l.sessions
+		l.expires[session] = time.Now().Add(fakeTTL)
+		time.AfterFunc(fakeTTL, l.tick)
+	})
+	return session, fakeTTL, err
+}
+
+func (l *link) tick() {
+	l.fakeStore.mu.Lock()
+	defer l.fakeStore.mu.Unlock()
+	l.expire()
+}
+
+func (l *link) keepAlive(ctx context.Context, session int64) (time.Duration, error) {
+	lost := false
+	err := l.call(ctx, func() {
+		if _, ok := l.expires[session]; !ok {
+			lost = true
+			return
+		}
+		l.expires[session] = time.Now().Add(fakeTTL)
+		time.AfterFunc(fakeTTL, l.tick)
+	})
+	if lost && err == nil {
+		err = errNoSession
+	}
+	return fakeTTL, err
+}
+
+func (l *link) register(ctx context.Context, session int64, replica string) error {
+	return l.call(ctx, func() { l.commit(func(c changes) { c.sessions[replica] = session }) })
+}
+
+func (l *link) revoke(ctx context.Context, session int64) error {
+	return l.call(ctx, func() { l.end(session) })
+}
+
+func (l *link) read(ctx context.Context) (v view, err error) {
+	err = l.call(ctx, func() { v = view{l.now.revision, maps.Clone(l.now.records), maps.Clone(l.now.sessions)} })
+	return v, err
+}
+
+func (l *link) watch(ctx context.Context, after int64, f func(changes)) error {
+	for {
+		l.fakeStore.mu.Lock()
+		var next []changes
+		for _, c := range l.log {
+			if c.revision > after {
+				next = append(next, c)
+			}
+		}
+		changed := l.changed
+		l.fakeStore.mu.Unlock()
+		for _, c := range next {
+			if l.isCut() {
+				return errCut
+			}
+			time.Sleep(time.Millisecond)
+			f(c)
+			after = c.revision
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (l *link) replace(ctx context.Context, key string, base int64, r share.Record) (replaced bool, now stored, err error) {
+	err = l.call(ctx, func() {
+		now = l.now.records[key]
+		if replaced = now.revision == base; replaced {
+			revision := l.commit(func(c changes) { c.records[key] = stored{r, l.now.revision, len(r.Entries) > 0, nil} })
+			now = stored{r, revision, len(r.Entries) > 0, nil}
+		} else if !now.exists {
+			now.revision = l.now.revision
+		}
+	})
+	return replaced, now, err
+}

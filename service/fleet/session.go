@@ -1,0 +1,227 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fleet/share"
+)
+
+// errRemoved is the cause of the end of a session whose replica was removed from the store.
+var errRemoved = errors.New("the replica was removed")
+
+// keepSession has a session, and another one after it has ended, until ctx ends.
+func (f *Fleet) keepSession(ctx context.Context) {
+	wait := retry{}
+	failed := false
+	for ctx.Err() == nil {
+		session, ttl, v, err := f.open(ctx)
+		if err != nil {
+			if !failed {
+				f.log.Warn("the fleet cannot be joined: requests of its limits are refused until then", "error", err)
+			}
+			failed = true
+			wait.sleep(ctx)
+			continue
+		}
+		wait, failed = retry{}, false
+		f.log.Info("joined the fleet", "replica", f.id)
+		err = f.keep(ctx, session, ttl, v.revision)
+		f.do(f.lost)
+		if ctx.Err() == nil {
+			f.log.Warn("the session of the fleet has ended: requests of its limits are refused until there is another one", "error", err)
+		}
+	}
+}
+
+// open creates a session and gives it to the machines.
+func (f *Fleet) open(ctx context.Context) (int64, time.Duration, view, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	sent := f.clock()
+	session, ttl, err := f.store.grant(ctx)
+	if err != nil {
+		return 0, 0, view{}, err
+	}
+	if err := f.store.register(ctx, session, f.id); err != nil {
+		return 0, 0, view{}, err
+	}
+	v, err := f.store.read(ctx)
+	if err != nil {
+		return 0, 0, view{}, err
+	}
+	f.do(func() { f.joinedWith(session, sent+ttl-margin, v) })
+	return session, ttl, v, nil
+}
+
+// keep keeps a session alive until it has ended, or ctx.
+func (f *Fleet) keep(ctx context.Context, session int64, ttl time.Duration, revision int64) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	watched := make(chan struct{})
+	go func() { defer close(watched); f.watch(ctx, revision, cancel) }()
+	defer func() { cancel(nil); <-watched }()
+	for {
+		pause := ttl/3 - rand.N(ttl/10)
+		sent := f.clock()
+		switch left, err := f.keepAliveOnce(ctx, session, ttl/3); {
+		case errors.Is(err, errNoSession):
+			return err
+		case err == nil:
+			f.do(func() { f.keptAlive(session, sent+left-margin) })
+		default:
+			pause = ttl / 20
+		}
+		if !sleep(ctx, pause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (f *Fleet) keepAliveOnce(ctx context.Context, session int64, timeout time.Duration) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return f.store.keepAlive(ctx, session)
+}
+
+// watch follows the store after a revision, until ctx ends.
+func (f *Fleet) watch(ctx context.Context, revision int64, end context.CancelCauseFunc) {
+	wait := retry{}
+	for {
+		err := f.store.watch(ctx, revision, func(c changes) {
+			wait = retry{}
+			if session, ok := c.sessions[f.id]; ok && session == 0 {
+				end(errRemoved)
+			}
+			f.do(func() { f.changed(c) })
+		})
+		for ctx.Err() == nil && err != nil {
+			f.log.Debug("limits and replicas of the fleet are read again", "error", err)
+			wait.sleep(ctx)
+			var v view
+			if v, err = f.readOnce(ctx); err == nil {
+				revision = v.revision
+				f.do(func() { f.reload(v) })
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+func (f *Fleet) readOnce(ctx context.Context) (view, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return f.store.read(ctx)
+}
+
+// joinedWith begins a session with what was read in it.
+func (f *Fleet) joinedWith(session int64, deadline time.Duration, v view) {
+	f.session, f.deadline, f.view = session, deadline, v
+	f.listSessions()
+	f.joined.Store(true)
+	for _, l := range f.limits {
+		f.begin(l)
+	}
+}
+
+func (f *Fleet) keptAlive(session int64, deadline time.Duration) {
+	if session != f.session {
+		return
+	}
+	f.deadline = max(f.deadline, deadline)
+	for _, l := range f.limits {
+		l.machine.KeptAlive(session, deadline)
+	}
+}
+
+func (f *Fleet) lost() {
+	f.session = 0
+	f.joined.Store(false)
+	for _, l := range f.limits {
+		l.machine.Lost()
+	}
+}
+
+// changed takes what the watch has seen.
+func (f *Fleet) changed(c changes) {
+	if c.revision <= f.view.revision {
+		return
+	}
+	f.view.revision = c.revision
+	for key, s := range c.records {
+		if s.exists {
+			f.view.records[key] = s
+		} else {
+			delete(f.view.records, key)
+		}
+		if l := f.limits[key]; l != nil {
+			f.see(l, s)
+		}
+	}
+	for replica, session := range c.sessions {
+		if session == 0 {
+			delete(f.view.sessions, replica)
+		} else {
+			f.view.sessions[replica] = session
+		}
+	}
+	if len(c.sessions) > 0 {
+		f.listSessions()
+	}
+	f.live()
+}
+
+// reload takes everything, after changes may have been missed.
+func (f *Fleet) reload(v view) {
+	if v.revision < f.view.revision {
+		return
+	}
+	f.view = v
+	f.listSessions()
+	for key, l := range f.limits {
+		s, ok := v.records[key]
+		if !ok {
+			s = stored{revision: v.revision}
+		}
+		f.see(l, s)
+	}
+	f.live()
+}
+
+// listSessions makes a new list: machines keep the last one.
+func (f *Fleet) listSessions() {
+	f.list = make([]share.Session, 0, len(f.view.sessions))
+	for replica, session := range f.view.sessions {
+		f.list = append(f.list, share.Session{Replica: replica, ID: session})
+	}
+}
+
+func (f *Fleet) live() {
+	for _, l := range f.limits {
+		l.machine.Live(f.list, f.view.revision)
+	}
+}
+
+// retry waits longer each time, by a random part of it: many replicas lose their etcd at once.
+type retry struct{ attempts int }
+
+func (r *retry) sleep(ctx context.Context) {
+	most := min(100*time.Millisecond<<min(r.attempts, 10), maxRetry)
+	r.attempts++
+	sleep(ctx, rand.N(most))
+}
+
+// sleep reports whether it lasted as long as it should.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

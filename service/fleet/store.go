@@ -1,0 +1,58 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fleet/share"
+)
+
+// errNoSession is the error of a session that has ended.
+var errNoSession = errors.New("the session has ended")
+
+// store is what a Fleet needs of etcd.
+type store interface {
+	// grant creates a session. ttl is the time for which it lives without keepAlive, counted from any
+	// moment after the call began.
+	grant(ctx context.Context) (session int64, ttl time.Duration, err error)
+	// keepAlive makes a session live for ttl from a moment after the call began. It returns
+	// errNoSession if there is no such session.
+	keepAlive(ctx context.Context, session int64) (ttl time.Duration, err error)
+	// register makes the replica visible to others, for as long as the session lives.
+	register(ctx context.Context, session int64, replica string) error
+	// revoke ends a session.
+	revoke(ctx context.Context, session int64) error
+	// read returns all records and sessions of one revision, which includes every change that ended
+	// before the call.
+	read(ctx context.Context) (view, error)
+	// watch calls f with the changes after a revision, in their order, until ctx ends or the watch
+	// fails. It returns why.
+	watch(ctx context.Context, after int64, f func(changes)) error
+	// replace replaces the record of a key if its last change was at a revision, 0 for a record that does
+	// not exist. An empty record is deleted. It returns the record that is there now. An error means that it
+	// is not known whether it was, or will be, replaced.
+	replace(ctx context.Context, key string, base int64, r share.Record) (replaced bool, now stored, err error)
+}
+
+// stored is the record of a key, or that there is none, since a revision.
+type stored struct {
+	record   share.Record
+	revision int64
+	exists   bool
+	err      error // the record cannot be read
+}
+
+// view is what the store has at a revision.
+type view struct {
+	revision int64
+	records  map[string]stored
+	sessions map[string]int64 // by replica
+}
+
+// changes are those of one revision, or of some in a row.
+type changes struct {
+	revision int64
+	records  map[string]stored
+	sessions map[string]int64 // 0 for a replica that has none any more
+}
