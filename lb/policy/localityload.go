@@ -15,7 +15,8 @@ import (
 // LocalityLoad counts the picks of one locality of one {cluster, EDS service
 // name}, for load reports.
 type LocalityLoad struct {
-	owner *ClusterCounters // fixed; a pick reads it with what it counts
+	// owner is nil once the counters are without the locality. A pick reads it with what it counts.
+	owner atomic.Pointer[ClusterCounters]
 
 	unheld     atomic.Uint64
 	held       atomic.Uint64

@@ -63,7 +63,10 @@ func (c *ClusterCounters) Unname(drops []resource.Drop, localities []*resource.L
 	prune(c.localities, func(l *LocalityLoad) (naming, bool) {
 		n := l.Counts()
 		return l.naming, n.InProgress == 0 && (c.reader == nil || n.since(l.reported) == LoadCounts{})
-	}, func(l *LocalityLoad) { c.forgotten += l.Counts().Issued })
+	}, func(l *LocalityLoad) {
+		l.owner.Store(nil) // an endpoint that is kept finds the next one
+		c.forgotten += l.Counts().Issued
+	})
 }
 
 func (c *ClusterCounters) unname(n *naming) {
@@ -96,7 +99,8 @@ func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
 	key := unique.Make(id)
 	l := c.localities[key]
 	if l == nil {
-		l = &LocalityLoad{owner: c, naming: c.retire()}
+		l = &LocalityLoad{naming: c.retire()}
+		l.owner.Store(c)
 		if c.localities == nil {
 			c.localities = make(map[unique.Handle[resource.Locality]]*LocalityLoad)
 		}

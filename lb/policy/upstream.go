@@ -47,10 +47,10 @@ func (u *Upstream) Address() (address string, ok bool) {
 
 // LoadIn returns the load of the endpoint's locality in the counters of its cluster.
 func (u *Upstream) LoadIn(c *ClusterCounters) *LocalityLoad {
-	if l := u.load.Load(); l != nil && l.owner == c {
+	if l := u.load.Load(); l != nil && l.owner.Load() == c {
 		return l
 	}
-	l := c.Locality(u.Endpoint.Locality) // for the first pick
+	l := c.Locality(u.Endpoint.Locality) // for the first pick, or the first since the locality was forgotten
 	u.load.Store(l)
 	return l
 }

@@ -78,3 +78,31 @@ func TestUpstreamLoad(t *testing.T) {
 	w.Replace(&resource.Endpoint{Addresses: []string{"a:1"}, Locality: far})
 	expect(one, far)
 }
+
+// TestUpstreamLoadIsNotForgotten: an endpoint that is kept while its locality is out of the config, as
+// those of a deactivated priority are, counts in the locality again when that is back.
+func TestUpstreamLoadIsNotForgotten(t *testing.T) {
+	counters := policy.NewCounters()
+	c := counters.Acquire(policy.ServiceKey{Cluster: "c"})
+	at := func(zone string) []*resource.LocalityEndpoints {
+		return []*resource.LocalityEndpoints{{ID: resource.Locality{Zone: zone}}}
+	}
+	e := &resource.Endpoint{Addresses: []string{"a:1"}, Locality: resource.Locality{Zone: "kept"}}
+	w := newWire(e)
+	c.Name(nil, at("kept"))
+	w.Upstream().LoadIn(c).Start(false)
+	c.Unname(nil, at("kept"))
+	for i := range 100 {
+		c.Name(nil, at(fmt.Sprint(i)))
+		c.Unname(nil, at(fmt.Sprint(i)))
+	}
+	if _, ok := c.Loads()[e.Locality]; ok {
+		t.Fatal("the locality is still counted")
+	}
+	c.Name(nil, at("kept"))
+	w.Replace(&resource.Endpoint{Addresses: e.Addresses, Locality: e.Locality, Weight: 2})
+	w.Upstream().LoadIn(c).Start(false)
+	if got := c.Loads()[e.Locality].Issued; got != 1 || c.Judged() != 2 {
+		t.Errorf("%d picks in the locality, %d in the cluster; want 1 and 2", got, c.Judged())
+	}
+}
