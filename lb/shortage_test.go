@@ -107,7 +107,7 @@ func watched(t *testing.T, d *Dialer, m *overload.Monitor, mode resource.Connect
 
 var shortages = map[overload.Resource]syscall.Errno{
 	overload.Descriptors: syscall.EMFILE, overload.SystemDescriptors: syscall.ENFILE, overload.Buffers: syscall.ENOBUFS,
-	overload.Memory: syscall.ENOMEM, overload.LocalPorts: syscall.EADDRNOTAVAIL,
+	overload.Memory: syscall.ENOMEM, overload.Watches: syscall.ENOSPC, overload.LocalPorts: syscall.EADDRNOTAVAIL,
 }
 
 // TestShortageFailsNoEndpoint: while lbd lacks something, an endpoint is CONNECTING

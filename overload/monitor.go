@@ -117,9 +117,10 @@ func (m *Monitor) Report(r Resource, err error) {
 	}
 }
 
-// ReportIf records err if a shortage caused it, and reports whether it did.
+// ReportIf records err, of an operation on a socket, if a shortage caused it, and reports whether it
+// did.
 func (m *Monitor) ReportIf(err error) bool {
-	r, ok := Of(err)
+	r, ok := OfSocket(err)
 	if ok {
 		m.Report(r, err)
 	}
@@ -128,7 +129,7 @@ func (m *Monitor) ReportIf(err error) bool {
 
 // recheck ends the shortages without a recent failure.
 func (m *Monitor) recheck() {
-	r, fails := Of(m.check())
+	r, fails := OfSocket(m.check())
 	m.mu.Lock()
 	m.timer = nil
 	if m.closed {

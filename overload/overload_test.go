@@ -46,8 +46,10 @@ func TestOf(t *testing.T) {
 		{"one of several errors", errors.Join(errors.New("other"), syscall.ENFILE), overload.SystemDescriptors},
 		{"no buffers", syscall.ENOBUFS, overload.Buffers},
 		{"no memory", syscall.ENOMEM, overload.Memory},
+		{"a full disk", &fs.PathError{Op: "write", Path: "a", Err: syscall.ENOSPC}, ""},
 		{"no local address, which may be the address's fault", syscall.EADDRNOTAVAIL, ""},
 		{"no descriptor for a look-up", failedLookup(t, syscall.EMFILE), overload.Descriptors},
+		{"no watch for a look-up", failedLookup(t, syscall.ENOSPC), overload.Watches},
 		{"no memory for a look-up", failedLookup(t, syscall.ENOMEM), overload.Memory},
 		{"a name server that refused", failedLookup(t, syscall.ECONNREFUSED), ""},
 		{"a name that is not known", &net.DNSError{Err: "no such host", IsNotFound: true}, ""},
@@ -71,6 +73,7 @@ func TestOfDial(t *testing.T) {
 		{"UDP connects: only TCP has no port left", nil, overload.LocalPorts},
 		{"UDP does not either: the address cannot be reached from here", failed, ""},
 		{"no descriptor to try", syscall.EMFILE, overload.Descriptors},
+		{"no watch for it", os.NewSyscallError("epoll_ctl", syscall.ENOSPC), overload.Watches},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			near, far := net.Pipe()

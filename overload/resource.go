@@ -25,6 +25,8 @@ const (
 	Buffers Resource = "buffers"
 	// Memory: the system has no memory for the operation (ENOMEM).
 	Memory Resource = "memory"
+	// Watches: the limit of descriptors that the user may watch with epoll is reached (ENOSPC).
+	Watches Resource = "watches"
 	// LocalPorts: all local ports are in use for one address (EADDRNOTAVAIL).
 	LocalPorts Resource = "local_ports"
 	// HeldConnections: the limit Budget.Held of connections to endpoints is reached.
@@ -38,9 +40,10 @@ const (
 )
 
 // Resources are all of them.
-var Resources = []Resource{Descriptors, SystemDescriptors, Buffers, Memory, LocalPorts, HeldConnections, APIConnections, MemoryLimit, CPU}
+var Resources = []Resource{Descriptors, SystemDescriptors, Buffers, Memory, Watches, LocalPorts, HeldConnections, APIConnections, MemoryLimit, CPU}
 
-// errnos are the errors that always mean a shortage. For EADDRNOTAVAIL see [OfDial].
+// errnos are the errors that always mean a shortage. For ENOSPC see [OfSocket], for EADDRNOTAVAIL
+// [OfDial].
 var errnos = map[syscall.Errno]Resource{
 	syscall.EMFILE: Descriptors, syscall.ENFILE: SystemDescriptors, syscall.ENOBUFS: Buffers, syscall.ENOMEM: Memory,
 }
@@ -50,6 +53,7 @@ var texts = map[Resource]string{
 	SystemDescriptors: "the system has no file descriptor left (ENFILE)",
 	Buffers:           "the system has no buffer space left for sockets (ENOBUFS)",
 	Memory:            "the system has no memory left for lbd (ENOMEM)",
+	Watches:           "the system lets lbd watch no other descriptor (ENOSPC)",
 	LocalPorts:        "no local port is left for connections to an endpoint (EADDRNOTAVAIL)",
 	HeldConnections:   "lbd holds as many connections to endpoints as its limit on descriptors allows",
 	APIConnections:    "API connection limit reached (--max-connections), none is idle",
@@ -77,7 +81,16 @@ func Of(err error) (r Resource, ok bool) {
 	return "", false
 }
 
-// OfText is Of for the text of an error. It must not come from another party.
+// OfSocket is Of for the error of an operation on a socket, where ENOSPC is a shortage, too: a
+// socket could not be watched. Of a file, it means a full disk.
+func OfSocket(err error) (r Resource, ok bool) {
+	if errors.Is(err, syscall.ENOSPC) {
+		return Watches, true
+	}
+	return Of(err)
+}
+
+// OfText is OfSocket for the text of an error. It must not come from another party.
 func OfText(text string) (Resource, bool) {
 	text = strings.TrimRight(text, `"`)
 	for errno, r := range errnos {
@@ -85,13 +98,16 @@ func OfText(text string) (Resource, bool) {
 			return r, true
 		}
 	}
+	if strings.HasSuffix(text, ": "+syscall.ENOSPC.Error()) {
+		return Watches, true
+	}
 	return "", false
 }
 
-// OfDial is Of for the error of a TCP dial to address. connect dials: EADDRNOTAVAIL is a
+// OfDial is OfSocket for the error of a TCP dial to address. connect dials: EADDRNOTAVAIL is a
 // shortage only if UDP to the address succeeds, because a disabled IPv6 causes it too.
 func OfDial(ctx context.Context, err error, address string, connect func(ctx context.Context, network, address string) (net.Conn, error)) (Resource, bool) {
-	if r, ok := Of(err); ok {
+	if r, ok := OfSocket(err); ok {
 		return r, true
 	}
 	if !errors.Is(err, syscall.EADDRNOTAVAIL) {
@@ -99,7 +115,7 @@ func OfDial(ctx context.Context, err error, address string, connect func(ctx con
 	}
 	conn, err := connect(ctx, "udp", address)
 	if err != nil {
-		return Of(err)
+		return OfSocket(err)
 	}
 	_ = conn.Close()
 	return LocalPorts, true

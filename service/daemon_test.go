@@ -173,6 +173,7 @@ lbd_overload{resource="local_ports"} %d
 lbd_overload{resource="memory"} 0
 lbd_overload{resource="memory_limit"} 0
 lbd_overload{resource="system_descriptors"} 0
+lbd_overload{resource="watches"} 0
 `, descriptors, localPorts)
 			service.CompareSeries(t, s.Registry(), want)
 		}

@@ -188,6 +188,7 @@ var remedies = map[overload.Resource]string{
 	overload.SystemDescriptors: "raise fs.file-max, or find the process that holds so many files",
 	overload.Buffers:           "give the machine's sockets more memory",
 	overload.Memory:            "give the machine or the container more memory",
+	overload.Watches:           "raise fs.epoll.max_user_watches, or find the process of the same user that watches so many descriptors",
 	overload.LocalPorts:        "widen net.ipv4.ip_local_port_range, or find the process with so many connections to that address",
 	overload.HeldConnections:   "raise the limit on open files (LimitNOFILE=, ulimit -n), or use connect mode tcp",
 	overload.MemoryLimit:       "give the container more memory and raise GOMEMLIMIT with it, or find the caller with the most leases, streams and pushes",
