@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -403,8 +404,8 @@ func TestRefusalsAreFew(t *testing.T) {
 	})
 }
 
-// TestShortageWhileAccepting: an idle connection is closed, and accepting goes on;
-// another error ends it.
+// TestShortageWhileAccepting: an idle connection is closed, and accepting goes on. It goes on after an
+// error of a connection, too, which is reported; an error of the listener ends it.
 func TestShortageWhileAccepting(t *testing.T) {
 	open(t, 10, func(t *testing.T, h *house) {
 		a, b := h.connect(), h.connect()
@@ -414,11 +415,20 @@ func TestShortageWhileAccepting(t *testing.T) {
 			t.Errorf("%s, %s, %s", x, y, z)
 		}
 	})
-	l := New(Options{Lacking: func(error) bool { return false }})
-	p := &pipes{errs: make(chan error, 1)}
-	p.errs <- syscall.EBADF
-	if _, err := l.Listen(p).Accept(); !errors.Is(err, syscall.EBADF) {
-		t.Errorf("accepting goes on after %v", err)
+	for _, permanent := range []error{syscall.EBADF, syscall.EINVAL, net.ErrClosed} {
+		synctest.Test(t, func(t *testing.T) {
+			var failed []error
+			l := New(Options{Lacking: func(error) bool { return false }, AcceptFailed: func(err error) { failed = append(failed, err) }})
+			p := &pipes{errs: make(chan error, 2)}
+			p.errs <- &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", syscall.EPERM)}
+			p.errs <- &net.OpError{Op: "accept", Err: permanent}
+			if _, err := l.Listen(p).Accept(); !errors.Is(err, permanent) {
+				t.Errorf("accepting ends with %v, want %v", err, permanent)
+			}
+			if len(failed) != 1 || !errors.Is(failed[0], syscall.EPERM) {
+				t.Errorf("%v is reported", failed)
+			}
+		})
 	}
 }
 

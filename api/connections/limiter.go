@@ -49,9 +49,11 @@ type Options struct {
 	PeerFull func(peer string)
 	// Full is called for each connection that is rejected because none is idle.
 	Full func()
-	// Lacking reports whether an error of Accept is a shortage of descriptors, after which
-	// Accept is retried.
+	// Lacking reports whether an error is a shortage of descriptors or the like.
 	Lacking func(error) bool
+	// AcceptFailed is called for each other error of Accept after which Accept is retried; may be
+	// nil.
+	AcceptFailed func(error)
 }
 
 // Limiter limits the connections of all listeners. It is safe for concurrent use.

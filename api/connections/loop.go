@@ -1,7 +1,10 @@
 package connections
 
 import (
+	"errors"
 	"net"
+	"slices"
+	"syscall"
 	"time"
 )
 
@@ -46,16 +49,31 @@ func (l *Limiter) Admit(inner net.Conn) (admitted Conn, wait func() Conn) {
 	}
 }
 
-// Recover frees a descriptor after an error of accept that is a shortage, and waits for a moment. It
-// reports false for another error.
+// Recover waits for a moment after an error of accept, or of watching a listener, and frees a descriptor
+// after a shortage. It reports false for an error of the listener itself, which every later call would
+// have, too.
 func (l *Limiter) Recover(err error) bool {
-	if !l.options.Lacking(err) {
+	switch {
+	case l.options.Lacking(err):
+		l.evict()
+	case isPermanent(err):
 		return false
+	case l.options.AcceptFailed != nil:
+		l.options.AcceptFailed(err)
 	}
-	l.evict()
 	time.Sleep(acceptPause)
 	return true
 }
+
+// isPermanent reports whether an error is that of a listener which is closed or invalid. Other errors of
+// the system are those of one connection, such as EPERM of a firewall.
+func isPermanent(err error) bool {
+	errno, ok := errors.AsType[syscall.Errno](err)
+	return !ok || slices.Contains([]syscall.Errno{syscall.EBADF, syscall.EFAULT, syscall.EINVAL, syscall.ENOTSOCK, syscall.EOPNOTSUPP}, errno)
+}
+
+// Report reports an error that ended a connection, and may be a shortage.
+func (l *Limiter) Report(err error) { l.options.Lacking(err) }
 
 // Idle implements [Conn].
 func (c *conn) Idle(now time.Time) {

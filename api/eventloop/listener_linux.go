@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/lbd-dev/lbd/api/connections"
 )
 
 // Supported says that loops are supported on this system.
@@ -87,15 +89,16 @@ func (l *listener) Close() error {
 
 // queue is a listener of connections that were handed over.
 type queue struct {
-	addr   net.Addr
-	mu     sync.Mutex
-	cond   sync.Cond
-	conns  []*conn
-	closed bool
+	addr    net.Addr
+	limiter *connections.Limiter
+	mu      sync.Mutex
+	cond    sync.Cond
+	conns   []*conn
+	closed  bool
 }
 
-func newQueue(addr net.Addr) *queue {
-	q := &queue{addr: addr}
+func newQueue(addr net.Addr, limiter *connections.Limiter) *queue {
+	q := &queue{addr: addr, limiter: limiter}
 	q.cond.L = &q.mu
 	return q
 }
@@ -119,10 +122,12 @@ func (q *queue) Accept() (net.Conn, error) {
 		if c == nil {
 			return nil, net.ErrClosed
 		}
-		if c.Detach() == nil {
+		err := c.Detach()
+		if err == nil {
 			return c.admitted, nil
 		}
-		_ = c.admitted.Close() // no descriptors are left
+		q.limiter.Report(err) // no descriptors are left
+		_ = c.admitted.Close()
 	}
 }
 

@@ -195,7 +195,7 @@ func (l *loop) resumeListening(ln *serving) {
 		return
 	}
 	if err := l.epoll.watch(unix.EPOLL_CTL_ADD, ln.fd, unix.EPOLLIN|unix.EPOLLEXCLUSIVE); err != nil {
-		l.fail(ln, err)
+		l.retry(ln, os.NewSyscallError("epoll_ctl", err))
 	}
 }
 
@@ -206,6 +206,17 @@ func (l *loop) unlisten(ln *serving) {
 
 // pause stops accepting connections until resumeListening.
 func (l *loop) pause(ln *serving) { _ = l.epoll.watch(unix.EPOLL_CTL_DEL, ln.fd, 0) }
+
+// retry accepts connections again after a while, unless the listener is the cause of the error, which
+// then ends Serve.
+func (l *loop) retry(ln *serving, err error) {
+	l.later(ln, func() connections.Conn {
+		if !l.server.options.Limiter.Recover(err) {
+			l.fail(ln, err)
+		}
+		return nil
+	}, nil)
+}
 
 // fail ends Serve.
 func (l *loop) fail(ln *serving, err error) {
@@ -225,12 +236,7 @@ func (l *loop) accept(ln *serving) {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
 			continue
 		default:
-			l.later(ln, func() connections.Conn {
-				if err := os.NewSyscallError("accept", err); !l.server.options.Limiter.Recover(err) {
-					l.fail(ln, err)
-				}
-				return nil
-			}, nil)
+			l.retry(ln, os.NewSyscallError("accept", err))
 			return
 		}
 		c := &conn{listener: ln, fd: fd, socket: fd}
@@ -329,7 +335,8 @@ func (l *loop) await(c *conn, event uint32) {
 	if !c.watched {
 		op, c.watched = unix.EPOLL_CTL_ADD, true
 	}
-	if err := l.epoll.watch(op, c.socket, event); err != nil { // out of memory
+	if err := l.epoll.watch(op, c.socket, event); err != nil { // out of memory or watches
+		l.server.options.Limiter.Report(err)
 		l.close(c)
 	}
 }

@@ -56,7 +56,7 @@ func (s *Server) Serve(l *listen.Listener) error {
 		return fmt.Errorf("%T: %w", l.Listener, errors.ErrUnsupported)
 	}
 	handedOver := *l
-	q := newQueue(own.addr)
+	q := newQueue(own.addr, s.options.Limiter)
 	handedOver.Listener = q
 	ln := &serving{listener: own, context: listen.BaseContext(&handedOver), queue: q, failed: make(chan error, 1), unix: l.IsUnix()}
 	go func() { _ = s.options.HandOver(&handedOver) }() // ends when the http.Server is closed

@@ -57,8 +57,17 @@ type frontend struct {
 	serving sync.WaitGroup
 }
 
-// peerLogInterval is the minimum time between two records of the log about peers at their limit.
-const peerLogInterval = time.Minute
+// sparseInterval is the minimum time between two records of the log about the same.
+const sparseInterval = time.Minute
+
+// sparse is when something was logged last, in nanoseconds of Unix time.
+type sparse struct{ last atomic.Int64 }
+
+// due reports whether it is time to log it again.
+func (s *sparse) due() bool {
+	now, last := time.Now().UnixNano(), s.last.Load()
+	return now-last >= int64(sparseInterval) && s.last.CompareAndSwap(last, now)
+}
 
 // newFrontend returns a frontend with limits on connections.
 func newFrontend(handler *api.Handler, limits connections.Options, lacks *overload.Monitor, log *slog.Logger) *frontend {
@@ -67,10 +76,14 @@ func newFrontend(handler *api.Handler, limits connections.Options, lacks *overlo
 	}
 	limits.Lacking = lacks.ReportIf
 	limits.Peer = listen.Peer
-	var logged atomic.Int64
+	var peersLogged, errorsLogged sparse
+	limits.AcceptFailed = func(err error) {
+		if errorsLogged.due() {
+			log.Warn("accepting a connection failed", "err", err)
+		}
+	}
 	limits.PeerFull = func(peer string) {
-		now, last := time.Now().UnixNano(), logged.Load()
-		if now-last >= int64(peerLogInterval) && logged.CompareAndSwap(last, now) {
+		if peersLogged.due() {
 			log.Warn("connections are rejected: their peer has as many as --max-peer-connections allows", "peer", peer, "limit", limits.MaxPeer)
 		}
 	}
