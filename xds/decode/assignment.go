@@ -243,6 +243,9 @@ func (v *assignmentValidator) count(i int, l *resource.LocalityEndpoints) uint32
 func (v *assignmentValidator) endpoints(i int, list []*endpointv3.LbEndpoint, id resource.Locality) []*resource.Endpoint {
 	endpoints := make([]*resource.Endpoint, len(list))
 	for k, m := range list {
+		if k%pauseEndpoints == pauseEndpoints-1 {
+			v.pause()
+		}
 		endpoints[k] = v.endpoint(place{i, k}, m, id)
 	}
 	return endpoints

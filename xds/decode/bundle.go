@@ -146,6 +146,7 @@ var otherTypes = map[string]bool{
 // item adds the resource at a path, with a preliminary key, that decode decodes. The error is
 // a *SizeError, or a *SyntaxError of a body that is the resource itself.
 func (d *bundling) item(at string, k resource.Key, decode decodeFunc) error {
+	d.options.pause()
 	v := d.options.begin(k)
 	it := resource.Item{Field: at}
 	name := ""

@@ -203,8 +203,8 @@ func textError(f Format, err error) error {
 // Resource decodes one resource of a type from a DiscoveryResponse, which may be wrapped in
 // a Resource of envoy.service.discovery.v3. Item has the Key, its Name as soon as that can
 // be read, even with an error; and without one the value, Raw and Unapplied. The error is
-// an *InvalidError or a *SyntaxError. Of the options Origin, Name, Stored, Policies and
-// Certificates are used.
+// an *InvalidError or a *SyntaxError. Of the options Origin, Name, Stored, Policies,
+// Certificates, Previous and Pause are used.
 func Resource(t resource.Type, a *anypb.Any, o Options) (resource.Item, error) {
 	it := resource.Item{Key: resource.Key{Type: t}}
 	r := o.begin(it.Key)

@@ -69,10 +69,22 @@ type Options struct {
 	// with the same Origin. An Assignment shares with it what is equal, where that is easily
 	// found. It may be nil.
 	Previous func(resource.Key) resource.Item
+	// Pause is called in long loops, where others may run. It may be nil.
+	Pause func()
 	// Bare lets All take a single resource without an envelope.
 	Bare bool
 
 	reflective bool // use the reflective decoder only, for tests
+}
+
+// pauseEndpoints is the number of endpoints between two calls of Pause.
+const pauseEndpoints = 256
+
+// pause calls Pause.
+func (o *Options) pause() {
+	if o.Pause != nil {
+		o.Pause()
+	}
 }
 
 // CertificateProviders reports whether the bootstrap has a certificate provider

@@ -78,7 +78,7 @@ func (d *wireAssignment) read(r *report, w wire) bool {
 		if d.failed {
 			return false
 		}
-		d.readGroup(i, was.find(i, &d.groups[i], d.headers[i].priority))
+		d.readGroup(r, i, was.find(i, &d.groups[i], d.headers[i].priority))
 	}
 	return !d.failed
 }
@@ -146,7 +146,7 @@ func (d *wireAssignment) readPolicy(r *report, w *wire) {
 
 // readGroup reads the name and the endpoints of a locality; was is the same locality of the
 // previous version, or nil.
-func (d *wireAssignment) readGroup(i int, was *wireGroup) {
+func (d *wireAssignment) readGroup(r *report, i int, was *wireGroup) {
 	g, h := &d.groups[i], &d.headers[i]
 	if was != nil {
 		g.previous = was.previous
@@ -166,6 +166,9 @@ func (d *wireAssignment) readGroup(i int, was *wireGroup) {
 	} else {
 		b.fresh = make([]*resource.Endpoint, 0, g.size)
 		for i := range g.size {
+			if i%pauseEndpoints == pauseEndpoints-1 {
+				r.pause()
+			}
 			e, _ := list.message(2)
 			b.read(i, e)
 		}
