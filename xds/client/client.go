@@ -41,6 +41,8 @@ type Options struct {
 	// Overload receives the shortages of lbd itself that prevent a connection, which are
 	// not failures of the server. It may be nil.
 	Overload *overload.Monitor
+	// Turns is the budget of decoding; nil for none.
+	Turns *overload.Turns
 
 	dial []grpc.DialOption // connections of tests
 	draw func() float64    // jitter of tests, in [0, 1)
@@ -191,18 +193,30 @@ func (c *Client) startTransport(ch *xdsChannel) {
 	c.running.Go(func() { t.run(ch.ctx) })
 }
 
-// decode decodes the resources of a response that are not cached.
-func (c *Client) decode(ctx context.Context, m *discoveryv3.DiscoveryResponse) *response {
+// decode decodes the resources of a response of a server that are not cached. It waits for its
+// turn. The error is that of ctx.
+func (c *Client) decode(ctx context.Context, server string, m *discoveryv3.DiscoveryResponse) (*response, error) {
+	size := 0
+	for _, a := range m.GetResources() {
+		size += len(a.GetValue())
+	}
+	turn, err := c.options.Turns.BeginSized(ctx, overload.SourceWork, server, size)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.End()
 	hashes := make([]uint64, len(m.GetResources()))
 	for i, a := range m.GetResources() {
 		hashes[i] = maphash.Bytes(c.cache.seed, a.GetValue())
 	}
 	o := c.decoding
+	o.Pause = turn.Pause
 	o.Previous = func(key resource.Key) resource.Item {
 		key.Name = canonical(key.Name)
 		return fromOwner(ctx, c, func() resource.Item { return c.cache.previous(key) })
 	}
-	return decodeResponse(m, o, fromOwner(ctx, c, func() cachedItems { return c.cache.lookUp(hashes) }))
+	r := decodeResponse(m, o, fromOwner(ctx, c, func() cachedItems { return c.cache.lookUp(hashes) }))
+	return r, ctx.Err()
 }
 
 // fromOwner returns what read returns when the owner calls it, or the zero value if ctx is

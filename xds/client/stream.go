@@ -55,7 +55,8 @@ type transport struct {
 	jitter      func() float64 // in [0, 1)
 	overload    *overload.Monitor
 	handler     streamHandler
-	decode      func(context.Context, *discoveryv3.DiscoveryResponse) *response
+	// decode fails only if the context ends.
+	decode func(ctx context.Context, server string, m *discoveryv3.DiscoveryResponse) (*response, error)
 	// post has the owner call a function. postAndWait also returns a channel that is
 	// closed when the updates that the function caused were taken.
 	post        func(func())
@@ -137,7 +138,10 @@ func (t *transport) runStream(ctx context.Context, conn *grpc.ClientConn) (answe
 			return st.answered.Load() && status.Code(err) != codes.ResourceExhausted, err
 		}
 		st.processing.Store(true)
-		r := t.decode(ctx, m)
+		r, err := t.decode(ctx, t.server.URI, m)
+		if err != nil {
+			return st.answered.Load(), context.Cause(ctx)
+		}
 		select {
 		case <-t.postAndWait(func() { t.handler.responseReceived(st, r) }):
 		case <-ctx.Done():

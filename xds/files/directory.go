@@ -92,6 +92,7 @@ func text(err error) string {
 
 // directory is the state of the directory and its files. One goroutine at a time uses it.
 type directory struct {
+	*budget
 	decoding decode.Options // without the format
 	path     string
 	files    map[string]*file
@@ -112,7 +113,7 @@ func (d *directory) read(l listing, now time.Time) *Scan {
 	for i, name := range names {
 		f := d.files[name]
 		if f == nil {
-			f = &file{decoding: d.decoding}
+			f = &file{budget: d.budget, decoding: d.decoding}
 			d.files[name] = f
 		}
 		switch seen := l.files[name]; {

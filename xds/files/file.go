@@ -2,6 +2,7 @@ package files
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -48,6 +49,7 @@ var formats = map[string]decode.Format{
 }
 
 type file struct {
+	*budget
 	decoding decode.Options // without the format and the name
 
 	stamp fs.FileInfo // when the file was last read; nil if it could not be
@@ -55,6 +57,21 @@ type file struct {
 	short bool        // it could not be read because lbd lacks a resource
 
 	state *File // when it was last read
+}
+
+// budget limits how much is decoded at a time. A nil budget has no limit.
+type budget struct {
+	ctx   context.Context // ends when the watcher is closed
+	turns *overload.Turns
+	dir   string
+}
+
+// begin waits for the turn to decode so many bytes.
+func (b *budget) begin(size int) (*overload.Turn, error) {
+	if b == nil {
+		return nil, nil //nolint:nilnil // a nil Turn is valid
+	}
+	return b.turns.BeginSized(b.ctx, overload.SourceWork, b.dir, size)
 }
 
 // freshness is the coarsest resolution of the modification times of file systems.
@@ -73,6 +90,11 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 		f.fail(err, now)
 		return
 	}
+	turn, err := f.begin(len(body))
+	if err != nil {
+		return // the watcher is closed
+	}
+	defer turn.End()
 	f.stamp, f.fresh = stamp, now.Sub(stamp.ModTime()) < freshness
 	sum := sha256.Sum256(body)
 	state := &File{Sum: hex.EncodeToString(sum[:]), Modified: stamp.ModTime()}
@@ -82,6 +104,7 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	o := f.decoding
 	o.Format, _ = FormatOf(path) // a listing has no others
 	o.Name = NameOf(path)
+	o.Pause = turn.Pause
 	if state.Bundle, state.Err = decode.All(body, o); state.Err != nil {
 		o.Lenient = true
 		state.Valid = decode.Valid(body, o)

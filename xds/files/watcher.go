@@ -2,10 +2,10 @@ package files
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
@@ -31,6 +31,8 @@ type Options struct {
 	// Certificates describes the bootstrap's certificate providers; nil means that
 	// there is no bootstrap.
 	Certificates decode.CertificateProviders
+	// Turns is the budget of decoding; nil for none.
+	Turns *overload.Turns
 }
 
 // Watcher watches a directory of resource files. Its methods are safe for concurrent use.
@@ -39,7 +41,8 @@ type Watcher struct {
 	logger *slog.Logger
 	onScan func(*Scan)
 	timing timing
-	quit   chan struct{}
+	quit   context.Context // ends with Close
+	end    context.CancelFunc
 	quiet  chan struct{} // closed when the goroutine has ended
 
 	// the goroutine's only
@@ -48,8 +51,6 @@ type Watcher struct {
 	last      listing         // that was read last
 	ignored   map[string]bool // files that were logged
 	current   *Scan
-
-	close sync.Once
 }
 
 // Open reads the files of a directory, calls OnScan with their resources, and watches them
@@ -75,7 +76,6 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 		onScan: o.OnScan,
 		timing: t,
-		quit:   make(chan struct{}),
 		quiet:  make(chan struct{}),
 		directory: directory{
 			decoding: decode.Options{
@@ -87,9 +87,12 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		},
 		ignored: map[string]bool{},
 	}
+	w.quit, w.end = context.WithCancel(context.Background())
+	w.directory.budget = &budget{w.quit, o.Turns, path}
 	w.notify = newNotifier(path, w.logger)
 	seen := w.list()
 	if seen.err != nil && !o.MayBeAway {
+		w.end()
 		w.notify.close()
 		return nil, fmt.Errorf("open directory of resources: %w", seen.err)
 	}
@@ -100,7 +103,7 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 
 // Close ends the watching. After it OnScan is not called any more.
 func (w *Watcher) Close() error {
-	w.close.Do(func() { close(w.quit) })
+	w.end()
 	<-w.quiet
 	return nil
 }
@@ -118,7 +121,7 @@ func (w *Watcher) watch() {
 	for {
 		var unnotified *listing
 		select {
-		case <-w.quit:
+		case <-w.quit.Done():
 			return
 		case e := <-w.notify.events:
 			if !w.notify.concerns(e) {
@@ -161,6 +164,9 @@ func (w *Watcher) read(seen listing) {
 	}
 	w.warn(seen.ignored)
 	s := w.directory.read(seen, time.Now())
+	if w.quit.Err() != nil {
+		return // it may not have been read
+	}
 	if w.current != nil && s.same(w.current) {
 		return
 	}

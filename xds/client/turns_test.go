@@ -1,0 +1,58 @@
+package client
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/overload"
+)
+
+// TestLargeResponsesTakeTurns: a large response waits for its turn, and a small one does not.
+// While it waits, no resource times out. A stream that ends meanwhile removes nothing.
+func TestLargeResponsesTakeTurns(t *testing.T) {
+	turns := overload.NewTurns(1)
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		other, err := turns.Begin(t.Context(), overload.PushWork, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		large := strings.Repeat("x", overload.SmallWork)
+		s := w.load("a", "b") // small
+		s.send("2", "n2", cluster("a", large))
+		w.expectNoUpdates()
+		if waiting := turns.Stats(overload.SourceWork).Waiting; waiting != 1 {
+			t.Errorf("%d wait", waiting)
+		}
+		time.Sleep(time.Minute)
+		s.end <- nil
+		synctest.Wait()
+		if waiting := turns.Stats(overload.SourceWork).Waiting; waiting != 1 {
+			t.Errorf("%d wait after the end of the stream", waiting) // it was received before
+		}
+		other.End()
+		w.expectUpdates("a=2, ambient b: not found")
+		if s := turns.Stats(overload.SourceWork); s.Running != 0 || s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	}, func(_ *harness, o *Options) { o.Turns = turns })
+}
+
+// TestCloseEndsTheWaitForATurn: a client that waits for a turn can be closed.
+func TestCloseEndsTheWaitForATurn(t *testing.T) {
+	turns := overload.NewTurns(1)
+	runTest(t, "one", func(t *testing.T, w *harness) {
+		if _, err := turns.Begin(t.Context(), overload.PushWork, ""); err != nil {
+			t.Fatal(err)
+		}
+		s := w.load("a", "b")
+		s.send("2", "n2", cluster("a", strings.Repeat("x", overload.SmallWork)))
+		synctest.Wait()
+		w.client.Close()
+		w.expectNoUpdates()
+		if s := turns.Stats(overload.SourceWork); s.Waiting != 0 {
+			t.Errorf("%+v", s)
+		}
+	}, func(_ *harness, o *Options) { o.Turns = turns })
+}
