@@ -41,6 +41,8 @@ type Limits struct {
 	Quotas *quota.Manager
 	// MaxTTL limits the ttl of leases; 0 is [picks.MaxTTL].
 	MaxTTL time.Duration
+	// Turns is the budget of large responses; nil for no limit.
+	Turns *overload.Turns
 	// Shedding rejects and ends work while lbd is overloaded; nil for never.
 	Shedding *Shedding
 }
@@ -227,7 +229,7 @@ func (w *recorder) refund() {
 
 // finish releases what the request has acquired.
 func (w *recorder) finish() {
-	w.yieldTurn()
+	w.endTurn()
 	if w.account == nil {
 		return
 	}
@@ -238,27 +240,51 @@ func (w *recorder) finish() {
 	w.account, w.acquired = nil, w.acquired[:0]
 }
 
-// takeTurn waits until few enough other requests compute a large response, so that a CPU
-// remains for picks. The turn ends before a large response is written.
-func takeTurn(ctx context.Context, w http.ResponseWriter) error {
+// takeTurn waits for the turn to compute a large response, so that a CPU remains for picks.
+// The turn ends before the response is written: a caller that reads slowly holds none.
+func takeTurn(w http.ResponseWriter, r *http.Request) error {
 	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	return rec.takeTurn(ctx, rec.router.turns)
+	turn, err := rec.router.limits.Turns.Begin(r.Context(), overload.ResponseWork, turnName(w, r))
+	if err != nil {
+		return fault.FromContext(err)
+	}
+	rec.turn = turn
+	return nil
 }
 
-// takeTurn is that of a request which others of the same turns delay.
-func (w *recorder) takeTurn(ctx context.Context, turns chan struct{}) error {
+// takeTurnOf is takeTurn for what describes n clusters or endpoints. Few need no turn.
+func takeTurnOf(w http.ResponseWriter, r *http.Request, n int) error {
+	if n <= overload.SmallClusters {
+		return nil
+	}
+	return takeTurn(w, r)
+}
+
+// takeSlot waits for one of a few slots, because what the request computes takes much memory.
+func (w *recorder) takeSlot(ctx context.Context, slots chan struct{}) error {
 	select {
-	case turns <- struct{}{}:
-		w.turns = turns
+	case slots <- struct{}{}:
+		w.slot = slots
 		return nil
 	case <-ctx.Done():
 		return fault.FromContext(ctx.Err())
 	}
 }
 
-func (w *recorder) yieldTurn() {
-	if w.turns != nil {
-		<-w.turns
-		w.turns = nil
+// endTurn ends the turn and the slot of the request, if it has them.
+func (w *recorder) endTurn() {
+	w.turn.End()
+	w.turn = nil
+	if w.slot != nil {
+		<-w.slot
+		w.slot = nil
 	}
+}
+
+// turnName identifies the caller among those that wait for turns.
+func turnName(w http.ResponseWriter, r *http.Request) string {
+	if c := callerOf(w); c != nil && c.Name != "" {
+		return c.Name
+	}
+	return listen.PeerOf(r)
 }

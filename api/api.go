@@ -63,16 +63,16 @@ type Options struct {
 //	@tag.description	Events, health, metrics and this contract
 func New(o Options) *Handler {
 	r := &router{
-		mux:     chi.NewRouter(),
-		logger:  o.Logger,
-		metrics: newMetrics(o.Service.Registry().Registry),
-		origins: http.NewCrossOriginProtection(),
-		callers: o.Callers,
-		audit:   o.Audit,
-		access:  o.AccessLog,
-		limits:  o.Limits,
-		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		scrapes: make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
+		mux:        chi.NewRouter(),
+		logger:     o.Logger,
+		metrics:    newMetrics(o.Service.Registry().Registry),
+		origins:    http.NewCrossOriginProtection(),
+		callers:    o.Callers,
+		audit:      o.Audit,
+		access:     o.AccessLog,
+		limits:     o.Limits,
+		describing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		scrapes:    make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
 
 		endpoints: make(map[string]*endpoint),
 	}

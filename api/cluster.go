@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -40,7 +41,7 @@ func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := takeTurn(r.Context(), w); err != nil {
+	if err := takeTurnOf(w, r, h.service.CountClusters()); err != nil {
 		return err
 	}
 	var list ClusterList
@@ -92,11 +93,21 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	if err := takeTurn(r.Context(), w); err != nil {
-		return err
+	described := 0
+	if endpoints {
+		described = h.service.CountEndpoints(name, target)
+	}
+	if described > overload.SmallClusters { // without a turn: it waits for the tree
+		rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+		if err := rec.takeSlot(r.Context(), rec.router.describing); err != nil {
+			return err
+		}
 	}
 	state, err := h.service.Cluster(r.Context(), name, target, endpoints)
 	if err != nil {
+		return err
+	}
+	if err := takeTurnOf(w, r, described); err != nil {
 		return err
 	}
 	return reply(w, state.Within(scopeOf(w)), nil)

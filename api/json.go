@@ -51,6 +51,9 @@ func encode(v any) []byte {
 // writeBody writes the response. An error means that the caller has disconnected, or does
 // not read, and is ignored.
 func writeBody(w http.ResponseWriter, status int, body []byte) {
+	if rec, ok := w.(*recorder); ok {
+		rec.endTurn()
+	}
 	if len(body) > maxSmallBody {
 		writeLarge(w, status, sources.Parts{body})
 		return
@@ -87,7 +90,6 @@ const (
 func writeLarge(w http.ResponseWriter, status int, body sources.Parts) {
 	length := body.Len()
 	if rec, ok := w.(*recorder); ok {
-		rec.yieldTurn()
 		if e := rec.acquire(quota.Bytes, int64(length)); e != nil {
 			h := w.Header()
 			h.Del("Content-Encoding")

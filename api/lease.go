@@ -292,7 +292,7 @@ func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := takeTurn(r.Context(), w); err != nil {
+	if err := takeTurn(w, r); err != nil {
 		return err
 	}
 	var list LeaseList

@@ -106,15 +106,19 @@ func (b *buffered) WriteHeader(status int) { b.status = status }
 
 func (b *buffered) Write(p []byte) (int, error) { return b.body.Write(p) }
 
-// scrape writes metrics. Anyone may scrape a listener without identities: one scrape of the same turns
-// gathers at a time, and what is not yet written counts against the quota of its caller.
-func scrape(w *recorder, r *http.Request, turns chan struct{}, from func() http.Handler) error {
-	if err := w.takeTurn(r.Context(), turns); err != nil {
+// scrape writes metrics. Anyone may scrape a listener without identities: one scrape of the same slots
+// gathers at a time, and what is not yet written counts against the quota of its caller. There are so
+// many clusters. from may wait for trees, so that it has no turn.
+func scrape(w *recorder, r *http.Request, slots chan struct{}, clusters int, from func() http.Handler) error {
+	if err := w.takeSlot(r.Context(), slots); err != nil {
+		return err
+	}
+	h := from()
+	if err := takeTurnOf(w, r, clusters); err != nil {
 		return err
 	}
 	b := &buffered{ResponseWriter: w, status: http.StatusOK}
-	from().ServeHTTP(b, r)
-	w.yieldTurn()
+	h.ServeHTTP(b, r)
 	writeBody(w, b.status, b.body.Bytes())
 	return nil
 }
@@ -126,7 +130,7 @@ func scrape(w *recorder, r *http.Request, turns chan struct{}, from func() http.
 // @Router      /metrics [get]
 func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
 	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	return scrape(rec, r, rec.router.scrapes, func() http.Handler {
+	return scrape(rec, r, rec.router.scrapes, e.service.CountClusters(), func() http.Handler {
 		if scope := scopeOf(w); !scope.All() {
 			return expose(observe.Within(scope, e.service.Registry()), e.logger)
 		}
@@ -141,7 +145,7 @@ func (e *exposition) getMetrics(w http.ResponseWriter, r *http.Request) error {
 // @Router      /metrics/endpoints [get]
 func (e *exposition) getEndpointMetrics(w http.ResponseWriter, r *http.Request) error {
 	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	return scrape(rec, r, rec.router.endpointScrapes, func() http.Handler {
+	return scrape(rec, r, rec.router.endpointScrapes, e.service.CountClusters(), func() http.Handler {
 		return expose(e.service.EndpointMetrics(r.Context(), scopeOf(w)), e.logger)
 	})
 }

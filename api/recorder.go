@@ -9,6 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/api/accesslog"
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -26,7 +27,8 @@ type recorder struct {
 	// acquired is what the request holds of the account's resources.
 	acquired []acquired
 	router   *router
-	turns    chan struct{} // the request has one of these turns of the router; nil without
+	turn     *overload.Turn // nil without
+	slot     chan struct{}  // the request has one of these slots of the router; nil without
 	// expired, changes and code are for the audit log: the name of an identity that has expired,
 	// what the request changed, and why it was rejected.
 	expired string

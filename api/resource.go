@@ -103,7 +103,7 @@ func (h *handlers) getResource(w http.ResponseWriter, r *http.Request, kind sour
 		return err
 	}
 	as := accepted(r.Header)
-	stored, err := h.service.Pushed(kind, name, as.format)
+	stored, err := h.service.Pushed(r.Context(), turnName(w, r), kind, name, as.format)
 	if err != nil {
 		return err
 	}
@@ -156,7 +156,7 @@ func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*so
 // readChange reads the parameters and headers of a change: dry_run, the preconditions, and more
 // parameters.
 func readChange(w http.ResponseWriter, r *http.Request, more ...parameter) (o sources.ChangeOptions, err error) {
-	o.From = from(w, r)
+	o.From, o.Caller = from(w, r), turnName(w, r)
 	known := append([]parameter{{name: "dry_run", set: func(v value) string { return v.boolean(&o.DryRun) }}}, more...)
 	if err = readParameters(r.URL.RawQuery, known...); err != nil {
 		return o, err

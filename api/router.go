@@ -32,8 +32,9 @@ type router struct {
 	audit   *audit.Log     // nil without
 	access  *accesslog.Log // nil without
 	limits  Limits
-	turns   chan struct{} // of requests that compute a large response
-	scrapes chan struct{} // of those that gather metrics
+	// Slots of what takes much memory.
+	describing chan struct{} // of requests that describe a large cluster
+	scrapes    chan struct{} // of those that gather metrics
 	// endpointScrapes are those of /metrics/endpoints, which take longer.
 	endpointScrapes chan struct{}
 

@@ -195,7 +195,7 @@ func TestScrapeErrors(t *testing.T) {
 			var log bytes.Buffer
 			w := &recorder{ResponseWriter: tt.writer, router: new(router)}
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
-			if err := scrape(w, r, make(chan struct{}, 1), func() http.Handler { return expose(registry, slog.New(slog.NewTextHandler(&log, nil))) }); err != nil {
+			if err := scrape(w, r, make(chan struct{}, 1), 1, func() http.Handler { return expose(registry, slog.New(slog.NewTextHandler(&log, nil))) }); err != nil {
 				t.Error(err)
 			}
 			if logged := strings.Contains(log.String(), "level=ERROR"); logged != tt.bad {

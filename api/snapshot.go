@@ -21,11 +21,8 @@ func (h *handlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	if err := takeTurn(r.Context(), w); err != nil {
-		return err
-	}
 	as := accepted(r.Header)
-	stored, err := h.service.Snapshot(scopeOf(w), as.format)
+	stored, err := h.service.Snapshot(r.Context(), turnName(w, r), scopeOf(w), as.format)
 	if err != nil {
 		return err
 	}

@@ -171,7 +171,7 @@ func TestSlowReadersShareTheSnapshot(t *testing.T) {
 	w := &slowReader{ResponseRecorder: httptest.NewRecorder()}
 	w.first = func(p []byte) {
 		runtime.GC()
-		again, err := d.service.Snapshot(nil, sources.JSON)
+		again, err := d.service.Snapshot(t.Context(), "", nil, sources.JSON)
 		noError(t, err)
 		if &p[0] != &again.Body[0][0] {
 			t.Error("a second reader has another copy")

@@ -27,6 +27,9 @@ func (h *handlers) listTargets(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := takeTurnOf(w, r, h.service.CountClusters()); err != nil {
+		return err
+	}
 	all, err := h.service.Targets()
 	if err != nil {
 		return err

@@ -32,6 +32,9 @@ func (h *handlers) getXDS(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if err := takeTurnOf(w, r, h.service.CountClusters()); err != nil {
+		return err
+	}
 	return reply(w, h.service.XDS(f), nil)
 }
 

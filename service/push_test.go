@@ -146,7 +146,7 @@ func TestRestartServesWhatWasPushed(t *testing.T) {
 	if err != nil || c.Breaker.MaxRequests != 3 || c.Breaker.LimitFrom != "config" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	stored, err := s.Pushed(sources.Endpoints, "or/de%rs", sources.YAML)
+	stored, err := s.Pushed(t.Context(), "", sources.Endpoints, "or/de%rs", sources.YAML)
 	if err != nil || stored.Hash != before.Hash || !strings.Contains(string(stored.Body.Bytes()), "address: a-0") {
 		t.Errorf("%+v, %v", stored, err)
 	}
@@ -415,14 +415,14 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 	if err != nil || back.Hash != first.Hash {
 		t.Errorf("equal content has an equal tag: %+v, %v; first %s", back, err, first.Hash)
 	}
-	kept, err := s.Snapshot(nil, sources.JSON)
+	kept, err := s.Snapshot(t.Context(), "", nil, sources.JSON)
 	if err != nil || kept.Hash != first.Hash {
 		t.Fatalf("%+v, %v", kept, err)
 	}
-	if shared, err := s.Snapshot(nil, sources.JSON); err != nil || shared != kept {
+	if shared, err := s.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || shared != kept {
 		t.Errorf("a second reader has another copy: %v", err)
 	}
-	if other, err := s.Snapshot(nil, sources.YAML); err != nil || bytes.Equal(other.Body.Bytes(), kept.Body.Bytes()) {
+	if other, err := s.Snapshot(t.Context(), "", nil, sources.YAML); err != nil || bytes.Equal(other.Body.Bytes(), kept.Body.Bytes()) {
 		t.Errorf("YAML is %s, %v", other.Body.Bytes(), err)
 	}
 	stop()
@@ -465,13 +465,13 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 			if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: good}); err != nil {
 				t.Fatal(err)
 			}
-			before, err := s.Snapshot(nil, sources.Protobuf)
+			before, err := s.Snapshot(t.Context(), "", nil, sources.Protobuf)
 			must(t, err)
 			_, err = pushSnapshot(t, s, c.request)
 			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
 			}
-			if after, err := s.Snapshot(nil, sources.Protobuf); err != nil || after.Hash != before.Hash {
+			if after, err := s.Snapshot(t.Context(), "", nil, sources.Protobuf); err != nil || after.Hash != before.Hash {
 				t.Errorf("half applied: %+v, %v", after, err)
 			}
 		})

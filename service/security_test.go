@@ -166,7 +166,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		t.Errorf("without a bootstrap: %v\n%s", got, &log)
 	}
 	got := secures(nil, func(s *service.Service) {
-		stored, err := s.Snapshot(nil, sources.JSON)
+		stored, err := s.Snapshot(t.Context(), "", nil, sources.JSON)
 		if err != nil || strings.Contains(string(stored.Body.Bytes()), "Secured") {
 			t.Errorf("the snapshot is %s, %v", stored.Body, err)
 		}

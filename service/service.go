@@ -47,6 +47,8 @@ type Options struct {
 	MaxWatchers int
 	// Overload reports shortages of lbd itself; nil reports none.
 	Overload *overload.Monitor
+	// Turns is the budget of bulk work; nil for none.
+	Turns *overload.Turns
 
 	maxSeries int // of the ledger
 }
@@ -84,7 +86,7 @@ func New(o Options) *Service {
 	})
 	o.SharedStore = o.Fleet != nil
 	s.State = observe.NewState(observe.StateOptions{
-		Logger: o.Logger, Events: s.events, Ledger: s.targets, Overload: o.Overload, ConnectMode: o.ConnectMode,
+		Logger: o.Logger, Events: s.events, Ledger: s.targets, Overload: o.Overload, Turns: o.Turns, ConnectMode: o.ConnectMode,
 		Name: o.Name, Version: o.Version, Draining: s.draining,
 		Hosts: func() (func(string) []observe.Host, error) { return s.Hosts() },
 	})
@@ -93,7 +95,7 @@ func New(o Options) *Service {
 	s.Metrics = observe.NewMetrics(s.State, s.history)
 	s.Sources = sources.New(sources.Options{
 		Settings: o.Settings, Logger: o.Logger, Ledger: s.targets, Events: s.events, Draining: s.draining,
-		Registry: s.Registry().Registry, Overload: o.Overload,
+		Registry: s.Registry().Registry, Overload: o.Overload, Turns: o.Turns,
 	})
 	s.Picker = picks.New(picks.Options{
 		Ledger: s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare, OwnDraws: ownDraws,

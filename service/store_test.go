@@ -88,7 +88,7 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 		add(s.Push(t.Context(), &push)) // which exists by then
 		add(s.HostTarget(t.Context(), "shop", sources.ChangeOptions{}))
 		add(s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}))
-		stored, err := s.Snapshot(nil, sources.JSON)
+		stored, err := s.Snapshot(t.Context(), "", nil, sources.JSON)
 		must(t, err)
 		add(s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}))
 		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: sources.JSON, Replace: true}))
@@ -269,13 +269,13 @@ func TestUpgrade(t *testing.T) {
 	if err != nil || !strings.Contains(state.Policy, "ring_hash") || state.Error != "" {
 		t.Errorf("the cluster is %+v, %v", state, err)
 	}
-	if _, err := s.Pushed(sources.Endpoints, "num", sources.Protobuf); err != nil {
+	if _, err := s.Pushed(t.Context(), "", sources.Endpoints, "num", sources.Protobuf); err != nil {
 		t.Error(err)
 	}
 
 	// What GET /v1/snapshot returns has no unknown field any more, and can be pushed.
 	for _, f := range []sources.Format{sources.JSON, sources.YAML, sources.Protobuf} {
-		stored, err := s.Snapshot(nil, f)
+		stored, err := s.Snapshot(t.Context(), "", nil, f)
 		must(t, err)
 		res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: f, Replace: true, AllowEmpty: true, ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		if err != nil {

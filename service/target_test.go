@@ -416,23 +416,23 @@ func TestATargetIsHostedByName(t *testing.T) {
 	expect(fault.UnknownTarget, "Listener/shop is not known")
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
 	expect("", "")
-	snapshot, err := s.Snapshot(nil, sources.JSON)
+	snapshot, err := s.Snapshot(t.Context(), "", nil, sources.JSON)
 	if err != nil || strings.Contains(string(snapshot.Body.Bytes()), "Target") {
 		t.Errorf("the snapshot is %s, %v", snapshot.Body, err)
 	}
 	remove(t, s) // the Listener, and not what is hosted
 	expect(fault.UnknownTarget, "Listener/shop is not known")
-	if empty, err := s.Snapshot(nil, sources.JSON); err != nil || empty.Hash == snapshot.Hash {
+	if empty, err := s.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || empty.Hash == snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s still, %v", empty.Hash, err)
 	}
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
-	if back, err := s.Snapshot(nil, sources.JSON); err != nil || back.Hash != snapshot.Hash {
+	if back, err := s.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || back.Hash != snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s, %v; want %s", back.Hash, err, snapshot.Hash)
 	}
 	if res, err := drop("shop"); err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0].Reason, "a Listener that was pushed hosts it") {
 		t.Errorf("dropped: %+v, %v", res, err)
 	}
-	if same, err := s.Snapshot(nil, sources.JSON); err != nil || same.Hash != snapshot.Hash {
+	if same, err := s.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || same.Hash != snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s, %v; want %s: hosting does not change it", same.Hash, err, snapshot.Hash)
 	}
 	expect("", "")

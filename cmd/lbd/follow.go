@@ -39,9 +39,10 @@ type following struct {
 
 // follow connects the service to management servers. The service starts with the last good
 // version of their resources.
-func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload.Monitor, log *slog.Logger) (*following, error) {
+func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload.Monitor, turns *overload.Turns, log *slog.Logger) (*following, error) {
 	xds, err := client.New(client.Options{
 		Bootstrap: b, Logger: log, Policies: lb.PolicyConfig, OnUpdate: svc.ServerUpdate, Events: svc.ServerEvent, Overload: lacks,
+		Turns: turns,
 	})
 	if err != nil {
 		return nil, err
@@ -75,14 +76,14 @@ type resourceFiles struct {
 // watchFiles connects the service to the resource directory. The service starts with the
 // versions of the files that were last in use. An unreadable directory is an error only
 // if there are none.
-func watchFiles(c Config, svc *service.Service, st store.Store, b *bootstrap.Config, log *slog.Logger) (*resourceFiles, error) {
+func watchFiles(c Config, svc *service.Service, st store.Store, b *bootstrap.Config, turns *overload.Turns, log *slog.Logger) (*resourceFiles, error) {
 	f := &resourceFiles{archive: files.OpenArchive(c.Data, c.Resources, log)}
 	known, _ := f.archive.Load()
 	svc.FollowFiles(f.archive, st)
 	var err error
 	f.watcher, err = files.Open(c.Resources, files.Options{
 		Logger: log, OnScan: svc.FilesScanned, Lenient: c.LenientFiles, MayBeAway: len(known) > 0,
-		Policies: lb.PolicyConfig, Certificates: b.Instances(),
+		Policies: lb.PolicyConfig, Certificates: b.Instances(), Turns: turns,
 	})
 	if err != nil {
 		return nil, errors.Join(err, f.archive.Close())

@@ -49,7 +49,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	_, _ = x509.SystemCertPool() // the first handshake reports an error
 	lacks := overload.NewMonitor(nil)
 	defer lacks.Close()
-	budget := budgetOf(c, log)
+	budget, turns := budgetOf(c, log), overload.NewTurns(0)
 	own := new(listenerAddresses)
 	permit, err := c.permit(own)
 	if err != nil {
@@ -69,6 +69,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		},
 		HistoryBytes: c.historyBytes(),
 		Overload:     lacks,
+		Turns:        turns,
 		MaxLeases:    c.MaxLeases, MaxLeaseShare: c.MaxLeaseShare,
 		MaxWatchers: c.maxStreams(budget),
 	})
@@ -96,7 +97,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		err = errors.Join(err, st.Close())
 	}()
 	if b != nil {
-		f, followErr := follow(c, svc, b, lacks, log)
+		f, followErr := follow(c, svc, b, lacks, turns, log)
 		if followErr != nil {
 			return followErr
 		}
@@ -106,7 +107,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		}()
 	}
 	if c.Resources != "" {
-		source, sourceErr := watchFiles(c, svc, st, b, log)
+		source, sourceErr := watchFiles(c, svc, st, b, turns, log)
 		if sourceErr != nil {
 			return sourceErr
 		}
@@ -126,7 +127,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	svc.Registry().MustRegister(quotas, shedding, lines.lost())
 	handler := api.New(api.Options{
 		Service: svc, Callers: sec.callers(), Audit: sec.audit, AccessLog: sec.access, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
-		Limits: api.Limits{Quotas: quotas, Shedding: shedding, MaxTTL: c.maxTTL()},
+		Limits: api.Limits{Quotas: quotas, Shedding: shedding, Turns: turns, MaxTTL: c.maxTTL()},
 	})
 	front := newFrontend(handler, connections.Options{Max: budget.Connections, MaxPeer: c.maxPeerConnections(budget)}, lacks, log)
 	if err = front.startLoops(c.eventLoops(), handler, listeners, log); err != nil {

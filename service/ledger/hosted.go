@@ -36,6 +36,15 @@ func (h *Hosted) Own(cluster string) *Target { return h.clusters[cluster] }
 // XDS returns the xds targets by name. The list is not to be changed.
 func (h *Hosted) XDS() []*Target { return h.ordered }
 
+// Len returns the number of clusters in all targets.
+func (h *Hosted) Len() int {
+	n := len(h.clusters)
+	for _, t := range h.ordered {
+		n += t.View().Clusters.Len()
+	}
+	return n
+}
+
 // All yields the targets in no order.
 func (h *Hosted) All() iter.Seq[*Target] {
 	return func(yield func(*Target) bool) {

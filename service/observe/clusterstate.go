@@ -251,6 +251,22 @@ func (s *State) Clusters() []ClusterSummary {
 	return out
 }
 
+// CountClusters returns the number of clusters of all targets, for the cost of describing them.
+func (s *State) CountClusters() int { return s.ledger.Hosted().Len() }
+
+// CountEndpoints returns the number of endpoints that Cluster describes; 0 for an unknown cluster.
+func (s *State) CountEndpoints(name, target string) int {
+	m, err := s.ledger.Find(name, target)
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, l := range m.Localities() {
+		n += len(l.Endpoints)
+	}
+	return n
+}
+
 // Cluster returns the state of a cluster in an xds target, with or without its endpoints.
 // Without a target, it uses the tree that Clusters uses. It fails with UnknownTarget,
 // UnknownCluster, and with Internal if the tree does not answer in 5 s.

@@ -17,6 +17,16 @@ import (
 var (
 	overloadFamily = Gauge("lbd_overload",
 		"1 if lbd itself lacks the resource: descriptors, memory, local ports, or room in a budget. Endpoints keep their states meanwhile.", "resource")
+	turnsFamily = Gauge("lbd_bulk_turns",
+		"Limit of bulk work that runs at a time.")
+	bulkRunningFamily = Gauge("lbd_bulk_running",
+		"Bulk work that runs now.", "work")
+	bulkWaitingFamily = Gauge("lbd_bulk_waiting",
+		"Bulk work that waits for its turn.", "work")
+	bulkBegunFamily = Counter("lbd_bulk_begun_total",
+		"Bulk work that has begun.", "work")
+	bulkWaitedFamily = Counter("lbd_bulk_waited_seconds_total",
+		"Time for which bulk work has waited for its turn, pauses included. It grows by many seconds a second if lbd has to decode or render more than it can.", "work")
 	conditionsFamily = Gauge("lbd_conditions",
 		"Daemon-wide problems now, by kind, as GET /v1/daemon lists them.", "kind")
 	historyFamily = Gauge("lbd_history_bytes",
@@ -214,6 +224,14 @@ func (s *State) gatherDaemon(g *gathering, h *history.Store) {
 	}
 	for _, r := range overload.Resources {
 		g.add(overloadFamily, Flag(lacking[r]), string(r))
+	}
+	g.add(turnsFamily, float64(s.options.Turns.Len()))
+	for _, work := range overload.Works {
+		stats := s.options.Turns.Stats(work)
+		g.add(bulkRunningFamily, float64(stats.Running), work.String())
+		g.add(bulkWaitingFamily, float64(stats.Waiting), work.String())
+		g.add(bulkBegunFamily, float64(stats.Begun), work.String())
+		g.add(bulkWaitedFamily, stats.Waited.Seconds(), work.String())
 	}
 }
 

@@ -27,6 +27,8 @@ type StateOptions struct {
 	Ledger *ledger.Ledger
 	// Overload reports what lbd itself lacks; it may be nil.
 	Overload *overload.Monitor
+	// Turns is the budget of bulk work, for metrics; it may be nil.
+	Turns *overload.Turns
 	// ConnectMode stands for the empty mode.
 	ConnectMode resource.ConnectMode
 	// Name and Version are those of the daemon.

@@ -27,6 +27,8 @@ type Options struct {
 	Draining context.Context
 	Registry *prometheus.Registry
 	Overload *overload.Monitor
+	// Turns is the budget of decoding and rendering; nil for none.
+	Turns *overload.Turns
 }
 
 // Settings are the part of Options that the daemon's flags and files set.

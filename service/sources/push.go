@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -22,6 +24,9 @@ type ChangeOptions struct {
 	Precondition Precondition
 	// From is the caller, for events.
 	From string
+	// Caller identifies the caller among those that wait for their turns: unlike From, it is
+	// the same for all connections of a caller.
+	Caller string
 }
 
 // PushRequest pushes one resource of a cluster.
@@ -91,11 +96,12 @@ func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o Change
 
 // read decodes the body of a push. It waits for its turn.
 func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, error) {
-	if err := p.bodies.acquire(ctx); err != nil {
+	turn, err := p.begin(ctx, r.Caller, r.Body)
+	if err != nil {
 		return nil, err
 	}
-	defer p.bodies.release()
-	o := p.pushDecoding(r.Format, r.Lenient, r.DryRun)
+	defer turn.End()
+	o := p.pushDecoding(r.Format, r.Lenient, r.DryRun, turn)
 	o.Name = r.Cluster
 	d, err := decode.One(r.Kind, r.Body, o)
 	if err != nil {
@@ -106,8 +112,9 @@ func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, err
 
 // pushDecoding returns the options with which a push is decoded. Only a dry run locates
 // its warnings: that reads the body twice.
-func (p *pushes) pushDecoding(f Format, lenient, dryRun bool) decode.Options {
+func (p *pushes) pushDecoding(f Format, lenient, dryRun bool, turn *overload.Turn) decode.Options {
 	o := p.decoding(f)
+	o.Pause = turn.Pause
 	o.Lenient, o.Places, o.Previous = lenient, dryRun, p.previous
 	return o
 }
@@ -167,9 +174,9 @@ func (p Parts) Len() int {
 // Bytes returns the text.
 func (p Parts) Bytes() []byte { return slices.Concat(p...) }
 
-// Pushed returns a pushed resource in a format. It fails with UnknownCluster if there
-// is none.
-func (p *pushes) Pushed(kind Kind, cluster string, f Format) (*Stored, error) {
+// Pushed returns a pushed resource in a format, for a caller. It waits for its turn if the
+// resource is large. It fails with UnknownCluster if there is none.
+func (p *pushes) Pushed(ctx context.Context, caller string, kind Kind, cluster string, f Format) (*Stored, error) {
 	st, err := p.open()
 	if err != nil {
 		return nil, err
@@ -179,6 +186,11 @@ func (p *pushes) Pushed(kind Kind, cluster string, f Format) (*Stored, error) {
 	if !ok {
 		return nil, notPushed(key)
 	}
+	turn, err := p.Turns.BeginSized(ctx, overload.ResponseWork, caller, len(entry.Raw))
+	if err != nil {
+		return nil, fault.FromContext(err)
+	}
+	defer turn.End()
 	body, err := decode.Render(kind, entry.Raw, f)
 	if err != nil {
 		return nil, fault.Errorf(fault.Internal, "%v", err)
@@ -208,7 +220,7 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 	before := "" // the hash, if it was requested
 	c := &change{ChangeOptions: r.ChangeOptions}
 	c.current = func(tx *store.Tx) (name, hash string, exists bool) {
-		before = hashAll(tx.All())
+		before = hashAll(tx.All(), runtime.Gosched)
 		return "the snapshot", before, true // it exists even if it is empty
 	}
 	b, err := p.readSnapshot(ctx, r)
@@ -227,7 +239,7 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 		}
 		c.res.Warnings = append(c.res.Warnings, p.unknownReferences(tx, b)...)
 		if c.res.Hash = before; before == "" || len(c.res.Changes) > 0 {
-			c.res.Hash = hashAll(tx.All())
+			c.res.Hash = hashAll(tx.All(), runtime.Gosched)
 		}
 		return nil
 	}
@@ -236,11 +248,12 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 
 // readSnapshot decodes the body of a push. It waits for its turn.
 func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.Bundle, error) {
-	if err := p.bodies.acquire(ctx); err != nil {
+	turn, err := p.begin(ctx, r.Caller, r.Body)
+	if err != nil {
 		return nil, err
 	}
-	defer p.bodies.release()
-	b, err := decode.All(r.Body, p.pushDecoding(r.Format, r.Lenient, r.DryRun))
+	defer turn.End()
+	b, err := decode.All(r.Body, p.pushDecoding(r.Format, r.Lenient, r.DryRun, turn))
 	if err != nil {
 		return nil, decodeError("the snapshot", "", err)
 	}
@@ -309,9 +322,11 @@ func (c *change) replace(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest) err
 
 // hashAll is the hash of resources with their names. A snapshot does not have the
 // targets that are hosted by name.
-func hashAll(all iter.Seq[store.Entry]) string {
+// It calls pause between them.
+func hashAll(all iter.Seq[store.Entry], pause func()) string {
 	h := sha256.New()
 	for e := range all {
+		pause()
 		if internal(e.Key) {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -28,7 +29,7 @@ type pushes struct {
 	*publisher
 	files   *resourceFiles
 	results *prometheus.CounterVec
-	bodies  *bodyLimiter
+	waiting atomic.Int64 // pushes that wait for their turn
 
 	storeHealth
 	inFlight inFlight
@@ -40,7 +41,7 @@ type pushes struct {
 
 func newPushes(p *publisher, files *resourceFiles) *pushes {
 	return &pushes{
-		publisher: p, files: files, results: newResults(p.Registry), bodies: &bodyLimiter{slots: make(chan struct{}, maxDecoding)},
+		publisher: p, files: files, results: newResults(p.Registry),
 		storeHealth: storeHealth{logger: p.Logger, events: p.Events},
 		inFlight:    inFlight{changes: make(map[*change]effect)},
 	}
@@ -213,36 +214,18 @@ func (p *pushes) markAll(ctx context.Context, st store.Store, stored []resource.
 	}
 }
 
-const (
-	// maxDecoding limits how many pushed bodies are decoded at a time: each may take
-	// many times its size in memory.
-	maxDecoding = 2
-	// MaxWaitingPushes limits how many more pushes wait for their turn.
-	MaxWaitingPushes = 64
-)
+// MaxWaitingPushes limits how many pushes wait for their turn.
+const MaxWaitingPushes = 64
 
-type bodyLimiter struct {
-	slots   chan struct{}
-	waiting atomic.Int64
+// begin waits for the turn of a caller to decode a body.
+func (p *pushes) begin(ctx context.Context, caller string, body []byte) (*overload.Turn, error) {
+	defer p.waiting.Add(-1)
+	if p.waiting.Add(1) > MaxWaitingPushes && len(body) > overload.SmallWork {
+		return nil, fault.Errorf(fault.RateLimited, "limit of waiting pushes reached (%d)", MaxWaitingPushes).Retry(time.Second)
+	}
+	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, caller, len(body))
+	if err != nil {
+		return nil, fault.FromContext(err)
+	}
+	return turn, nil
 }
-
-// acquire waits for a slot, which release frees.
-func (l *bodyLimiter) acquire(ctx context.Context) error {
-	select {
-	case l.slots <- struct{}{}:
-		return nil
-	default:
-	}
-	defer l.waiting.Add(-1)
-	if l.waiting.Add(1) > MaxWaitingPushes {
-		return fault.Errorf(fault.RateLimited, "limit of waiting pushes reached (%d)", MaxWaitingPushes).Retry(time.Second)
-	}
-	select {
-	case l.slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return fault.FromContext(ctx.Err())
-	}
-}
-
-func (l *bodyLimiter) release() { <-l.slots }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -202,26 +203,27 @@ func TestStatesOfResourcesFromDisk(t *testing.T) {
 	}
 }
 
-// TestPushesTakeTurns: two bodies are decoded at a time, and at most 64 pushes wait.
+// TestPushesTakeTurns: large bodies wait for their turn, at most 64 of them, and small ones do not.
 func TestPushesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestSources(t)
+		s.pushes.Turns = overload.NewTurns(1)
 		codeOf := func(err error) fault.Code {
 			e, _ := errors.AsType[*fault.Error](err)
 			return e.Code
 		}
-		push := func(ctx context.Context, i int) error {
+		large := []byte("{" + strings.Repeat(" ", overload.SmallWork))
+		push := func(ctx context.Context, i int, body []byte) error {
 			if i%2 == 0 {
-				_, err := s.Push(ctx, &PushRequest{Kind: Endpoints, Cluster: "orders", Body: []byte("{")})
+				_, err := s.Push(ctx, &PushRequest{Kind: Endpoints, Cluster: "orders", Body: body})
 				return err
 			}
-			_, err := s.PushSnapshot(ctx, &SnapshotRequest{Body: []byte("{")})
+			_, err := s.PushSnapshot(ctx, &SnapshotRequest{Body: body})
 			return err
 		}
-		for range maxDecoding {
-			if err := s.bodies.acquire(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+		other, err := s.pushes.Turns.Begin(t.Context(), overload.ResponseWork, "")
+		if err != nil {
+			t.Fatal(err)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		codes := make(chan fault.Code, MaxWaitingPushes)
@@ -230,12 +232,15 @@ func TestPushesTakeTurns(t *testing.T) {
 			if i < 4 {
 				ctx = gone
 			}
-			go func() { codes <- codeOf(push(ctx, i)) }()
+			go func() { codes <- codeOf(push(ctx, i, large)) }()
 		}
 		synctest.Wait()
 		for i := range 2 {
-			if err := push(t.Context(), i); codeOf(err) != fault.RateLimited {
+			if err := push(t.Context(), i, large); codeOf(err) != fault.RateLimited {
 				t.Errorf("one more: %v", err)
+			}
+			if err := push(t.Context(), i, []byte("{")); codeOf(err) != fault.InvalidArgument {
+				t.Errorf("a small one: %v", err)
 			}
 		}
 		cancel()
@@ -248,15 +253,14 @@ func TestPushesTakeTurns(t *testing.T) {
 		if len(codes) != 0 {
 			t.Fatalf("%d pushes did not wait for their turn", len(codes))
 		}
-		s.bodies.release()
+		other.End()
 		for range MaxWaitingPushes - 4 {
 			if got := <-codes; got != fault.InvalidArgument { // read, and wrong
 				t.Errorf("after its turn: %s", got)
 			}
 		}
-		s.bodies.release()
-		if len(s.bodies.slots) != 0 || s.bodies.waiting.Load() != 0 {
-			t.Errorf("%d turns, %d waiting are left", len(s.bodies.slots), s.bodies.waiting.Load())
+		if left := s.pushes.Turns.Stats(overload.PushWork); left.Running != 0 || left.Waiting != 0 || s.waiting.Load() != 0 {
+			t.Errorf("%+v, %d waiting are left", left, s.waiting.Load())
 		}
 	})
 }

@@ -60,7 +60,7 @@ func TestLargeBundleIsNotTooLarge(t *testing.T) {
 			text := []byte(`{"resources":[` + strings.Join(list, ",") + `]}`)
 			b, err := decode.All(text, decode.Options{})
 			noError(t, err)
-			parts, err := decode.RenderBundle("1", b.Items, decode.FormatProtobuf)
+			parts, err := decode.RenderBundle("1", b.Items, decode.FormatProtobuf, nil)
 			noError(t, err)
 			b, err = decode.All(slices.Concat(parts...), decode.Options{Format: decode.FormatProtobuf})
 			if err != nil || len(b.Items) != 2*c.clusters {

@@ -45,7 +45,7 @@ func TestBundlesHoldFourTypes(t *testing.T) {
 		t.Fatalf("%+v, %v, want %+v", b, err, want)
 	}
 	for _, f := range formats {
-		parts, err := decode.RenderBundle("7", want, f)
+		parts, err := decode.RenderBundle("7", want, f, nil)
 		noError(t, err)
 		b, err := decode.All(slices.Concat(parts...), decode.Options{Format: f})
 		if err != nil || b.Version != "7" || !reflect.DeepEqual(b.Items, want) {
@@ -68,7 +68,7 @@ func TestBundleIsRenderedInParts(t *testing.T) {
 		raw, err := proto.MarshalOptions{Deterministic: true}.Marshal(whole)
 		noError(t, err)
 		for f, want := range map[decode.Format]string{decode.FormatJSON: indented.String() + "\n", decode.FormatYAML: string(yaml), decode.FormatProtobuf: string(raw)} {
-			parts, err := decode.RenderBundle("7", items, f)
+			parts, err := decode.RenderBundle("7", items, f, nil)
 			if got := string(slices.Concat(parts...)); err != nil || got != want {
 				t.Errorf("%d resources as %s: %s, %v; want %s", i, f, got, err, want)
 			}
