@@ -28,6 +28,7 @@ func updateRows() []row {
 		changeRow("update-store", text+", protobuf, store", "lbd-update-store", subjectUnmarshal, "unmarshal", bound{atMost, 1.5}),
 		changeRow("update-json", text+", JSON, no store", "lbd-update-json", subjectUnmarshalJSON, "unmarshal-json", bound{}),
 		picksDuringUpdatesRow(),
+		picksDuringBulkRow(),
 		durableRow(),
 	}
 }

@@ -143,12 +143,17 @@ func (d *daemon) put(ctx context.Context, kind string, body []byte) error {
 
 // call sends a request and returns the body of a successful response.
 func (d *daemon) call(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	return d.callAs(ctx, "application/x-protobuf", method, path, body)
+}
+
+// callAs is call for a body of a media type.
+func (d *daemon) callAs(ctx context.Context, mediaType, method, path string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	if body != nil {
-		request.Header.Set("Content-Type", "application/x-protobuf")
+		request.Header.Set("Content-Type", mediaType)
 	}
 	response, err := d.client.Do(request)
 	if err != nil {
