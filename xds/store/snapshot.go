@@ -113,6 +113,35 @@ func (s *Snapshot) At(index uint64) *Snapshot {
 	return &Snapshot{entries: s.entries, size: s.size, index: index}
 }
 
+// Difference returns the keys whose entries differ between two snapshots, in order.
+func Difference(before, after *Snapshot) []resource.Key {
+	var keys []resource.Key
+	a, b := before.entries, after.entries
+	for len(a) > 0 || len(b) > 0 {
+		order := 0
+		switch {
+		case len(a) == 0:
+			order = 1
+		case len(b) == 0:
+			order = -1
+		case a[0] != b[0]:
+			order = CompareKeys(a[0].Key, b[0].Key)
+		}
+		switch {
+		case order < 0:
+			keys, a = append(keys, a[0].Key), a[1:]
+		case order > 0:
+			keys, b = append(keys, b[0].Key), b[1:]
+		default:
+			if a[0] != b[0] && !same(a[0], b[0]) {
+				keys = append(keys, a[0].Key)
+			}
+			a, b = a[1:], b[1:]
+		}
+	}
+	return keys
+}
+
 func same(a, b *Entry) bool {
 	if a == nil || b == nil {
 		return a == b

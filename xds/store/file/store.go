@@ -42,6 +42,7 @@ type Store struct {
 	onLost   func(error)
 	logger   *slog.Logger
 	requests chan *request
+	copies   chan *copying
 	closing  chan struct{}
 	quiet    chan struct{} // closed when the writer has ended
 
@@ -78,6 +79,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		onLost:   opts.OnLost,
 		logger:   cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)),
 		requests: make(chan *request),
+		copies:   make(chan *copying),
 		closing:  make(chan struct{}),
 		quiet:    make(chan struct{}),
 	}
@@ -165,6 +167,8 @@ func (s *Store) write() {
 			return
 		case r := <-s.requests:
 			s.commit(s.gather(r))
+		case c := <-s.copies:
+			c.done <- s.copy(c.of)
 		case <-check.C:
 			s.check()
 		}
