@@ -80,6 +80,10 @@ $(SCHEMATHESIS): test/schema/requirements.txt
 test-schema: build $(SCHEMATHESIS) ## Test openapi.yaml with all checks of schemathesis (Python) for SCHEMA_TIME (600) seconds, seed SCHEMA_SEED (default random)
 	test/schema/run bin/lbd $(SCHEMATHESIS) $(or $(SCHEMA_TIME),600) $(or $(SCHEMA_SEED),$$RANDOM)
 
+.PHONY: test-fleet
+test-fleet: build ## Test the store in etcd, and daemons that share it, with real members of etcd and faults, for FLEET_TIME (60s)
+	$(DAEMON) LBD_FLEET_TIME=$(or $(FLEET_TIME),60s) go test -C test/fleet -count=1 -timeout 90m -v . | grep --line-buffered -vE '^ *(=== |--- PASS)'
+
 # SOAK_SAMPLES is a file that gets a line for each sample.
 .PHONY: soak
 soak: build ## Run a mixed load for SOAK (1h): no pick may fail, and memory, goroutines and descriptors must be flat

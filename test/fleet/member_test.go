@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+)
+
+// freePort returns a port of loopback that nothing listens on.
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// member is a member of etcd in this process.
+type member struct {
+	dir, client, peer string
+	quota             int64
+	running           *embed.Etcd
+}
+
+// startMember starts a cluster of one member.
+func startMember(t testing.TB) *member {
+	t.Helper()
+	m := &member{dir: t.TempDir(), client: freePort(t), peer: freePort(t)}
+	m.start(t)
+	t.Cleanup(m.stop)
+	return m
+}
+
+func (m *member) start(t testing.TB) {
+	t.Helper()
+	c := embed.NewConfig()
+	c.Name, c.Dir, c.LogLevel, c.LogOutputs = "m0", m.dir, "panic", []string{"/dev/null"}
+	c.UnsafeNoFsync = true
+	c.QuotaBackendBytes = m.quota
+	client, peer := url.URL{Scheme: "http", Host: m.client}, url.URL{Scheme: "http", Host: m.peer}
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	c.InitialCluster = fmt.Sprintf("m0=%s", peer.String())
+	c.TickMs, c.ElectionMs = 20, 200
+	e, err := embed.StartEtcd(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-e.Server.ReadyNotify():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the member does not start")
+	}
+	m.running = e
+}
+
+// runMember is the process of one member of a cluster: name, directory, addresses for clients
+// and for members, and the members of the cluster.
+func runMember(args []string) {
+	c := embed.NewConfig()
+	c.Name, c.Dir, c.LogLevel, c.LogOutputs = args[0], args[1], "panic", []string{"/dev/null"}
+	client, peer := url.URL{Scheme: "http", Host: args[2]}, url.URL{Scheme: "http", Host: args[3]}
+	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	c.InitialCluster, c.TickMs, c.ElectionMs = args[4], 50, 500
+	e, err := embed.StartEtcd(c)
+	if err == nil {
+		err = <-e.Err()
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func (m *member) stop() {
+	if m.running != nil {
+		m.running.Close()
+		m.running = nil
+	}
+}
+
+// bare returns a client of the member.
+func (m *member) bare(t testing.TB) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.client}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// compact removes the history of what is stored.
+func (m *member) compact(t testing.TB) {
+	t.Helper()
+	c := m.bare(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	res, err := c.Get(ctx, "any")
+	if err == nil {
+		_, err = c.Compact(ctx, res.Header.Revision, clientv3.WithCompactPhysical())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// long reports whether tests should take more time.
+func long() bool { return os.Getenv("LBD_TEST_LONG") != "" }

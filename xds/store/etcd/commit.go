@@ -1,0 +1,296 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// An outcome is what an attempt led to. Without conflict and error, what it read is true of a
+// revision, and what it wrote is committed by it.
+type outcome struct {
+	revision int64
+	conflict bool // with the state of a revision; the functions are to run again
+	turnLost bool
+	large    *batch // that is committed, and to be folded
+	err      error
+}
+
+// attempt commits what an attempt wrote, if what it read is unchanged.
+func (s *Store) attempt(ctx context.Context, a *attempt, t *turn) outcome {
+	client := s.client.Load()
+	if len(a.changes) == 0 {
+		return s.confirm(ctx, client, a)
+	}
+	if a.pending != nil {
+		if o := s.fold(ctx, client, a.pending); o.err != nil {
+			return o
+		}
+		return outcome{conflict: true} // with the fold
+	}
+	if err := s.begin(ctx, client); err != nil {
+		return outcome{err: s.failure(err)}
+	}
+	s.writer.sequence++
+	w, err := s.prepare(ctx, client, a)
+	if err == nil {
+		s.owned.add(s.writer.sequence, w.own)
+		var o outcome
+		if o = s.put(ctx, client, a, w, t); o.err == nil && !o.conflict {
+			s.writer.revision = o.revision
+			if w.large != nil {
+				o.large = &batch{*w.large, o.revision}
+			}
+			return o
+		}
+		if _, unknown := o.err.(*store.UnknownOutcomeError); unknown { //nolint:errorlint // as put returns it
+			return o
+		}
+		s.owned.remove(s.writer.sequence)
+		s.deleteBlobs(ctx, client, w.blobs)
+		return o
+	}
+	s.deleteBlobs(ctx, client, w.blobs)
+	return outcome{err: s.failure(err)}
+}
+
+// confirm checks that what was read is the last state: the result depends on it.
+func (s *Store) confirm(ctx context.Context, client *clientv3.Client, a *attempt) outcome {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	res, err := client.Txn(ctx).If(s.comparisons(a)...).Then(clientv3.OpGet(s.keys.head(), clientv3.WithCountOnly())).
+		Else(clientv3.OpGet(s.keys.head())).Commit()
+	switch {
+	case err != nil:
+		return outcome{err: unavailable(s.explain(err))}
+	case !res.Succeeded:
+		return outcome{conflict: true, revision: headRevision(res)}
+	}
+	return outcome{revision: a.applied}
+}
+
+// headRevision is the revision up to which a conflict must be applied: that of the last commit.
+func headRevision(res *clientv3.TxnResponse) int64 {
+	revision := int64(0)
+	for _, kv := range res.Responses[0].GetResponseRange().GetKvs() {
+		revision = max(revision, kv.ModRevision)
+	}
+	return revision
+}
+
+// begin puts the writer's key, unless it is there.
+func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
+	w := &s.writer
+	if w.revision != 0 {
+		select {
+		case <-w.expired:
+			w.revision = 0
+		default:
+			return nil
+		}
+	}
+	w.end(client)
+	w.sequence++ // no commit has it
+	request, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	lease, err := client.Grant(request, writerTTL)
+	if err != nil {
+		return err
+	}
+	at := s.keys.writer(s.id)
+	res, err := client.Put(request, at, string(encodeWriter(s.keys.relative(at), w.sequence)), clientv3.WithLease(lease.ID))
+	if err != nil {
+		return err
+	}
+	alive, stop := context.WithCancel(ctx)
+	responses, err := client.KeepAlive(alive, lease.ID)
+	if err != nil {
+		stop()
+		return err
+	}
+	expired := make(chan struct{})
+	s.group.Go(func() {
+		defer close(expired)
+		for range responses { // until the lease expires, or stop
+		}
+	})
+	w.lease, w.revision, w.expired, w.stop = lease.ID, res.Header.Revision, expired, stop
+	return nil
+}
+
+// end removes the writer's key.
+func (w *writer) end(client *clientv3.Client) {
+	if w.stop == nil {
+		return
+	}
+	w.stop()
+	w.stop = nil
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout/5)
+	defer cancel()
+	_, _ = client.Revoke(ctx, w.lease) // else it expires
+}
+
+// Writes are what an attempt puts.
+type writes struct {
+	own     *ownCommit
+	changes []change
+	blobs   []string // ids
+	large   *reference
+}
+
+// prepare encodes the changes of an attempt, and writes what does not fit into one transaction.
+func (s *Store) prepare(ctx context.Context, client *clientv3.Client, a *attempt) (*writes, error) {
+	w := &writes{own: &ownCommit{changes: a.changes, blobs: references{}}}
+	size := 0
+	for _, key := range slices.SortedFunc(maps.Keys(a.changes), store.CompareKeys) {
+		c, blob, err := s.encode(ctx, client, w, key, a.changes[key])
+		if err != nil {
+			return w, err
+		}
+		size += len(c.key) + len(c.record)
+		w.changes = append(w.changes, c)
+		w.own.blobs[c.key] = blob
+	}
+	if len(w.changes) <= maxOperations && size <= maxBytes {
+		return w, nil
+	}
+	r, err := s.putBlob(ctx, client, w, encodeBatch(w.changes))
+	w.large = &r
+	return w, err
+}
+
+func (s *Store) encode(ctx context.Context, client *clientv3.Client, w *writes, key resource.Key, e *store.Entry) (c change, blob string, err error) {
+	c.key = s.keys.relative(s.keys.entry(key))
+	if e == nil {
+		return c, "", nil
+	}
+	rec := record{updated: e.Updated, raw: e.Raw}
+	if len(e.Raw) > maxInline {
+		r, err := s.putBlob(ctx, client, w, e.Raw)
+		if err != nil {
+			return c, "", err
+		}
+		rec.blob, blob = &r, r.id
+	}
+	c.record = rec.encode(c.key)
+	return c, blob, nil
+}
+
+// putBlob writes content in parts. Its id has the attempt's sequence.
+func (s *Store) putBlob(ctx context.Context, client *clientv3.Client, w *writes, content []byte) (reference, error) {
+	r := reference{id: blobID(s.id, s.writer.sequence, len(w.blobs)), size: len(content), sum: checksum(content)}
+	w.blobs = append(w.blobs, r.id)
+	n := 0
+	for part := range slices.Chunk(content, partSize) {
+		request, cancel := context.WithTimeout(ctx, requestTimeout)
+		_, err := client.Put(request, s.keys.part(r.id, n), string(part))
+		cancel()
+		if err != nil {
+			return r, err
+		}
+		n++
+	}
+	return r, nil
+}
+
+func blobID(writer string, sequence uint64, n int) string {
+	return fmt.Sprintf("%s-%d-%d", writer, sequence, n)
+}
+
+// deleteBlobs deletes the blobs of an attempt that failed; else the collector does it.
+func (s *Store) deleteBlobs(ctx context.Context, client *clientv3.Client, ids []string) {
+	for _, id := range ids {
+		request, cancel := context.WithTimeout(ctx, requestTimeout)
+		_, err := client.Delete(request, s.keys.blob(id), clientv3.WithPrefix())
+		cancel()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// put is the transaction of an attempt.
+func (s *Store) put(ctx context.Context, client *clientv3.Client, a *attempt, w *writes, t *turn) outcome {
+	at := s.keys.writer(s.id)
+	conditions := append(s.comparisons(a),
+		clientv3.Compare(clientv3.ModRevision(at), "=", s.writer.revision),
+		t.condition(s.keys))
+	if a.reads.All {
+		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(s.keys.pending()), "=", 0))
+	}
+	ops := []clientv3.Op{
+		// First, so that its event is the first of the revision.
+		clientv3.OpPut(at, string(encodeWriter(s.keys.relative(at), s.writer.sequence)), clientv3.WithLease(s.writer.lease)),
+		clientv3.OpPut(s.keys.head(), s.id),
+	}
+	if w.large != nil {
+		key := s.keys.pending()
+		ops = append(ops, clientv3.OpPut(key, string(encodePending(s.keys.relative(key), *w.large))))
+	} else {
+		for _, c := range w.changes {
+			ops = append(ops, c.op(s.keys))
+		}
+	}
+	if t != nil {
+		ops = append(ops, clientv3.OpDelete(s.keys.turn()))
+	}
+	request, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	res, err := client.Txn(request).If(conditions...).Then(ops...).
+		Else(clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.turn()), clientv3.OpGet(at)).Commit()
+	switch {
+	case err != nil && isDefinite(err):
+		return outcome{err: s.failure(err)}
+	case err != nil:
+		return s.resolve(ctx, client, err)
+	case res.Succeeded:
+		return outcome{revision: res.Header.Revision}
+	}
+	if kvs := res.Responses[2].GetResponseRange().GetKvs(); len(kvs) == 0 || kvs[0].ModRevision != s.writer.revision {
+		s.writer.revision = 0 // the lease has expired
+	}
+	return outcome{conflict: true, revision: headRevision(res), turnLost: t.lost(res, 1)}
+}
+
+func (c change) op(l layout) clientv3.Op {
+	if c.record == nil {
+		return clientv3.OpDelete(string(l) + c.key)
+	}
+	return clientv3.OpPut(string(l)+c.key, string(c.record))
+}
+
+// resolve finds out whether a transaction without response was committed. It changes the
+// writer's key, which the transaction requires unchanged: a transaction that is still on its way
+// cannot be committed afterwards.
+func (s *Store) resolve(ctx context.Context, client *clientv3.Client, reason error) outcome {
+	at := s.keys.writer(s.id)
+	revision := s.writer.revision
+	s.writer.revision = 0 // what is known of it is uncertain from now on
+	request, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	res, err := client.Txn(request).If(clientv3.Compare(clientv3.ModRevision(at), "=", revision)).
+		Then(clientv3.OpPut(at, string(encodeWriter(s.keys.relative(at), 0)), clientv3.WithLease(s.writer.lease))).
+		Else(clientv3.OpGet(at)).Commit()
+	if err != nil {
+		s.setLost(s.explain(reason))
+		return outcome{err: &store.UnknownOutcomeError{Reason: s.explain(reason)}}
+	}
+	if res.Succeeded {
+		return outcome{err: unavailable(s.explain(reason))}
+	}
+	kvs := res.Responses[0].GetResponseRange().GetKvs()
+	if len(kvs) == 1 {
+		sequence, err := decodeWriter(s.keys.relative(at), kvs[0].Value)
+		if err == nil && sequence == s.writer.sequence {
+			s.writer.revision = kvs[0].ModRevision
+			return outcome{revision: kvs[0].ModRevision}
+		}
+	}
+	return outcome{err: &store.UnknownOutcomeError{Reason: s.explain(reason)}} // the lease has expired
+}

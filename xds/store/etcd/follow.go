@@ -1,0 +1,366 @@
+package etcd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+const (
+	// pageSize is how many keys one request reads.
+	pageSize = 200
+	// maxResponse is the largest response that is accepted: a page of inline values.
+	maxResponse = 256 << 20
+)
+
+// errStuck restarts a watch that delivers nothing although there are commits.
+var errStuck = errors.New("the watch does not deliver commits that etcd has")
+
+// beginReplica starts with the local copy.
+func (s *Store) beginReplica() {
+	r := &s.replica
+	r.keys, r.fetch, r.own = s.keys, s.fetch, s.owned.commit
+	r.snapshot, r.blobs, r.problems = &store.Snapshot{}, references{}, map[string]string{}
+	if s.options.Copy != nil {
+		r.snapshot, r.format = contentsOf(s.options.Copy.Snapshot())
+	}
+}
+
+// run follows etcd until ctx ends.
+func (s *Store) run(ctx context.Context) {
+	wait := firstBackoff
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := s.connect(ctx)
+		if err == nil {
+			err = s.follow(ctx)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if !errors.Is(err, errStuck) {
+			s.setLost(err)
+		}
+		s.publish()
+		s.startEnds()
+		if time.Since(began) > maxBackoff { // it was connected
+			wait = firstBackoff
+		}
+		sleep(ctx, s.jitter(wait))
+		wait = min(2*wait, maxBackoff)
+	}
+}
+
+// startEnds lets Open return.
+func (s *Store) startEnds() {
+	select {
+	case <-s.first:
+	default:
+		close(s.first)
+	}
+}
+
+// jitter returns a random time up to d.
+func (s *Store) jitter(d time.Duration) time.Duration {
+	return time.Duration(s.options.Draw() % uint64(d))
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// connect makes the client, which reconnects by itself, and checks the format.
+func (s *Store) connect(ctx context.Context) error {
+	client := s.client.Load()
+	if client == nil {
+		var err error
+		client, err = clientv3.New(clientv3.Config{
+			Context: ctx, Endpoints: s.config.Endpoints, TLS: s.config.TLS,
+			Username: s.config.Username, Password: s.config.Password,
+			DialTimeout: requestTimeout, DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+			Logger: zap.NewNop(), MaxCallRecvMsgSize: maxResponse,
+			BackoffWaitBetween: 100 * time.Millisecond, BackoffJitterFraction: 0.5,
+			DialOptions: []grpc.DialOption{grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second})},
+		})
+		if err != nil {
+			return s.explain(err)
+		}
+		s.client.Store(client)
+	}
+	f, err := s.readFormat(ctx, client)
+	if err != nil {
+		return err
+	}
+	if was := s.replica.format; was.Fleet != "" && was != f {
+		return &ForeignError{s.config.Prefix, fmt.Sprintf("it has fleet %s, and this daemon's copy is of fleet %s; move DIR/fleet away to join the other one", f.Fleet, was.Fleet)}
+	}
+	s.replica.format = f
+	return nil
+}
+
+// explain adds what to do to an error of etcd.
+func (s *Store) explain(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrInvalidAuthToken):
+		return fmt.Errorf("etcd refuses the credentials: %w", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("etcd did not respond: %w", err)
+	}
+	return fmt.Errorf("etcd: %w", err)
+}
+
+// readFormat reads the format, and creates it if nothing is under the prefix.
+func (s *Store) readFormat(ctx context.Context, client *clientv3.Client) (format, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	id := make([]byte, 16)
+	_, _ = rand.Read(id) // never fails
+	created := format{Version: formatVersion, Fleet: hex.EncodeToString(id), Base: s.options.Base}
+	got, err := client.Get(ctx, s.keys.format())
+	if err != nil {
+		return format{}, s.explain(err)
+	}
+	if len(got.Kvs) == 0 {
+		res, err := client.Txn(ctx).
+			If(clientv3.Compare(clientv3.CreateRevision(string(s.keys)), "=", 0).WithPrefix()).
+			Then(clientv3.OpPut(s.keys.format(), created.encode())).
+			Else(clientv3.OpGet(s.keys.format())).Commit()
+		switch {
+		case err != nil:
+			return format{}, s.explain(err)
+		case res.Succeeded:
+			return created, nil
+		}
+		got = (*clientv3.GetResponse)(res.Responses[0].GetResponseRange())
+	}
+	if len(got.Kvs) == 0 {
+		return format{}, &ForeignError{s.config.Prefix, "it has keys of another program, and no key format; choose another prefix"}
+	}
+	f, err := decodeFormat(got.Kvs[0].Value)
+	if err != nil && !errors.Is(err, errNewer) {
+		err = &ForeignError{s.config.Prefix, err.Error()}
+	}
+	return f, err
+}
+
+// follow applies what etcd has, and then every change, until an error.
+func (s *Store) follow(ctx context.Context) error {
+	if s.replica.applied == 0 {
+		if err := s.load(ctx); err != nil {
+			return err
+		}
+	}
+	s.setLost(nil)
+	s.startEnds()
+	err := s.watch(ctx)
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		s.logger.Info("etcd was compacted: all is read again")
+		sleep(ctx, s.jitter(2*time.Second)) // other daemons do the same
+		err = s.load(ctx)
+	}
+	return err
+}
+
+// load reads everything at one revision.
+func (s *Store) load(ctx context.Context) error {
+	client := s.client.Load()
+	var all []keyValue
+	at, from := int64(0), s.keys.state()
+	for more := true; more; {
+		page, cancel := context.WithTimeout(ctx, requestTimeout)
+		res, err := client.Get(page, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.keys.state())), clientv3.WithLimit(pageSize), clientv3.WithRev(at))
+		cancel()
+		if err != nil {
+			return s.explain(err)
+		}
+		if at == 0 {
+			at = res.Header.Revision
+		}
+		for _, kv := range res.Kvs {
+			all = append(all, keyValue{event{s.keys.relative(string(kv.Key)), orEmpty(kv.Value)}, kv.ModRevision})
+			from = string(kv.Key) + "\x00"
+		}
+		more = res.More
+	}
+	c, err := s.replica.load(ctx, at, all)
+	if err != nil {
+		return s.explain(err)
+	}
+	if was := s.Snapshot(); len(c.Changed) > 0 || c.After.Index() != was.Index() {
+		s.report(c)
+	}
+	s.publish()
+	s.arrived.set(at, s.replica.pending)
+	select {
+	case <-s.loaded:
+	default:
+		close(s.loaded)
+	}
+	return nil
+}
+
+func orEmpty(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+// report makes a commit visible.
+func (s *Store) report(c *store.Commit) {
+	s.current.Store(c.After)
+	s.options.OnCommit(*c)
+	s.wakeCopier()
+}
+
+// watch applies the changes after the last revision that is applied.
+func (s *Store) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.watching.Store(&cancel)
+	defer s.watching.Store(nil)
+	responses := s.client.Load().Watch(clientv3.WithRequireLeader(ctx), s.keys.state(), clientv3.WithPrefix(),
+		clientv3.WithRev(s.replica.applied+1), clientv3.WithProgressNotify())
+	for res := range responses {
+		if err := res.Err(); err != nil {
+			return s.explain(err)
+		}
+		if res.IsProgressNotify() {
+			s.replica.applied = max(s.replica.applied, res.Header.Revision)
+			s.arrived.set(s.replica.applied, s.replica.pending)
+		}
+		for _, rev := range s.revisions(res.Events) {
+			c, err := s.replica.apply(ctx, rev)
+			if err != nil {
+				return s.explain(err)
+			}
+			if c != nil {
+				s.report(c)
+			}
+			s.publish()
+			s.arrived.set(rev.number, s.replica.pending)
+		}
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return errors.New("etcd: the watch ended")
+}
+
+// revisions groups events, which are in order.
+func (s *Store) revisions(events []*clientv3.Event) (all []revision) {
+	for _, e := range events {
+		if n := len(all); n == 0 || all[n-1].number != e.Kv.ModRevision {
+			all = append(all, revision{number: e.Kv.ModRevision})
+		}
+		own := event{key: s.keys.relative(string(e.Kv.Key))}
+		if e.Type == clientv3.EventTypePut {
+			own.value = orEmpty(e.Kv.Value)
+		}
+		last := &all[len(all)-1]
+		last.events = append(last.events, own)
+	}
+	return all
+}
+
+// fetch reads the parts of a blob.
+func (s *Store) fetch(ctx context.Context, r reference, revision int64) ([]byte, error) {
+	content := make([]byte, 0, r.size)
+	for n := 0; len(content) < r.size; n++ {
+		part, cancel := context.WithTimeout(ctx, requestTimeout)
+		res, err := s.client.Load().Get(part, s.keys.part(r.id, n), clientv3.WithRev(revision))
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		if len(res.Kvs) == 0 {
+			return nil, fmt.Errorf("%w: part %d of blob %s is missing", errDamaged, n, r.id)
+		}
+		content = append(content, res.Kvs[0].Value...)
+	}
+	if len(content) != r.size || checksum(content) != r.sum {
+		return nil, fmt.Errorf("%w: blob %s: checksum mismatch", errDamaged, r.id)
+	}
+	return content, nil
+}
+
+// fleetKey is the entry of the local copy that says whose copy it is.
+var fleetKey = resource.Key{Type: "Fleet"}
+
+// contentsOf returns what a local copy is of; an empty snapshot if it is no copy.
+func contentsOf(of *store.Snapshot) (*store.Snapshot, format) {
+	e, ok := of.Get(fleetKey)
+	f, err := decodeFormat(e.Raw)
+	if !ok || err != nil {
+		return &store.Snapshot{}, format{}
+	}
+	contents, _ := of.Apply(store.Changes{fleetKey: nil}, of.Index())
+	return contents, f
+}
+
+func (s *Store) wakeCopier() {
+	select {
+	case s.copyWake <- struct{}{}:
+	default:
+	}
+}
+
+// writeCopy writes what is visible now.
+func (s *Store) writeCopy(ctx context.Context) error {
+	now, f := s.Snapshot(), s.state.Load().format
+	if now.Index() == 0 {
+		return nil
+	}
+	of, _ := now.Apply(store.Changes{fleetKey: {Key: fleetKey, Raw: []byte(f.encode()), Index: now.Index()}}, now.Index())
+	return s.options.Copy.Copy(ctx, of)
+}
+
+// writeCopies writes the local copy after commits, and when ctx ends.
+func (s *Store) writeCopies(ctx context.Context) {
+	defer func() { s.copied(s.writeCopy(context.WithoutCancel(ctx))) }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.copyWake:
+		}
+		err := s.writeCopy(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if s.copied(err); err != nil {
+			sleep(ctx, maxBackoff)
+			s.wakeCopier()
+		}
+	}
+}
+
+// copied records whether the copy could be written.
+func (s *Store) copied(err error) {
+	if err == nil {
+		if s.copyErr.Swap(nil) != nil {
+			s.logger.Info("the local copy of the store is written again")
+		}
+		return
+	}
+	if s.copyErr.Swap(&err) == nil {
+		s.logger.Error("the local copy of the store cannot be written: a restart without etcd would use an older one", "error", err)
+	}
+}

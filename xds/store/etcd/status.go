@@ -1,0 +1,142 @@
+package etcd
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Status describes how well the store follows etcd.
+type Status struct {
+	// Fleet identifies what is stored; empty until it is known.
+	Fleet string
+	// Loaded: the contents are those of etcd, or of a copy of it. Until then, nothing is known.
+	Loaded bool
+	// Live: the contents were read from etcd, and not only from the copy.
+	Live bool
+	// Index is the index of the contents; Last that of the last commit that etcd is known to
+	// have.
+	Index, Last uint64
+	// Current is when the contents were last known to be all that etcd has; zero if never. It
+	// has a monotonic clock reading.
+	Current time.Time
+	// Err is why etcd does not respond; nil if it does.
+	Err error
+	// Problems says why records cannot be read, by key. Their entries stay as they were.
+	Problems map[string]string
+	// CopyErr is why the local copy cannot be written.
+	CopyErr error
+}
+
+// state is what the follower publishes. It is immutable.
+type state struct {
+	format   format
+	index    uint64
+	applied  int64
+	blobs    references
+	pending  *batch
+	problems map[string]string
+}
+
+// seen is the last response of etcd.
+type seen struct {
+	head    int64
+	current time.Time
+}
+
+// publish makes the follower's state visible, and logs records that cannot be read.
+func (s *Store) publish() {
+	r := &s.replica
+	now := &state{
+		format: r.format, index: r.snapshot.Index(), applied: r.applied,
+		blobs: r.blobs, pending: r.pending, problems: maps.Clone(r.problems),
+	}
+	was := s.state.Swap(now)
+	for _, key := range slices.Sorted(maps.Keys(now.problems)) {
+		if was == nil || was.problems[key] != now.problems[key] {
+			s.logger.Error("a record in etcd cannot be read; what it was before stays in use", "key", string(s.keys)+key, "reason", now.problems[key])
+		}
+	}
+}
+
+// Status returns the state of the store.
+func (s *Store) Status() Status {
+	now := s.state.Load()
+	st := Status{
+		Fleet: now.format.Fleet, Loaded: now.applied > 0 || now.index > 0, Live: now.applied > 0,
+		Index: now.index, Last: now.index, Err: s.Err(), Problems: now.problems,
+	}
+	if last := s.seen.Load(); last != nil {
+		st.Last, st.Current = max(st.Last, now.format.Base+uint64(last.head)), last.current
+	}
+	if err := s.copyErr.Load(); err != nil {
+		st.CopyErr = *err
+	}
+	return st
+}
+
+// usedBlobs returns the blobs that are referred to, and false if that is not known.
+func (s *Store) usedBlobs() (map[string]bool, bool) {
+	now := s.state.Load()
+	used := map[string]bool{}
+	for _, id := range now.blobs {
+		used[id] = true
+	}
+	if now.pending != nil {
+		used[now.pending.id] = true
+	}
+	return used, len(now.problems) == 0 && now.applied > 0
+}
+
+// probe checks that etcd responds, and what its last commit is.
+func (s *Store) probe(ctx context.Context) {
+	var behind time.Time // since when a commit was not delivered
+	for ctx.Err() == nil {
+		sleep(ctx, probeInterval/2+s.jitter(probeInterval))
+		client, watch := s.client.Load(), s.watching.Load()
+		if client == nil || watch == nil {
+			continue // the follower connects
+		}
+		began := time.Now()
+		request, cancel := context.WithTimeout(ctx, requestTimeout)
+		res, err := client.Get(request, s.keys.head())
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			s.setLost(s.explain(err))
+			continue
+		}
+		s.setLost(nil)
+		if s.probed(res, began) {
+			behind = time.Time{}
+		} else if behind.IsZero() {
+			behind = began
+		} else if time.Since(behind) > stuckAfter {
+			behind = time.Time{}
+			(*watch)(errStuck)
+		}
+	}
+}
+
+// probed records a response, and reports whether its last commit is applied.
+func (s *Store) probed(res *clientv3.GetResponse, began time.Time) bool {
+	last := seen{}
+	if was := s.seen.Load(); was != nil {
+		last = *was
+	}
+	for _, kv := range res.Kvs {
+		last.head = kv.ModRevision
+	}
+	_, applied, _ := s.view()
+	current := last.head <= applied
+	if current {
+		last.current = began
+	}
+	s.seen.Store(&last)
+	return current
+}

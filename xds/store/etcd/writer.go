@@ -1,0 +1,369 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// The limits of one transaction, which are below the defaults of etcd (128 operations, 1.5 MiB).
+const (
+	maxOperations = 100
+	maxBytes      = 1 << 20
+	maxInline     = 256 << 10 // of a value: a larger one is a blob
+	partSize      = 512 << 10 // of a blob
+	maxReads      = 50        // keys: each takes up to two comparisons
+	maxBlob       = 512 << 20
+)
+
+const (
+	// firstRetry and maxRetry are the bounds of the time after a conflict.
+	firstRetry = 2 * time.Millisecond
+	maxRetry   = 250 * time.Millisecond
+	// conflictsBeforeTurn is the number of conflicts after which a writer asks the others to wait.
+	conflictsBeforeTurn = 3
+	// deliveryTimeout is the time in which the watch must deliver a commit.
+	deliveryTimeout = 10 * time.Second
+)
+
+// A request is an Update on its way through the writer.
+type request struct {
+	ctx      context.Context
+	fn       func(*store.Tx) error
+	err      error
+	snapshot *store.Snapshot
+	done     chan struct{}
+}
+
+// A writer is what the goroutine that commits knows. Only it uses it.
+type writer struct {
+	sequence uint64 // of the last attempt
+	lease    clientv3.LeaseID
+	revision int64 // of the writer's key; 0: it is to be put first
+	expired  chan struct{}
+	stop     context.CancelFunc
+}
+
+// owned are the commits of this daemon that may be delivered, by sequence.
+type owned struct {
+	mu      sync.Mutex
+	writer  string // the key, relative to the prefix
+	commits map[uint64]*ownCommit
+}
+
+// commit returns the own commit that a value of a writer's key reports; nil if it is of another
+// writer, or none.
+func (o *owned) commit(key string, value []byte) *ownCommit {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if key != o.writer {
+		return nil
+	}
+	sequence, err := decodeWriter(key, value)
+	if err != nil {
+		return nil
+	}
+	c := o.commits[sequence]
+	maps.DeleteFunc(o.commits, func(other uint64, _ *ownCommit) bool { return other <= sequence })
+	return c
+}
+
+func (o *owned) add(sequence uint64, c *ownCommit) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.commits[sequence] = c
+}
+
+func (o *owned) remove(sequence uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.commits, sequence)
+}
+
+// Update is that of [store.Store]. It fails at once while etcd is known not to respond.
+func (s *Store) Update(ctx context.Context, fn func(*store.Tx) error) (*store.Snapshot, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
+	select {
+	case <-s.writing:
+		return nil, store.ErrClosed
+	default:
+	}
+	select {
+	case s.requests <- r: // unbuffered: the writer has it, and will answer
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.writing:
+		return nil, store.ErrClosed
+	}
+	<-r.done
+	return r.snapshot, r.err
+}
+
+// write commits Updates until Close.
+func (s *Store) write(ctx context.Context) {
+	var waiting []*request
+	for {
+		if len(waiting) == 0 {
+			select {
+			case <-s.writing:
+				return
+			case r := <-s.requests:
+				waiting = append(waiting, r)
+			}
+		}
+		waiting = s.commitSome(ctx, s.gather(waiting))
+	}
+}
+
+// gather adds all requests that wait already.
+func (s *Store) gather(group []*request) []*request {
+	for {
+		select {
+		case r := <-s.requests:
+			group = append(group, r)
+		default:
+			return group
+		}
+	}
+}
+
+// unavailable returns an [store.ErrUnavailable].
+func unavailable(err error) error { return fmt.Errorf("%w: %w", store.ErrUnavailable, err) }
+
+// commitSome commits the first requests that fit into one transaction, and returns the others.
+func (s *Store) commitSome(ctx context.Context, group []*request) []*request {
+	wait := firstRetry
+	var t *turn
+	defer func() { s.endTurn(ctx, t) }()
+	for conflicts := 1; ; conflicts++ {
+		group = answerCancelled(group)
+		if len(group) == 0 {
+			return nil
+		}
+		if err := s.usable(ctx); err != nil {
+			answer(group, nil, err)
+			return nil
+		}
+		a := s.runFunctions(group)
+		result := s.attempt(ctx, a, t)
+		switch {
+		case result.conflict:
+			if result.turnLost {
+				t = nil
+			}
+			if conflicts%conflictsBeforeTurn == 0 && t == nil {
+				t = s.takeTurn(ctx)
+			}
+			s.afterConflict(ctx, group, result.revision, s.jitter(wait))
+			wait = min(2*wait, maxRetry)
+			continue
+		case result.err != nil:
+			answer(a.group, nil, result.err)
+		default:
+			s.deliver(ctx, a, result.revision)
+			if result.large != nil { // so that what follows need not wait for it
+				_ = s.fold(ctx, s.client.Load(), result.large) // else the next writer does it
+			}
+		}
+		return a.rest
+	}
+}
+
+// usable returns an error if nothing can be committed now. It waits for a start.
+func (s *Store) usable(ctx context.Context) error {
+	if err := s.Err(); err != nil {
+		return err
+	}
+	timer := time.NewTimer(requestTimeout)
+	defer timer.Stop()
+	select {
+	case <-s.loaded:
+		return nil
+	case <-ctx.Done():
+		return store.ErrClosed
+	case <-timer.C:
+		return unavailable(errors.New("the state was not read from etcd yet"))
+	}
+}
+
+func answer(group []*request, snapshot *store.Snapshot, err error) {
+	for _, r := range group {
+		r.snapshot, r.err = snapshot, err
+		close(r.done)
+	}
+}
+
+func answerCancelled(group []*request) []*request {
+	var rest []*request
+	for _, r := range group {
+		if err := r.ctx.Err(); err != nil {
+			answer([]*request{r}, nil, err)
+		} else {
+			rest = append(rest, r)
+		}
+	}
+	return rest
+}
+
+// afterConflict waits until the revision of a conflict is applied, and a moment.
+func (s *Store) afterConflict(ctx context.Context, group []*request, revision int64, wait time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if len(group) == 1 { // of more, each may end at another time
+		stop := context.AfterFunc(group[0].ctx, cancel)
+		defer stop()
+	}
+	if s.arrived.wait(ctx, revision) == nil {
+		sleep(ctx, wait)
+	}
+}
+
+// An attempt is a group of requests whose functions were run.
+type attempt struct {
+	group   []*request
+	rest    []*request // that do not fit
+	errs    []error    // of the functions
+	base    *store.Snapshot
+	applied int64  // the revision up to which base has all
+	pending *batch // as of applied
+	reads   store.Reads
+	changes store.Changes
+}
+
+// view returns the snapshot, the revision up to which it has all, and the large commit that was
+// not folded by then. The snapshot may have later revisions, too.
+func (s *Store) view() (*store.Snapshot, int64, *batch) {
+	s.arrived.mu.Lock()
+	defer s.arrived.mu.Unlock()
+	return s.Snapshot(), s.arrived.applied, s.arrived.pending
+}
+
+// runFunctions runs the functions of requests, until their changes exceed what one transaction can
+// have. The first one may do that alone.
+func (s *Store) runFunctions(group []*request) *attempt {
+	a := &attempt{}
+	a.base, a.applied, a.pending = s.view()
+	b := a.base.NewBatch(s.options.Now(), maxReads)
+	operations, bytes := 0, 0
+	for i, r := range group {
+		tx := b.Begin()
+		err := tx.Run(r.fn)
+		n, size := 0, 0
+		if err == nil {
+			n, size = measure(tx.Written())
+		}
+		if i > 0 && (operations+n > maxOperations || bytes+size > maxBytes) {
+			a.rest = group[i:]
+			break
+		}
+		operations, bytes = operations+n, bytes+size
+		b.Add(tx)
+		a.group, a.errs = append(a.group, r), append(a.errs, err)
+	}
+	a.reads, a.changes = b.Reads(), store.Changes{}
+	for key, e := range b.Written() {
+		old, ok := a.base.Get(key)
+		if e != nil && ok && string(old.Raw) == string(e.Raw) { // it depends on what is there
+			a.read(key)
+			continue
+		}
+		a.changes[key] = e
+	}
+	return a
+}
+
+func (a *attempt) read(key resource.Key) {
+	if a.reads.All {
+		return
+	}
+	if a.reads.Keys == nil {
+		a.reads.Keys = map[resource.Key]struct{}{}
+	}
+	if a.reads.Keys[key] = struct{}{}; len(a.reads.Keys) > maxReads {
+		a.reads = store.Reads{All: true}
+	}
+}
+
+func measure(changes store.Changes) (n, bytes int) {
+	for key, e := range changes {
+		n++
+		bytes += 2*len(key.Name) + 100
+		if e != nil {
+			bytes += min(len(e.Raw), maxInline)
+		}
+	}
+	return n, bytes
+}
+
+// deliver waits until a commit is visible, and answers its requests.
+func (s *Store) deliver(ctx context.Context, a *attempt, revision int64) {
+	ctx, cancel := context.WithTimeout(ctx, deliveryTimeout)
+	defer cancel()
+	err := s.arrived.wait(ctx, revision)
+	for i, r := range a.group {
+		switch {
+		case a.errs[i] != nil:
+			answer([]*request{r}, nil, a.errs[i])
+		case err != nil:
+			answer([]*request{r}, nil, &store.UnknownOutcomeError{Reason: fmt.Errorf("etcd has the state, and its watch did not deliver it within %v", deliveryTimeout)})
+		default:
+			answer([]*request{r}, s.Snapshot(), nil)
+		}
+	}
+}
+
+// comparisons are the conditions under which what an attempt has read is unchanged.
+func (s *Store) comparisons(a *attempt) []clientv3.Cmp {
+	unchanged := func(key string) clientv3.Cmp {
+		return clientv3.Compare(clientv3.ModRevision(key), "<", a.applied+1)
+	}
+	if a.reads.All || a.pending != nil { // of a large commit, the keys do not have all yet
+		return []clientv3.Cmp{unchanged(s.keys.head())}
+	}
+	all := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.keys.pending()), "=", 0)}
+	for key := range maps.Keys(a.reads.Keys) {
+		at := s.keys.entry(key)
+		if _, ok := a.base.Get(key); ok {
+			all = append(all, unchanged(at), clientv3.Compare(clientv3.CreateRevision(at), ">", 0))
+		} else {
+			all = append(all, clientv3.Compare(clientv3.CreateRevision(at), "=", 0))
+		}
+	}
+	return all
+}
+
+// isDefinite reports whether an error of a transaction says that it had no effect.
+func isDefinite(err error) bool {
+	for _, e := range []error{
+		rpctypes.ErrNoSpace, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed,
+		rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty, rpctypes.ErrDuplicateKey, rpctypes.ErrTooManyRequests, rpctypes.ErrLeaseNotFound,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// failure is the error of Update for an error of etcd that had no effect.
+func (s *Store) failure(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: etcd has no space left: raise its quota (--quota-backend-bytes), or compact and defragment it, and then disarm the alarm with etcdctl alarm disarm: %w", store.ErrCannotWrite, err)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps):
+		return fmt.Errorf("%w: etcd's limits of a transaction are lower than its defaults: %w", store.ErrTooLarge, err)
+	}
+	return unavailable(s.explain(err))
+}
