@@ -181,10 +181,15 @@ var answers = map[fault.Code]answer{
 		means: "The pick waited for the time in wait= (default --pick-wait) while the cluster was connecting or its resources were not there yet.",
 		fix:   "Set a longer wait=, or wait_for_ready=true. GET /v1/clusters/NAME shows what the cluster waits for.",
 	},
+	fault.StoreUnavailable: {
+		status: http.StatusServiceUnavailable, title: "Store unavailable",
+		means: "etcd, which has the pushed resources of all replicas, cannot be reached. Picks use what is known. The push was not applied, unless detail says that this is not known: then it is applied or not, never in part.",
+		fix:   "Check etcd and the network; GET /readyz?verbose has the error. Retry after retry_after_ms, if need be after a look at what is stored.",
+	},
 	fault.StorageFailed: {
 		status: http.StatusInsufficientStorage, title: "Storage failed",
-		means: "The push could not be written to disk and was not applied. Resources that were pushed before stay.",
-		fix:   "Check the disk of --data; the log and GET /readyz?verbose have the error. Then push again.",
+		means: "The push could not be written to disk, or etcd has no space left, and the push was not applied. Resources that were pushed before stay.",
+		fix:   "Check the disk of --data, or follow detail for etcd; the log and GET /readyz?verbose have the error. Then push again.",
 	},
 }
 
@@ -200,7 +205,7 @@ type Problem struct {
 	// Detail explains the error, for people.
 	Detail string `json:"detail"`
 	// Code is stable, for programs.
-	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed" example:"no_ready_endpoint"`
+	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed,store_unavailable" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`

@@ -101,7 +101,7 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 		fault.InvalidArgument, fault.UnknownCluster, fault.UnknownTarget, fault.NoRoute, fault.UnknownLease, fault.UnknownChange, fault.PreconditionFailed, fault.PreconditionRequired,
 		fault.TooLarge, fault.UnsupportedMedia, fault.InvalidResource, fault.Blocked, fault.RateLimited,
 		fault.Dropped, fault.CircuitBroken, fault.NoReadyEndpoint, fault.AllExcluded, fault.PickTimeout,
-		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.Internal,
+		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.StoreUnavailable, fault.Internal,
 		notFound, methodNotAllowed, listen.Unauthenticated, listen.PermissionDenied, listen.MisdirectedRequest, uriTooLong, overloaded,
 	} {
 		p := problemOf(&fault.Error{Code: code})
@@ -114,8 +114,8 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 			}
 		}
 	}
-	if len(answers) != 29 {
-		t.Errorf("%d codes have an answer, and 29 are tested", len(answers))
+	if len(answers) != 30 {
+		t.Errorf("%d codes have an answer, and 30 are tested", len(answers))
 	}
 }
 

@@ -231,6 +231,7 @@ lbd_pushes_total{result="rate_limited"} 0
 lbd_pushes_total{result="rejected"} 1
 lbd_pushes_total{result="shutting_down"} 1
 lbd_pushes_total{result="storage_failed"} 0
+lbd_pushes_total{result="store_unavailable"} 0
 lbd_pushes_total{result="unchanged"} 1
 `
 	service.CompareSeries(t, s.Registry(), want)

@@ -49,6 +49,12 @@ type Config struct {
 	Insecure        bool          `help:"Do not limit roles on non-loopback listeners without TLS, or for callers without identity (default false: limited to pick and metrics)" env:"LBD_INSECURE"`
 	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default the host name)" env:"LBD_NAME" placeholder:"NAME"`
 	Data            string        `help:"Directory that stores pushed resources; empty stores them in memory only (default \"${default}\")" default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
+	Store           string        `help:"Store of pushed resources: etcd://HOST:PORT,.../PREFIX, which several daemons share (default none: a file in the data directory)" env:"LBD_STORE" placeholder:"URL"`
+	StoreCA         string        `name:"store-ca" help:"Certificates of the authorities that sign etcd's certificates, in PEM; etcd is then reached with TLS (default none)" env:"LBD_STORE_CA" placeholder:"FILE"`
+	StoreCert       string        `name:"store-cert" help:"Client certificate chain for etcd, in PEM (default none)" env:"LBD_STORE_CERT" placeholder:"FILE"`
+	StoreKey        string        `name:"store-key" help:"Private key of the client certificate for etcd, in PEM (default none)" env:"LBD_STORE_KEY" placeholder:"FILE"`
+	StoreUser       string        `name:"store-user" help:"User name for etcd (default none)" env:"LBD_STORE_USER" placeholder:"NAME"`
+	StorePassword   string        `name:"store-password" help:"File with the password of the user of etcd (default none)" env:"LBD_STORE_PASSWORD" placeholder:"FILE"`
 	Resources       string        `help:"Directory of xDS resource files (JSON, YAML, protobuf) to watch; a pushed resource takes precedence over a file (default none)" env:"LBD_RESOURCES" placeholder:"DIR"`
 	LenientFiles    bool          `help:"Accept unknown fields in resource files, with a warning (default false: they make the file invalid)" env:"LBD_LENIENT_FILES"`
 	MaxRemoved      *int          `help:"Maximum number of clusters that one change of the resource files may remove without a permit (default half of those in the files, at least 1)" env:"LBD_MAX_REMOVED" placeholder:"N"`
@@ -115,7 +121,7 @@ func (c *Config) Validate() error {
 		}
 		c.Target[i] = full
 	}
-	return cmp.Or(c.validateLimits(), c.validateSecurity())
+	return cmp.Or(c.validateLimits(), c.validateSecurity(), c.validateStore())
 }
 
 func within[T cmp.Ordered](flag string, value, least, most T) error {

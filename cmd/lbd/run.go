@@ -21,7 +21,6 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/web"
-	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // serve builds the parts, connects them, and serves until ctx ends. It calls ready with the
@@ -87,7 +86,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 	defer closeAll(listeners)
 	own.set(listeners)
-	st, err := file.Open(c.Data, file.Options{Logger: log, OnCommit: svc.Commit, OnLost: svc.StoreLost})
+	st, err := openStore(ctx, c, svc, log)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,10 @@ const (
 	CallerGone Code = "cancelled"
 	// StorageFailed: a push could not be made durable, and has no effect.
 	StorageFailed Code = "storage_failed"
-	Internal      Code = "internal"
+	// StoreUnavailable: the store that daemons share cannot be reached, so that nothing can be
+	// pushed.
+	StoreUnavailable Code = "store_unavailable"
+	Internal         Code = "internal"
 )
 
 // GRPC returns the gRPC status code of the same meaning.

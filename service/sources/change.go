@@ -8,6 +8,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -272,6 +273,10 @@ func storeError(err error) error {
 		return fault.Errorf(fault.ShuttingDown, "lbd is shutting down and accepts no pushes")
 	case errors.Is(err, store.ErrCannotWrite):
 		return fault.Errorf(fault.StorageFailed, "the push was not stored and has no effect: %v", err)
+	case errors.As(err, new(*store.UnknownOutcomeError)):
+		return fault.Errorf(fault.StoreUnavailable, "%v; read the resource before you push it again", err).Retry(time.Second)
+	case errors.Is(err, store.ErrUnavailable):
+		return fault.Errorf(fault.StoreUnavailable, "the push was not stored and has no effect: %v", err).Retry(time.Second)
 	case errors.Is(err, store.ErrTooLarge):
 		return fault.Errorf(fault.TooLarge, "%v", err)
 	default:
@@ -293,7 +298,7 @@ const (
 
 var pushOutcomes = []pushOutcome{
 	pushApplied, pushUnchanged, pushDryRun, pushRejected, pushPreconditionFailed, pushNotFound,
-	pushOutcome(fault.Blocked), pushOutcome(fault.StorageFailed), pushOutcome(fault.Internal),
+	pushOutcome(fault.Blocked), pushOutcome(fault.StorageFailed), pushOutcome(fault.StoreUnavailable), pushOutcome(fault.Internal),
 	pushOutcome(fault.RateLimited), pushOutcome(fault.ShuttingDown), pushOutcome(fault.CallerGone),
 }
 

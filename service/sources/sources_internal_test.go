@@ -61,7 +61,7 @@ func TestOutcomesOfPushes(t *testing.T) {
 		fault.InvalidArgument: "rejected", fault.InvalidResource: "rejected", fault.UnsupportedMedia: "rejected", fault.TooLarge: "rejected",
 		fault.PreconditionFailed: "precondition_failed", fault.PreconditionRequired: "precondition_failed",
 		fault.UnknownCluster: "not_found", fault.UnknownTarget: "not_found", fault.Blocked: "blocked",
-		fault.StorageFailed: "storage_failed", fault.Internal: "internal",
+		fault.StorageFailed: "storage_failed", fault.StoreUnavailable: "store_unavailable", fault.Internal: "internal",
 		fault.RateLimited: "rate_limited", fault.ShuttingDown: "shutting_down", fault.CallerGone: "cancelled",
 	} {
 		err := fault.Errorf(code, "no")
@@ -73,7 +73,8 @@ func TestOutcomesOfPushes(t *testing.T) {
 		}
 	}
 	for err, want := range map[error]pushOutcome{
-		store.ErrCannotWrite: "storage_failed", store.ErrClosed: "shutting_down", store.ErrTooLarge: "rejected", errors.New("else"): "internal",
+		store.ErrCannotWrite: "storage_failed", store.ErrUnavailable: "store_unavailable",
+		&store.UnknownOutcomeError{Reason: errors.New("lost")}: "store_unavailable", store.ErrClosed: "shutting_down", store.ErrTooLarge: "rejected", errors.New("else"): "internal",
 	} {
 		if got := new(change).outcome(storeError(err)); got != want {
 			t.Errorf("%v counts as %s, want %s", err, got, want)

@@ -1,11 +1,13 @@
 package sources
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // storeHealth remembers why the store cannot make pushes durable. Its methods may be
@@ -15,7 +17,7 @@ type storeHealth struct {
 	events *observe.Events
 
 	mu     sync.Mutex
-	lost   failure // the store's file lost its name
+	lost   failure // the store cannot commit
 	writes failure // the last write failed
 }
 
@@ -46,10 +48,10 @@ func (h *storeHealth) set(f *failure, err error, began, ended string) (changed b
 	return (was.err == nil) != (err == nil)
 }
 
-// StoreLost records that the store's open file lost its name, or with nil that it
-// has it again. It is the store's OnLost.
+// StoreLost records that the store cannot commit: its open file lost its name, or the store that
+// daemons share cannot be reached. With nil, it can again. It is the store's OnLost.
 func (h *storeHealth) StoreLost(err error) {
-	h.set(&h.lost, err, "lbd.db was removed or replaced: pushes are rejected", "lbd.db is back in place: pushes are accepted")
+	h.set(&h.lost, err, "nothing can be stored: pushes are rejected", "pushes are accepted again")
 }
 
 // wrote records whether a push could be made durable. StoreLost reports that none can.
@@ -68,7 +70,13 @@ func (h *storeHealth) conditions() []observe.Condition {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var out []observe.Condition
-	if f := h.lost; f.err != nil {
+	if f := h.lost; errors.Is(f.err, store.ErrUnavailable) {
+		out = append(out, observe.Condition{
+			Kind: observe.ConditionStoreFailing, Since: f.since,
+			Text:   "pushes are refused: " + f.err.Error() + "; picks use what is known",
+			Remedy: "check etcd and the network between it and this host; lbd tries again",
+		})
+	} else if f.err != nil {
 		out = append(out, observe.Condition{
 			Kind: observe.ConditionStoreFailing, Since: f.since, NotReady: true,
 			Text:   "pushes are refused, because they would be lost: " + f.err.Error(),

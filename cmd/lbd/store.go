@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/etcd"
+	"github.com/lbd-dev/lbd/xds/store/file"
+)
+
+const (
+	etcdScheme = "etcd://"
+	// copyDirectory is the directory of the copy of a store in etcd, in --data.
+	copyDirectory = "fleet"
+	// maxListedProblems limits how many unreadable records a condition names.
+	maxListedProblems = 5
+)
+
+// parseEtcd reads etcd://HOST:PORT,…/PREFIX.
+func parseEtcd(url string) (etcd.Config, error) {
+	rest, ok := strings.CutPrefix(url, etcdScheme)
+	hosts, prefix, _ := strings.Cut(rest, "/")
+	c := etcd.Config{Prefix: strings.Trim(prefix, "/")}
+	if !ok || hosts == "" || c.Prefix == "" {
+		return c, fmt.Errorf("%q is not etcd://HOST:PORT,.../PREFIX", url)
+	}
+	for endpoint := range strings.SplitSeq(hosts, ",") {
+		if _, port, err := net.SplitHostPort(endpoint); err != nil || port == "" {
+			return c, fmt.Errorf("%q of %q is not HOST:PORT", endpoint, url)
+		}
+		c.Endpoints = append(c.Endpoints, endpoint)
+	}
+	return c, nil
+}
+
+func (c *Config) validateStore() error {
+	if c.Store != "" {
+		if _, err := parseEtcd(c.Store); err != nil {
+			return fmt.Errorf("--store: %w", err)
+		}
+	}
+	switch {
+	case c.Store == "" && (c.StoreCA != "" || c.StoreCert != "" || c.StoreKey != "" || c.StoreUser != "" || c.StorePassword != ""):
+		return errors.New("--store-ca, --store-cert, --store-key, --store-user and --store-password need --store")
+	case (c.StoreCert == "") != (c.StoreKey == ""):
+		return errors.New("set both --store-cert and --store-key, or neither")
+	case (c.StoreUser == "") != (c.StorePassword == ""):
+		return errors.New("set both --store-user and --store-password, or neither")
+	}
+	return nil
+}
+
+// etcdConfig returns how to reach --store.
+func (c *Config) etcdConfig() (etcd.Config, error) {
+	e, err := parseEtcd(c.Store)
+	if err != nil {
+		return e, err
+	}
+	if c.StoreUser != "" {
+		password, err := os.ReadFile(c.StorePassword)
+		if err != nil {
+			return e, fmt.Errorf("--store-password: %w", err)
+		}
+		e.Username, e.Password = c.StoreUser, strings.TrimRight(string(password), "\r\n")
+	}
+	if c.StoreCA == "" && c.StoreCert == "" {
+		return e, nil
+	}
+	e.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.StoreCA != "" {
+		pem, err := os.ReadFile(c.StoreCA)
+		if err != nil {
+			return e, fmt.Errorf("--store-ca: %w", err)
+		}
+		if e.TLS.RootCAs = x509.NewCertPool(); !e.TLS.RootCAs.AppendCertsFromPEM(pem) {
+			return e, fmt.Errorf("--store-ca: %s has no certificate", c.StoreCA)
+		}
+	}
+	if c.StoreCert != "" {
+		if _, err := tls.LoadX509KeyPair(c.StoreCert, c.StoreKey); err != nil {
+			return e, fmt.Errorf("--store-cert: %w", err)
+		}
+		// Read for each connection, so that a renewed certificate is used.
+		e.TLS.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(c.StoreCert, c.StoreKey)
+			return &pair, err
+		}
+	}
+	return e, nil
+}
+
+// openStore opens the store of pushed resources, and reports its state.
+func openStore(ctx context.Context, c Config, svc *service.Service, log *slog.Logger) (store.Store, error) {
+	if c.Store == "" {
+		s, err := file.Open(c.Data, file.Options{Logger: log, OnCommit: svc.Commit, OnLost: svc.StoreLost})
+		if err != nil {
+			return nil, err
+		}
+		svc.Registry().MustRegister(storeMetrics(s, nil))
+		return s, nil
+	}
+	e, err := c.etcdConfig()
+	if err != nil {
+		return nil, err
+	}
+	o := etcd.Options{Logger: log, OnCommit: svc.Commit, OnLost: svc.StoreLost}
+	if c.Data != "" {
+		if o.Copy, err = file.Open(filepath.Join(c.Data, copyDirectory), file.Options{Logger: log, BeginEmpty: true}); err != nil {
+			return nil, err
+		}
+	}
+	s, err := etcd.Open(ctx, e, o)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	svc.Registry().MustRegister(storeMetrics(s, s.Status))
+	svc.AddConditions((&storeConditions{status: s.Status, began: map[string]time.Time{}}).list)
+	return s, nil
+}
+
+// storeConditions are the problems of a store in etcd, besides that it cannot be reached.
+type storeConditions struct {
+	status func() etcd.Status
+
+	mu    sync.Mutex
+	began map[string]time.Time // of the problems that last
+}
+
+func (s *storeConditions) list() []observe.Condition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.status()
+	var out []observe.Condition
+	add := func(is bool, what string, c observe.Condition) {
+		if !is {
+			delete(s.began, what)
+			return
+		}
+		if s.began[what].IsZero() {
+			s.began[what] = time.Now()
+		}
+		c.Kind, c.Since = observe.ConditionStoreFailing, s.began[what]
+		out = append(out, c)
+	}
+	add(!st.Loaded, "empty", observe.Condition{
+		NotReady: true, Text: "there is no copy of what is stored, and it is not read from etcd yet: no pushed resource is known",
+		Remedy: "check etcd and the network between it and this host",
+	})
+	keys := slices.Sorted(maps.Keys(st.Problems))
+	named := make([]string, 0, maxListedProblems)
+	for _, key := range keys[:min(len(keys), maxListedProblems)] {
+		named = append(named, key+": "+st.Problems[key])
+	}
+	add(len(keys) > 0, "unreadable", observe.Condition{
+		Text:   fmt.Sprintf("%d records in etcd cannot be read, and what they were before stays in use: %s", len(keys), strings.Join(named, "; ")),
+		Remedy: "update lbd if a newer one wrote them; else push their resources again, or delete the keys",
+	})
+	copyText := ""
+	if st.CopyErr != nil {
+		copyText = "the copy of the store cannot be written, a restart without etcd would use an older one: " + st.CopyErr.Error()
+	}
+	add(st.CopyErr != nil, "copy", observe.Condition{Text: copyText, Remedy: "check the disk of --data"})
+	return out
+}
+
+var (
+	storeIndexFamily = observe.Gauge("lbd_store_index",
+		"Index of the last commit of the store that this daemon has applied. In a store that daemons share, it is the same at all of them, but for what is on its way.")
+	storeBehindFamily = observe.Gauge("lbd_store_behind_seconds",
+		"Time since the contents were last known to be all that etcd has, at most some seconds while etcd responds. Only with --store.")
+	storeUnreadableFamily = observe.Gauge("lbd_store_unreadable_records",
+		"Records in etcd that are damaged or of a newer lbd: what they were before stays in use. Only with --store.")
+)
+
+// storeMetrics returns the metrics of a store; status is nil for a file.
+func storeMetrics(st store.Store, status func() etcd.Status) observe.Collector {
+	return func(out chan<- prometheus.Metric) {
+		out <- storeIndexFamily.Metric(float64(st.Snapshot().Index()))
+		if status == nil {
+			return
+		}
+		now := status()
+		if !now.Current.IsZero() {
+			out <- storeBehindFamily.Metric(time.Since(now.Current).Seconds())
+		}
+		out <- storeUnreadableFamily.Metric(float64(len(now.Problems)))
+	}
+}
