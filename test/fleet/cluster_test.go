@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,10 +25,10 @@ const (
 	replicas  = 5
 )
 
-// lbd is the binary of the daemon: LBD_TEST_DAEMON, or a file that daemon builds.
+// lbd is the binary of the daemon: LBD_TEST_DAEMON, or a file that buildDaemon builds.
 var lbd = os.Getenv("LBD_TEST_DAEMON")
 
-// daemon builds lbd unless there is a binary. With patches, sources are replaced: file by text.
+// buildDaemon returns the binary of lbd. With a file for go build -overlay, it is built.
 func buildDaemon(t *testing.T, overlay string) string {
 	t.Helper()
 	if lbd != "" && overlay == "" {
@@ -128,7 +129,7 @@ func newFleet(t *testing.T, binary string) *fleet {
 }
 
 func (f *fleet) all() []*process {
-	return append(f.members[:len(f.members):len(f.members)], f.replicas...)
+	return slices.Concat(f.members, f.replicas)
 }
 
 func get(url string) int {

@@ -30,10 +30,10 @@ const (
 // An operation is one request and its response, as the model sees it. A state is the content of
 // all clusters.
 type operation struct {
-	kind    string // put, delete, replace, add, snapshot
-	cluster int
-	value   int
-	if_     int // the value that is required, 0: none is there, -1: no condition
+	kind     string // put, delete, replace, add, snapshot
+	cluster  int
+	value    int
+	required int // the value that is required, 0: none is there, -1: no condition
 }
 
 type response struct {
@@ -48,7 +48,9 @@ type state [clusters]int
 var model = porcupine.NondeterministicModel{
 	Init: func() []any { return []any{state{}} },
 	Step: func(at, in, out any) []any {
-		before, op, res := at.(state), in.(operation), out.(response)
+		before, _ := at.(state)
+		op, _ := in.(operation)
+		res, _ := out.(response)
 		after, code := apply(before, op)
 		switch {
 		case res.code == "unknown": // with or without effect
@@ -69,7 +71,7 @@ var model = porcupine.NondeterministicModel{
 
 // apply is what a store does.
 func apply(s state, op operation) (state, string) {
-	if op.if_ >= 0 && s[op.cluster] != op.if_ {
+	if op.required >= 0 && s[op.cluster] != op.required {
 		return s, "failed"
 	}
 	switch op.kind {
@@ -133,18 +135,18 @@ func (c *client) request(method, path, body, match string) (status int, text []b
 
 // step sends one request.
 func (c *client) step() (operation, response) {
-	op := operation{cluster: c.draw.IntN(clusters), if_: -1}
+	op := operation{cluster: c.draw.IntN(clusters), required: -1}
 	path := "/v1/clusters/" + clusterName(op.cluster) + "/endpoints"
 	switch n := c.draw.IntN(10); {
 	case n < 6: // some with a condition
 		op.kind, op.value = "put", int(c.next.Add(clusters))
 		match := ""
 		if seen := c.tags[op.cluster]; len(seen) > 0 && c.draw.IntN(2) == 0 {
-			for op.if_, match = range seen { // any
+			for op.required, match = range seen { // any
 				break
 			}
 		} else if c.draw.IntN(4) == 0 {
-			op.if_, match = 0, "none"
+			op.required, match = 0, "none"
 		}
 		status, text := c.request(http.MethodPut, path, body(op.value), match)
 		res := responseOf(status)
@@ -163,7 +165,7 @@ func (c *client) step() (operation, response) {
 
 // replace pushes a snapshot.
 func (c *client) replace() (operation, response) {
-	op := operation{kind: "replace", value: int(c.next.Add(clusters)), if_: -1}
+	op := operation{kind: "replace", value: int(c.next.Add(clusters)), required: -1}
 	op.kind, op.value = "replace", int(c.next.Add(clusters))
 	var resources []string
 	for i := range clusters {
@@ -209,7 +211,7 @@ func (f *fleet) faults(t *testing.T, draw *rand.Rand, stop <-chan struct{}) {
 			return true
 		}
 	}
-	for pause(time.Duration(300+draw.IntN(1500))*time.Millisecond) {
+	for pause(time.Duration(300+draw.IntN(1500)) * time.Millisecond) {
 		length := time.Duration(200+draw.IntN(4000)) * time.Millisecond
 		all := f.all()
 		p := all[draw.IntN(len(all))]
@@ -292,7 +294,7 @@ func history(t *testing.T, f *fleet, d time.Duration, seed uint64) []porcupine.O
 	call := time.Since(began).Nanoseconds()
 	final := f.settled(t, &next)
 	return append(all, porcupine.Operation{
-		ClientId: int(thread.Add(1)), Input: operation{kind: "snapshot", if_: -1}, Call: call,
+		ClientId: int(thread.Add(1)), Input: operation{kind: "snapshot", required: -1}, Call: call,
 		Output: response{code: "ok", content: final}, Return: time.Since(began).Nanoseconds(),
 	})
 }
@@ -358,7 +360,7 @@ func check(t *testing.T, all []porcupine.Operation) porcupine.CheckResult {
 	result, info := porcupine.CheckOperationsVerbose(m, all, 2*time.Minute)
 	if result != porcupine.Ok {
 		logFailure(t, all, info)
-		out := filepath.Join(os.TempDir(), "lbd-fleet-history.html")
+		out := filepath.Join(t.ArtifactDir(), "history.html") // kept with -artifacts
 		if f, err := os.Create(out); err == nil {
 			_ = porcupine.Visualize(m, info, f)
 			_ = f.Close()
@@ -413,10 +415,11 @@ func TestLinearizability(t *testing.T) {
 		all := history(t, f, d, seed+uint64(round))
 		codes := map[string]int{}
 		for _, o := range all {
-			codes[o.Output.(response).code]++
+			res, _ := o.Output.(response)
+			codes[res.code]++
 		}
 		t.Logf("round %d of seed %d: %d operations, %v", round, seed, len(all), codes)
-		all = append([]porcupine.Operation{{ClientId: 0, Input: operation{kind: "snapshot", if_: -1}, Call: -2, Output: response{code: "ok", content: before}, Return: -1}}, all...)
+		all = append([]porcupine.Operation{{ClientId: 0, Input: operation{kind: "snapshot", required: -1}, Call: -2, Output: response{code: "ok", content: before}, Return: -1}}, all...)
 		model.Init = func() []any { return []any{before} }
 		if result := check(t, all); result != porcupine.Ok {
 			t.Fatalf("seed %d: the history is %s", seed+uint64(round), result)

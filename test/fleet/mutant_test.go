@@ -1,0 +1,63 @@
+package fleet
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// TestMutants: the check of linearizability finds seeded bugs within 10 runs. A bug is a change
+// of a copy of the source, with which lbd is built.
+func TestMutants(t *testing.T) {
+	if !long() {
+		t.Skip("set LBD_TEST_LONG=1")
+	}
+	for name, m := range map[string]struct{ file, from, to string }{
+		"commits that do not compare what was read": {
+			"commit.go", "append(s.comparisons(a),", "append([]clientv3.Cmp(nil),",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, buildDaemon(t, overlay(t, m.file, m.from, m.to)))
+			for run := range 10 {
+				before := f.snapshotNow(t)
+				all := history(t, f, 5*time.Second, rand.Uint64())
+				all = append([]porcupine.Operation{{Input: operation{kind: "snapshot", required: -1}, Call: -2, Output: response{code: "ok", content: before}, Return: -1}}, all...)
+				model.Init = func() []any { return []any{before} }
+				if porcupine.CheckOperationsTimeout(model.ToModel(), all, time.Minute) == porcupine.Illegal {
+					t.Logf("found in run %d", run+1)
+					return
+				}
+			}
+			t.Error("not found in 10 runs")
+		})
+	}
+}
+
+// overlay returns a file for go build -overlay, with a changed file of the store in etcd.
+func overlay(t *testing.T, file, from, to string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("../../xds/store/etcd", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(path)
+	if err != nil || strings.Count(string(source), from) != 1 {
+		t.Fatalf("%s has not once what the bug replaces: %v", path, err)
+	}
+	changed := filepath.Join(t.TempDir(), file)
+	list, _ := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	out := filepath.Join(t.TempDir(), "overlay.json")
+	for name, text := range map[string]string{changed: strings.Replace(string(source), from, to, 1), out: string(list)} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
