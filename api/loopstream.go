@@ -2,7 +2,6 @@ package api
 
 import (
 	"iter"
-	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -19,7 +18,7 @@ const partBytes = 16 << 10
 // the messages it keeps only the position of its watch, and what remains of the current one, whose bytes
 // all watchers share.
 type loopStream struct {
-	// Fixed after goesOn and Start.
+	// Fixed after Last and Start.
 	watch   *observe.Watch
 	service *service.Service
 	caller  *access.Caller
@@ -41,12 +40,9 @@ type loopStream struct {
 	cut    time.Time             // when the stream ends at the latest; zero for no such time
 }
 
-// goesOn makes the stream of w end the request.
-func (e *endpoint) goesOn(w *recorder, r *http.Request, start time.Time) {
-	entry := e.accessEntry(w, r, start)
-	w.stream.caller = w.caller
-	w.stream.done = func() { e.done(w, entry, start) }
-	w.ResponseWriter, w.loop = nil, nil
+// Last implements [lasting].
+func (s *loopStream) Last(caller *access.Caller, done func()) {
+	s.caller, s.done = caller, done
 }
 
 // Start implements [eventloop.Stream].

@@ -147,7 +147,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			rec.loop.HandOver()
 			rec.free()
 		case rec.stream != nil:
-			e.goesOn(rec, r, start)
+			e.lasts(rec, r, start)
 		default:
 			e.record(rec, r, start)
 			e.done(rec, e.accessEntry(rec, r, start), start)
@@ -170,6 +170,13 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if rec.status == 0 { // the implicit status of the server
 		rec.status = http.StatusOK
 	}
+}
+
+// lasts leaves the end of a request to its response.
+func (e *endpoint) lasts(w *recorder, r *http.Request, start time.Time) {
+	entry := e.accessEntry(w, r, start)
+	w.stream.Last(w.caller, func() { e.done(w, entry, start) })
+	w.ResponseWriter, w.loop = nil, nil
 }
 
 func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {

@@ -44,9 +44,10 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	h["Content-Type"] = streamType
 	h["X-Accel-Buffering"] = noBuffering
 	if rec := w.(*recorder); rec.loop != nil { //nolint:errcheck // handlers are called with no other
-		rec.stream = &loopStream{watch: watch, service: s, rec: rec}
+		l := &loopStream{watch: watch, service: s, rec: rec}
+		rec.stream = l
 		rec.status = http.StatusOK
-		rec.loop.WriteStream(rec.stream)
+		rec.loop.WriteStream(l)
 		return nil
 	}
 	defer watch.Close()
