@@ -28,6 +28,7 @@ import (
 const (
 	recordVersion = 1
 	sealSize      = 5
+	maxBlob       = 512 << 20 // bytes
 )
 
 const (

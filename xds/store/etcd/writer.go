@@ -22,7 +22,6 @@ const (
 	maxInline     = 256 << 10 // of a value: a larger one is a blob
 	partSize      = 512 << 10 // of a blob
 	maxReads      = 50        // keys: each takes up to two comparisons
-	maxBlob       = 512 << 20
 )
 
 const (
