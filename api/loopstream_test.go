@@ -185,7 +185,7 @@ func TestWatchersShareOneEncoding(t *testing.T) {
 				all = append(all, onLoop(t, d.handler, path))
 			}
 			time.Sleep(100 * time.Millisecond) // they are notified in groups
-			synctest.Wait() // the feed may read again at the same time
+			synctest.Wait()                    // the feed may read again at the same time
 			encodings, sent := map[*byte]bool{}, 0
 			for _, l := range all {
 				l.run()
