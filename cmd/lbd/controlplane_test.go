@@ -65,7 +65,7 @@ func newControlPlane(t testing.TB, c cache.Cache) *controlPlane {
 func newServerOf(t testing.TB, ads func(context.Context, *controlPlane) discoveryv3.AggregatedDiscoveryServiceServer) *controlPlane {
 	t.Helper()
 	p := &controlPlane{
-		t: t, address: "127.0.0.1:0", loads: &loadSums{of: make(map[string]loadSum)},
+		t: t, address: lastingAddress(t), loads: &loadSums{of: make(map[string]loadSum)},
 		last: make(map[string][]string), asked: make(map[string]int),
 	}
 	p.ads = func(ctx context.Context) discoveryv3.AggregatedDiscoveryServiceServer { return ads(ctx, p) }
@@ -108,7 +108,6 @@ func (p *controlPlane) start() {
 	p.t.Helper()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", p.address)
 	noError(p.t, err)
-	p.address = l.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	server := grpc.NewServer()
 	p.cancel, p.server = cancel, server

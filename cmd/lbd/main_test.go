@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -246,6 +247,21 @@ func (a answer) address() string {
 	var v struct{ Address, Code string }
 	_ = json.Unmarshal([]byte(a.body), &v)
 	return v.Address + v.Code
+}
+
+// lastingAddress returns an address for a server that stops and starts again. The port is below
+// those that systems give to connections and to listeners on port 0: in the meantime, neither takes
+// it, and a dial cannot connect to itself.
+func lastingAddress(t testing.TB) string {
+	t.Helper()
+	const lowest, highest = 15_000, 32_000
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(highest-lowest))
+		if l, err := net.Listen("tcp", address); err == nil {
+			noError(t, l.Close())
+			return address
+		}
+	}
 }
 
 // upstream starts an HTTP server.

@@ -132,7 +132,7 @@ func TestRestartBehindReadiness(t *testing.T) {
 	run := func(address string) *process {
 		return start(t, command("serve", "--listen="+address, "--data=", "--connect=none", "--resources="+dir, "--log-format=json", "--drain-delay="+drainDelay.String()))
 	}
-	a, b := run("127.0.0.1:0"), run("127.0.0.1:0")
+	a, b := run(lastingAddress(t)), run(lastingAddress(t))
 	addresses := []string{strings.TrimPrefix(a.url, "http://"), strings.TrimPrefix(b.url, "http://")}
 	var readyAt [2]atomic.Int64 // when the last check began, in nanoseconds, if it found the daemon ready
 	check := func() {
