@@ -85,9 +85,9 @@ function troubleOf(r: Row): number {
       return 30;
     case (r.results.dropped ?? 0) >= 0.05:
       return 20;
-    case r.c.state === "IDLE" || r.c.state === "WARMING":
+    case r.c.state === "IDLE":
       return 10;
-    default:
+    default: // also WARMING: a pick builds the tree
       return 0;
   }
 }
