@@ -264,8 +264,10 @@ func (p *pushes) describe(c *change, vs difference.Versions) {
 	}
 }
 
+// storeError returns the error of a change that the store did not commit. A deadline within an
+// error of the store is the store's own, not that of the caller.
 func storeError(err error) error {
-	if own, ok := errors.AsType[*fault.Error](fault.FromContext(err)); ok {
+	if own, ok := errors.AsType[*fault.Error](err); ok {
 		return own
 	}
 	switch {
@@ -279,6 +281,8 @@ func storeError(err error) error {
 		return fault.Errorf(fault.StoreUnavailable, "the push was not stored and has no effect: %v", err).Retry(time.Second)
 	case errors.Is(err, store.ErrTooLarge):
 		return fault.Errorf(fault.TooLarge, "%v", err)
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fault.FromContext(err)
 	default:
 		return fault.Errorf(fault.Internal, "the push was not stored: %v", err)
 	}

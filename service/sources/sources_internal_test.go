@@ -75,6 +75,10 @@ func TestOutcomesOfPushes(t *testing.T) {
 	for err, want := range map[error]pushOutcome{
 		store.ErrCannotWrite: "storage_failed", store.ErrUnavailable: "store_unavailable",
 		&store.UnknownOutcomeError{Reason: errors.New("lost")}: "store_unavailable", store.ErrClosed: "shutting_down", store.ErrTooLarge: "rejected", errors.New("else"): "internal",
+		// The deadline is the store's own, not the caller's.
+		fmt.Errorf("%w: %w", store.ErrUnavailable, context.DeadlineExceeded): "store_unavailable",
+		&store.UnknownOutcomeError{Reason: context.DeadlineExceeded}:         "store_unavailable",
+		context.Canceled: "cancelled",
 	} {
 		if got := new(change).outcome(storeError(err)); got != want {
 			t.Errorf("%v counts as %s, want %s", err, got, want)
