@@ -20,15 +20,17 @@ const (
 	PushWork
 	// ResponseWork computes large responses.
 	ResponseWork
+	// TreeWork builds balancer trees in the background.
+	TreeWork
 
 	works
 )
 
 // Works are all kinds.
-var Works = []Work{SourceWork, PushWork, ResponseWork}
+var Works = []Work{SourceWork, PushWork, ResponseWork, TreeWork}
 
 // String returns the name of the kind in metrics.
-func (w Work) String() string { return [works]string{"sources", "pushes", "responses"}[w] }
+func (w Work) String() string { return [works]string{"sources", "pushes", "responses", "trees"}[w] }
 
 const (
 	// SmallWork is the size in bytes of what needs no turn: decoding it takes less than a
@@ -78,12 +80,12 @@ type TurnStats struct {
 	Waited  time.Duration // by all that ever got a turn, since then including pauses
 }
 
-// NewTurns returns a budget of n turns; 0 is one less than GOMAXPROCS, at least 1.
+// NewTurns returns a budget of n turns; 0 is one less than [CPUs], at least 1.
 func NewTurns(n int) *Turns {
 	if n == 0 {
-		n = max(1, runtime.GOMAXPROCS(0)-1)
+		n = max(1, cpus-1)
 	}
-	return &Turns{n: n, free: n, maxBegun: [works]int{SourceWork: n, PushWork: min(n, MaxDecoding), ResponseWork: n}}
+	return &Turns{n: n, free: n, maxBegun: [works]int{SourceWork: n, PushWork: min(n, MaxDecoding), ResponseWork: n, TreeWork: n}}
 }
 
 // Turn is the right to do bulk work. One goroutine at a time uses it. The methods of a nil

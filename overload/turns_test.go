@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -201,6 +202,97 @@ func TestPause(t *testing.T) {
 		synctest.Wait()
 		t.ran("server", "same")
 	})
+}
+
+// TestPauseGivesTheTurnToAnother: with more turns than one, too, work that pauses does not get its own
+// turn back.
+func TestPauseGivesTheTurnToAnother(t *testing.T) {
+	testTurns(t, 2, func(t *turnTest) {
+		long, err := t.Begin(t.Context(), PushWork, "long")
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := make(chan struct{})
+		t.begin(SourceWork, "server", end)
+		t.begin(ResponseWork, "reader", end)
+		time.Sleep(turnTime)
+		var resumed atomic.Bool
+		go func() {
+			long.Pause()
+			resumed.Store(true)
+			long.End()
+		}()
+		synctest.Wait()
+		if n := t.running.Load(); n != 2 || resumed.Load() {
+			t.Errorf("%d run while it pauses, and it has paused: %v", n, resumed.Load())
+		}
+		close(end)
+		synctest.Wait()
+		t.ran("server", "reader")
+	})
+}
+
+// TestTurnBeginsAfterTheWait: the time of a turn does not include the wait for it.
+func TestTurnBeginsAfterTheWait(t *testing.T) {
+	testTurns(t, 1, func(t *turnTest) {
+		end := make(chan struct{})
+		t.begin(SourceWork, "first", end)
+		go func() {
+			turn, err := t.Begin(t.Context(), PushWork, "second")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(turnTime / 2)
+			turn.Pause()
+			t.mu.Lock()
+			if !slices.Equal(t.order, []string{"first"}) {
+				t.Errorf("ran %q during a pause", t.order)
+			}
+			t.mu.Unlock()
+			turn.End()
+		}()
+		synctest.Wait()
+		t.begin(ResponseWork, "third", nil)
+		time.Sleep(10 * turnTime)
+		close(end)
+		time.Sleep(turnTime)
+		synctest.Wait()
+		t.ran("first", "third")
+	})
+}
+
+// TestPauseYields: other goroutines run during a pause, but not of each call.
+func TestPauseYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	turn, err := NewTurns(1).Begin(t.Context(), PushWork, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.End()
+	const pauses = 1000
+	var end atomic.Bool
+	var other sync.WaitGroup
+	turns := 0
+	other.Go(func() {
+		for ; !end.Load(); turns++ {
+			runtime.Gosched()
+		}
+	})
+	for range pauses {
+		turn.yielded = time.Now().Add(-yieldTime)
+		turn.Pause()
+	}
+	end.Store(true)
+	other.Wait()
+	if turns < pauses/2 { // preemption, after 10 ms, is far rarer
+		t.Errorf("another goroutine had %d turns in %d pauses", turns, pauses)
+	}
+	before := time.Now().Add(time.Hour)
+	turn.yielded = before
+	if turn.Pause(); turn.yielded != before {
+		t.Error("it paused before its time")
+	}
 }
 
 // TestNoTurns: without a budget, and for little, nothing waits.
