@@ -17,13 +17,13 @@ import (
 func aggregated(leaves ...*resource.ClusterConfig) *resource.Config {
 	root := resource.DefaultCluster(cluster)
 	root.Type = resource.ClusterAggregate
-	out := &resource.Config{Roots: []string{cluster}, Clusters: map[string]*resource.ClusterConfig{}}
+	out := &resource.Config{Roots: []string{cluster}}
 	var names []string
 	for _, l := range leaves {
-		out.Clusters[l.Cluster.Name] = l
+		out.Clusters.Set(l.Cluster.Name, l)
 		names = append(names, l.Cluster.Name)
 	}
-	out.Clusters[cluster] = &resource.ClusterConfig{Cluster: root, Leaves: names}
+	out.Clusters.Set(cluster, &resource.ClusterConfig{Cluster: root, Leaves: names})
 	return out
 }
 
@@ -83,7 +83,7 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 				t.Errorf("priority step: %+v", p)
 			}
 		}
-		if s := c.Summary().Clusters[cluster]; s.Priority != 2 || len(s.Priorities) != 3 {
+		if s := c.Summary().Clusters.Get(cluster); s.Priority != 2 || len(s.Priorities) != 3 {
 			t.Errorf("summary %+v", s)
 		}
 		board.set(true, "a0-0:80")

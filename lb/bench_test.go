@@ -154,20 +154,20 @@ func BenchmarkConnectionChange(b *testing.B) {
 	const clusters = 1000
 	board := newSwitchboard()
 	c := newChannel(b, board)
-	all := &resource.Config{Target: "xds:///many", Clusters: map[string]*resource.ClusterConfig{}}
+	all := &resource.Config{Target: "xds:///many"}
 	for i := range clusters {
 		name := fmt.Sprint("c", i)
 		l := locality(name, 0, 1, 2)
 		board.up[l.Endpoints[0].Addresses[0]], board.up[l.Endpoints[1].Addresses[0]] = true, true
 		all.Roots = append(all.Roots, name)
-		all.Clusters[name] = &resource.ClusterConfig{
+		all.Clusters.Set(name, &resource.ClusterConfig{
 			Cluster:    resource.DefaultCluster(name),
 			Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{l}},
-		}
+		})
 	}
 	offer(b, c, all)
 	until := func(ready int) {
-		for g := c.Generation(); c.Summary().Clusters["c0"].Priorities[0].Ready != ready; g = c.Generation() {
+		for g := c.Generation(); c.Summary().Clusters.Get("c0").Priorities[0].Ready != ready; g = c.Generation() {
 			c.WaitForGeneration(b.Context(), g)
 		}
 	}

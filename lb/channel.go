@@ -178,10 +178,15 @@ func (c *Channel) post() {
 	}
 	c.held, c.begun = false, true
 	if !c.owner.Post(c.applySlot) {
-		c.slot.err = ErrClosed
-		close(c.slot.done)
-		c.slot = nil
+		c.reject()
 	}
+}
+
+// reject answers what is in the slot. The caller holds mu.
+func (c *Channel) reject() {
+	c.slot.err = ErrClosed
+	close(c.slot.done)
+	c.slot = nil
 }
 
 // Wait returns once picks see the config or a newer one. The error is
@@ -192,6 +197,16 @@ func (o Offered) Wait(ctx context.Context) error {
 		return o.err
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// Done reports whether Wait would return at once.
+func (o Offered) Done() bool {
+	select {
+	case <-o.done:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -224,7 +239,7 @@ func (c *Channel) applySlot() {
 // route takes the config's routes, to be published with the picker that the tree
 // makes of the config.
 func (c *Channel) route(config *resource.Config) {
-	if config.VirtualHost != nil && c.id == 0 {
+	if config.Routing != nil && c.id == 0 {
 		c.id = c.options.Draw()
 	}
 	if g := newRouting(config, c.options.Draw, c.id); !g.same(c.routing) {
@@ -353,6 +368,9 @@ func (c *Channel) queue(p *published, why error, call *policy.Call, wait time.Du
 			}
 			continue
 		}
+		if next.warming {
+			c.begin()
+		}
 		routed := next.routing == p.routing && next.routing.chooses()
 		if p = next; routed {
 			call.Repick()
@@ -395,7 +413,7 @@ func (c *Channel) Summary() policy.Summary { return *c.summary.Load() }
 // ClusterSummary returns the counts of one cluster. It is CONNECTING,
 // without a priority, before the cluster's first batch.
 func (c *Channel) ClusterSummary(cluster string) policy.Summary {
-	if s := c.summary.Load().Clusters[cluster]; s != nil {
+	if s := c.summary.Load().Clusters.Get(cluster); s != nil {
 		return *s
 	}
 	return policy.Summary{State: connectivity.Connecting, Priority: -1}
@@ -450,6 +468,10 @@ func (c *Channel) ask(ctx context.Context, describe func() policy.Node) (policy.
 func (c *Channel) Close() {
 	c.mu.Lock()
 	c.begun = true
+	if c.held { // its tree is not built only to be closed
+		c.held = false
+		c.reject()
+	}
 	c.mu.Unlock()
 	c.owner.Close(func() {
 		if c.root != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -187,10 +188,10 @@ func TestConfigSlot(t *testing.T) {
 	})
 	version := func(n int) *resource.Config {
 		name := fmt.Sprint("v", n)
-		return &resource.Config{Roots: []string{name}, Clusters: map[string]*resource.ClusterConfig{name: {
+		return &resource.Config{Roots: []string{name}, Clusters: few.Of(map[string]*resource.ClusterConfig{name: {
 			Cluster:    resource.DefaultCluster(name),
 			Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{locality("z", 0, 1, 1)}},
-		}}}
+		}})}
 	}
 	held := g.hold()
 	offered := []lb.Offered{c.Offer(version(1))}
@@ -227,7 +228,7 @@ func TestConfigSlot(t *testing.T) {
 // TestGeneration: a picker is published only when picks can see a change.
 func TestGeneration(t *testing.T) {
 	good := func() *resource.ClusterConfig {
-		return config(nil, 10, locality("a", 0, 1, 2), locality("b", 1, 1, 1)).Clusters[cluster]
+		return config(nil, 10, locality("a", 0, 1, 2), locality("b", 1, 1, 1)).Clusters.Get(cluster)
 	}
 	first := good()
 	change := func(f func(cc *resource.ClusterConfig)) *resource.ClusterConfig {
@@ -309,7 +310,7 @@ func TestOneBatchOnePicker(t *testing.T) {
 	}
 	before := c.Generation()
 	g.open()
-	for g := c.Generation(); c.Summary().Clusters[cluster].Priorities[0].Ready < 1000; g = c.Generation() {
+	for g := c.Generation(); c.Summary().Clusters.Get(cluster).Priorities[0].Ready < 1000; g = c.Generation() {
 		c.WaitForGeneration(t.Context(), g)
 	}
 	if got := c.Generation() - before; got > 2 {

@@ -585,7 +585,7 @@ func TestPolicyConfigOfOthers(t *testing.T) {
 		if own.Choice() {
 			continue // see conformance
 		}
-		err := lbtest.NewTree(t, b).Update(policy.Child{Config: new(lbtest.Part)})
+		err := lbtest.NewTree(t, b, slices.Collect(maps.Values(lb.Policies()))...).Update(policy.Child{Config: new(lbtest.Part)})
 		if err == nil || err.Error() != name+": config is a *lbtest.Part" {
 			t.Errorf("%s: the config of another policy: %v", name, err)
 		}

@@ -80,7 +80,7 @@ func TestDescribe(t *testing.T) {
 			if got := outline(n); got != strings.ReplaceAll(want, "\t", "") {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
-			s := c.Summary().Clusters[cluster]
+			s := c.Summary().Clusters.Get(cluster)
 			if s.State != n.Clusters[cluster].State || fmt.Sprint(s.Priorities) != fmt.Sprint(census) {
 				t.Errorf("summary %+v, want the endpoints of each priority %+v", s, census)
 			}
@@ -136,12 +136,12 @@ func TestDescribe(t *testing.T) {
 		board.set(true, "a-1b:80")
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if s := c.Summary().Clusters[cluster]; s.Priority != 0 || s.Priorities[1].TransientFailure+s.Priorities[1].Connecting+s.Priorities[1].Idle != 1 {
+		if s := c.Summary().Clusters.Get(cluster); s.Priority != 0 || s.Priorities[1].TransientFailure+s.Priorities[1].Connecting+s.Priorities[1].Idle != 1 {
 			t.Errorf("recovered: %+v", s)
 		}
 		time.Sleep(15 * time.Minute)
 		synctest.Wait()
-		if s := c.Summary().Clusters[cluster]; s.Priorities[1] != (policy.Census{Idle: 1}) || s.Priorities[2] != (policy.Census{Idle: 4}) {
+		if s := c.Summary().Clusters.Get(cluster); s.Priorities[1] != (policy.Census{Idle: 1}) || s.Priorities[2] != (policy.Census{Idle: 4}) {
 			t.Errorf("forgotten: %+v", s)
 		}
 	})

@@ -91,7 +91,7 @@ func TestAcceptAndClose(t *testing.T) {
 		if n := dials.Load(); n < 7 || n > 9 {
 			t.Errorf("%d connections in a minute, want 8", n)
 		}
-		if s := c.Summary().Clusters["c"]; s.Priorities[0].TransientFailure != 1 {
+		if s := c.Summary().Clusters.Get("c"); s.Priorities[0].TransientFailure != 1 {
 			t.Errorf("summary %+v, want its endpoint in TRANSIENT_FAILURE", s)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -142,14 +143,14 @@ func numbered(n int, name string, more ...string) []*resource.Endpoint {
 
 // clusters is a config of clusters, each with its priorities.
 func clusters(of map[string][][]*resource.Endpoint) *resource.Config {
-	c := &resource.Config{Target: "xds:///t", Clusters: map[string]*resource.ClusterConfig{}}
+	c := &resource.Config{Target: "xds:///t", Clusters: few.Of(map[string]*resource.ClusterConfig{})}
 	for name, priorities := range of {
 		a := &resource.Assignment{Name: name}
 		for i, es := range priorities {
 			a.Localities = append(a.Localities, &resource.LocalityEndpoints{Priority: uint32(i), Weight: 1, Endpoints: es})
 		}
 		c.Roots = append(c.Roots, name)
-		c.Clusters[name] = &resource.ClusterConfig{Cluster: resource.DefaultCluster(name), Assignment: a}
+		c.Clusters.Set(name, &resource.ClusterConfig{Cluster: resource.DefaultCluster(name), Assignment: a})
 	}
 	return c
 }
@@ -301,7 +302,7 @@ func TestRechecksBesideBlackHoles(t *testing.T) {
 				dark := dialed(t, d, resource.ConnectTCP)
 				send(t, dark, cluster("dark", numbered(2000, "dark")))
 				synctest.Wait()
-				if ready := dark.Summary().Clusters["dark"].Priorities[0].Ready; ready != 2000 {
+				if ready := dark.Summary().Clusters.Get("dark").Priorities[0].Ready; ready != 2000 {
 					t.Fatalf("%d are READY", ready)
 				}
 				n.set(func() { tt.set(n) })

@@ -113,7 +113,7 @@ func (w *ward) attempts() map[string]int {
 // first leaf of an aggregate.
 func lone(change func(*resource.Cluster), ls ...*resource.LocalityEndpoints) *resource.Config {
 	c := config(nil, 1000, ls...)
-	change(c.Clusters[cluster].Cluster)
+	change(c.Clusters.Get(cluster).Cluster)
 	return c
 }
 

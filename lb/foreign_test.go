@@ -50,9 +50,9 @@ func foreignName(t *testing.T, grpcs string) string {
 
 func foreignConfig(name, json string, ls ...*resource.LocalityEndpoints) *resource.Config {
 	c := config(nil, 100, ls...)
-	cc := *c.Clusters[cluster].Cluster
+	cc := *c.Clusters.Get(cluster).Cluster
 	cc.Policy = resource.Policy{Name: resource.PolicyWRRLocality, Child: &resource.Policy{Name: resource.PolicyName(name), Config: json}}
-	c.Clusters[cluster].Cluster = &cc
+	c.Clusters.Get(cluster).Cluster = &cc
 	return c
 }
 
@@ -149,10 +149,10 @@ func TestForeignPolicyThatCannotBe(t *testing.T) {
 			cfg := foreignConfig(c.policy, c.config, locality("a", 0, 1, 1))
 			other := resource.DefaultCluster("other")
 			cfg.Roots = append(cfg.Roots, "other")
-			cfg.Clusters["other"] = &resource.ClusterConfig{
+			cfg.Clusters.Set("other", &resource.ClusterConfig{
 				Cluster:    other,
 				Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{locality("o", 0, 1, 1)}},
-			}
+			})
 			offer(t, ch, cfg)
 			err := ch.Pick(newCall(), 0)
 			if _, ok := errors.AsType[*lb.NotReadyError](err); !ok || !strings.Contains(err.Error(), c.says) {

@@ -496,9 +496,9 @@ func TestSecurityReachesConnections(t *testing.T) {
 		e := *endpoints[0]
 		e.Hostname = hostname
 		config := cluster("c", []*resource.Endpoint{&e})
-		own := *config.Clusters["c"].Cluster
+		own := *config.Clusters.Get("c").Cluster
 		own.Security = s
-		config.Clusters["c"].Cluster = &own
+		config.Clusters.Get("c").Cluster = &own
 		return config
 	}
 	pick := func() error {
@@ -575,9 +575,9 @@ func TestHostnamesReachConnections(t *testing.T) {
 			c := dialed(t, newTLSDialer(t, providers{"roots": {roots: ca.pool()}}), resource.ConnectTCPHold)
 			for _, hostname := range []string{"b.example", "c.example"} {
 				config := cluster("c", []*resource.Endpoint{{Addresses: []string{u.address}, Weight: 1, Hostname: hostname}})
-				own := *config.Clusters["c"].Cluster
+				own := *config.Clusters.Get("c").Cluster
 				own.Policy, own.Security = p, &resource.Security{RootInstance: "roots", AutoHostSNI: true}
-				config.Clusters["c"].Cluster = &own
+				config.Clusters.Get("c").Cluster = &own
 				send(t, c, config)
 				noError(t, c.Pick(&policy.Call{Context: t.Context(), Cluster: "c", WaitForReady: true}, time.Minute))
 				if saw := <-u.handshook; saw.ServerName != hostname {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -39,7 +40,7 @@ func configOf(cc *resource.ClusterConfig) *resource.Config {
 	return &resource.Config{
 		Target:   "cluster:" + cluster,
 		Roots:    []string{cluster},
-		Clusters: map[string]*resource.ClusterConfig{cluster: cc},
+		Clusters: few.Of(map[string]*resource.ClusterConfig{cluster: cc}),
 	}
 }
 

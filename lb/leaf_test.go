@@ -23,7 +23,7 @@ func without(leaf *resource.ClusterConfig, why string) *resource.ClusterConfig {
 
 // replace returns the config of an aggregate in which a leaf does not exist.
 func replace(config *resource.Config, leaf, why string) *resource.Config {
-	config.Clusters[leaf] = &resource.ClusterConfig{Err: errors.New(why)}
+	config.Clusters.Set(leaf, &resource.ClusterConfig{Err: errors.New(why)})
 	return config
 }
 
@@ -165,7 +165,7 @@ func TestSwitchesWithinALeaf(t *testing.T) {
 		s.expect("f1-0:80",
 			"orders 1→2 failure: leaf near: TRANSIENT_FAILURE: connect to n1-0:80: connection refused",
 			"orders 2→3 failure: priority 2: TRANSIENT_FAILURE: connect to f0-0:80: connection refused")
-		if sum := s.channel.Summary().Clusters[cluster]; sum.Priority != 3 || len(sum.Priorities) != 4 || sum.Priorities[3].Ready != 1 {
+		if sum := s.channel.Summary().Clusters.Get(cluster); sum.Priority != 3 || len(sum.Priorities) != 4 || sum.Priorities[3].Ready != 1 {
 			t.Errorf("summary %+v", sum)
 		}
 		call := newCall()
@@ -238,7 +238,7 @@ func TestLeafHasItsOwnPolicy(t *testing.T) {
 			s.board.set(true, fmt.Sprintf("h-%d:80", i), fmt.Sprintf("t-%d:80", i))
 		}
 		both := aggregated(hashed, turns)
-		both.Clusters[cluster].Cluster.Policy = pickFirst
+		both.Clusters.Get(cluster).Cluster.Policy = pickFirst
 		offer(t, s.channel, both)
 		used := map[string]bool{}
 		for hash := range uint64(40) {

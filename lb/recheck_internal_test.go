@@ -414,7 +414,7 @@ func TestSharedRechecksBesideBlackHoles(t *testing.T) {
 		dark := dialed(t, d, resource.ConnectTCP)
 		send(t, dark, cluster("dark", append(numbered(5000, "dark"), numbered(1, "good")...)))
 		synctest.Wait()
-		if ready := dark.Summary().Clusters["dark"].Priorities[0].Ready; ready != 5001 {
+		if ready := dark.Summary().Clusters.Get("dark").Priorities[0].Ready; ready != 5001 {
 			t.Fatalf("%d are READY", ready)
 		}
 		n.set(func() { n.silent = "dark" })

@@ -54,10 +54,10 @@ func newRouting(c *resource.Config, draw func() uint64, channelID uint64) *routi
 	switch {
 	case c.Err != nil:
 		return &routing{failed: &TargetError{Target: c.Target, Err: c.Err}}
-	case c.VirtualHost == nil:
+	case c.Routing == nil:
 		return nil
 	}
-	h := c.VirtualHost
+	h := c.Routing.VirtualHost
 	g := &routing{
 		host: h, unmatched: &RouteError{VirtualHost: h.Name}, unsupported: make(map[*resource.Route]*RouteError),
 		draw: draw, channelID: channelID,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -41,17 +42,17 @@ func to(prefix string, clusters ...string) *resource.Route {
 // each cluster that they name.
 func routed(routes ...*resource.Route) *resource.Config {
 	c := &resource.Config{
-		Target: target, VirtualHost: &resource.VirtualHost{Name: "vh", Routes: routes},
-		Clusters: map[string]*resource.ClusterConfig{},
+		Target: target, Routing: &resource.Routing{VirtualHost: &resource.VirtualHost{Name: "vh", Routes: routes}},
+		Clusters: few.Of(map[string]*resource.ClusterConfig{}),
 	}
 	for _, r := range routes {
 		for _, w := range r.Clusters {
-			if c.Clusters[w.Name] == nil {
+			if c.Clusters.Get(w.Name) == nil {
 				c.Roots = append(c.Roots, w.Name)
-				c.Clusters[w.Name] = &resource.ClusterConfig{
+				c.Clusters.Set(w.Name, &resource.ClusterConfig{
 					Cluster:    resource.DefaultCluster(w.Name),
 					Assignment: &resource.Assignment{Name: w.Name, Localities: []*resource.LocalityEndpoints{locality(w.Name, 0, 1, 1)}},
-				}
+				})
 			}
 		}
 	}

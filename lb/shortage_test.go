@@ -135,7 +135,7 @@ func TestShortageFailsNoEndpoint(t *testing.T) {
 					if n := len(s.failed()); n < 60 || n > 20*600 {
 						t.Errorf("%d dials in 10 minutes", n)
 					}
-					if s := c.Summary().Clusters["c"]; s.Priorities[0].Connecting != 1 || s.Priority != 0 {
+					if s := c.Summary().Clusters.Get("c"); s.Priorities[0].Connecting != 1 || s.Priority != 0 {
 						t.Errorf("%+v", s)
 					}
 					s.set(0)
@@ -163,7 +163,7 @@ func TestAddressThatIsNotAvailable(t *testing.T) {
 		c := watched(t, d, m, resource.ConnectTCP, nil)
 		send(t, c, cluster("c", numbered(1, "v6")))
 		synctest.Wait()
-		if s := c.Summary().Clusters["c"]; s.Priorities[0].TransientFailure != 1 || len(m.Current()) != 0 {
+		if s := c.Summary().Clusters.Get("c"); s.Priorities[0].TransientFailure != 1 || len(m.Current()) != 0 {
 			t.Errorf("%+v, %v", s, m.Current())
 		}
 	})
@@ -230,7 +230,7 @@ func TestShortageLosesNoConnection(t *testing.T) {
 				s.set(errno)
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()
-				if ready := c.Summary().Clusters["c"].Priorities[0].Ready; ready != 3 || c.Generation() != before {
+				if ready := c.Summary().Clusters.Get("c").Priorities[0].Ready; ready != 3 || c.Generation() != before {
 					t.Errorf("%d are READY, %d pickers later", ready, c.Generation()-before)
 				}
 				s.network.set(func() { s.down["good0:1"], s.down["good1:1"], s.down["good2:1"] = true, true, true })
@@ -261,7 +261,7 @@ func TestShortageStopsInitTimers(t *testing.T) {
 				send(t, short, cluster("c", numbered(1, "good"), numbered(1, "other")))
 				time.Sleep(5 * time.Second) // the attempt at the hole has longer
 				synctest.Wait()
-				if p := waiting.Summary().Clusters["c"].Priority; p != 0 {
+				if p := waiting.Summary().Clusters.Get("c").Priority; p != 0 {
 					t.Errorf("priority %d is in use in the shortage", p)
 				}
 				s.set(0)
@@ -293,7 +293,7 @@ func TestShortageOfLocalPorts(t *testing.T) {
 			t.Errorf("another cluster of the tree failed over after %v", took)
 		}
 		time.Sleep(10 * time.Minute)
-		if p := c.Summary().Clusters["short"].Priority; p != 0 || m.Short() {
+		if p := c.Summary().Clusters.Get("short").Priority; p != 0 || m.Short() {
 			t.Errorf("priority %d is in use", p)
 		}
 		s.set(0)
@@ -402,7 +402,7 @@ func TestHeldConnectionsHaveABudget(t *testing.T) {
 		send(t, late, cluster("c", numbered(1, "late"), numbered(1, "other")))
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if s := late.Summary().Clusters["c"]; s.Priority != 0 || s.Priorities[0].Connecting != 1 {
+		if s := late.Summary().Clusters.Get("c"); s.Priority != 0 || s.Priorities[0].Connecting != 1 {
 			t.Errorf("%+v", s)
 		}
 		if got := m.Current(); len(got) != 1 || got[0].Resource != overload.HeldConnections || s.count("late0:1") != 0 || m.Short() {
@@ -475,7 +475,7 @@ func randomCluster(draw *rand.Rand) *resource.Config {
 func story(t *testing.T, config *resource.Config, mode resource.ConnectMode, during func(*host)) string {
 	s := &host{network: newNetwork()}
 	d, m := s.on(t, overload.Budget{})
-	for _, l := range config.Clusters["c"].Assignment.Localities {
+	for _, l := range config.Clusters.Get("c").Assignment.Localities {
 		for _, e := range l.Endpoints {
 			for _, a := range e.Addresses {
 				s.down[a] = strings.HasPrefix(a, "down")
@@ -499,7 +499,7 @@ func story(t *testing.T, config *resource.Config, mode resource.ConnectMode, dur
 	}
 	time.Sleep(5 * time.Minute)
 	synctest.Wait()
-	summary := c.Summary().Clusters["c"]
+	summary := c.Summary().Clusters.Get("c")
 	fmt.Fprintf(&log, "in use %d\n", summary.Priority)
 	for p, census := range summary.Priorities {
 		fmt.Fprintf(&log, "%d are READY in priority %d\n", census.Ready, p)

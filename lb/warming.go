@@ -26,6 +26,7 @@ func (c *Channel) Defer(config *resource.Config) (o Offered, deferred bool) {
 		c.current.Store(&published{
 			picker: policy.QueuePicker, state: connectivity.Idle, generation: p.generation, warming: true,
 		})
+		c.replaced.Notify() // picks that wait for a config build the tree
 	}
 	return Offered{u}, true
 }

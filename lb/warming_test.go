@@ -117,6 +117,31 @@ func TestWarmingWaits(t *testing.T) {
 	})
 }
 
+// TestWarmingAnswersEarlierPicks: a pick that waits for the first config builds the tree.
+func TestWarmingAnswersEarlierPicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := newSwitchboard()
+		board.set(true, "z-0:80")
+		c := newChannel(t, board)
+		time.AfterFunc(time.Second, func() { c.Defer(config(nil, 10, locality("z", 0, 1, 1))) })
+		call := newCall()
+		if err := c.Pick(call, time.Minute); err != nil || call.Queued != time.Second || c.Warming() {
+			t.Errorf("%v after %v, warming %v", err, call.Queued, c.Warming())
+		}
+	})
+}
+
+// TestWarmingIsClosed: a config without a tree is answered when the channel is closed.
+func TestWarmingIsClosed(t *testing.T) {
+	board := newSwitchboard()
+	c := newChannel(t, board)
+	o, _ := c.Defer(config(nil, 10, locality("z", 0, 1, 1)))
+	c.Close()
+	if err := o.Wait(t.Context()); !errors.Is(err, lb.ErrClosed) || len(board.attempts) > 0 {
+		t.Errorf("%v; connects to %v", err, board.attempts)
+	}
+}
+
 // blocking is a Connector that holds the owner of the tree until it is closed.
 type blocking chan struct{}
 

@@ -104,7 +104,7 @@ func TestALeafThatPicksReachThroughItsAggregateOnly(t *testing.T) {
 	for name, own := range map[string]bool{"xds:///one": false, "xds:///two": true} {
 		config := ledgertest.Routed(name)
 		ledgertest.Aggregated(config, "agg", leaf)
-		config.VirtualHost.Routes[0].Clusters = []resource.WeightedCluster{{Name: "agg", Weight: 1}}
+		config.Routing.VirtualHost.Routes[0].Clusters = []resource.WeightedCluster{{Name: "agg", Weight: 1}}
 		if own {
 			config.Roots = append(config.Roots, "leaf")
 		}

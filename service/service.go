@@ -38,8 +38,8 @@ type Options struct {
 	// leases; 0 is no limit.
 	MaxLeaseShare float64
 	// Fleet shares the limits of clusters with limit_scope fleet with other daemons; nil if this daemon has
-	// no store that it shares. It must end before Close.
-	Fleet ledger.Fleet
+	// no store that it shares. Close closes it.
+	Fleet Fleet
 	// HistoryBytes limits the memory of the history of all clusters; 0 is the default,
 	// and -1 keeps none.
 	HistoryBytes int
@@ -82,7 +82,7 @@ func New(o Options) *Service {
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.targets = ledger.New(ledger.Options{
 		Channel: lb.Options{Registry: lb.Policies(), Draw: o.Draw, Connectors: o.Connectors, Overload: o.Overload},
-		Report:  s.events.Report, MaxSeries: o.maxSeries, Draining: s.draining, Fleet: o.Fleet,
+		Report:  s.events.Report, MaxSeries: o.maxSeries, Turns: o.Turns, Draining: s.draining, Fleet: o.Fleet,
 	})
 	o.SharedStore = o.Fleet != nil
 	s.State = observe.NewState(observe.StateOptions{
@@ -97,8 +97,13 @@ func New(o Options) *Service {
 		Settings: o.Settings, Logger: o.Logger, Ledger: s.targets, Events: s.events, Draining: s.draining,
 		Registry: s.Registry().Registry, Overload: o.Overload, Turns: o.Turns,
 	})
+	var replica picks.ReplicaTag
+	if o.Fleet != nil {
+		replica = picks.TagOf(o.Fleet.ID())
+	}
 	s.Picker = picks.New(picks.Options{
-		Ledger: s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare, OwnDraws: ownDraws,
+		Replica: replica,
+		Ledger:  s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare, OwnDraws: ownDraws,
 		Overload: o.Overload, Registry: s.Registry().Registry, Draining: s.draining,
 	})
 	s.AddConditions(s.SourceConditions)
@@ -137,6 +142,9 @@ func (s *Service) Drain() { s.drain() }
 // ShuttingDown. The caller closes the store afterwards.
 func (s *Service) Close() {
 	s.Drain()
+	if s.options.Fleet != nil {
+		s.options.Fleet.Close() // before the leases end, whose requests go on
+	}
 	s.history.Close()
 	s.State.Close()
 	s.Watches.Close()
@@ -198,9 +206,9 @@ type Check struct {
 // Health returns the checks of readiness: those of the service, and one for each
 // condition of the daemon within a scope.
 func (s *Service) Health(in *ledger.Scope) []Check {
-	loaded := Check{Name: "store", OK: s.Loaded(), Detail: "what was pushed is loaded"}
-	if !loaded.OK {
-		loaded.Detail = "what was pushed is being loaded"
+	loaded := Check{Name: "store", OK: true, Detail: "what was pushed is loaded"}
+	if err := s.Unread(); err != nil {
+		loaded.OK, loaded.Detail = false, err.Error()
 	}
 	serving := Check{Name: "serving", OK: s.draining.Err() == nil && !s.leaving.Load(), Detail: "taking picks"}
 	if !serving.OK {

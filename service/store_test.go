@@ -41,6 +41,7 @@ type conflicting struct {
 }
 
 func (c *conflicting) Snapshot() *store.Snapshot { return c.current.Load() }
+func (*conflicting) Loaded() bool                { return true }
 func (*conflicting) Err() error                  { return nil }
 func (*conflicting) Close() error                { return nil }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -50,7 +51,7 @@ func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
 	if !ok {
 		return fmt.Errorf("%s: config is a %T", policy.CDS, s.BalancerConfig)
 	}
-	root := cfg.XDS.Clusters[cfg.Cluster]
+	root := cfg.XDS.Clusters.Get(cfg.Cluster)
 	if root == nil {
 		return fmt.Errorf("cluster %q is not in the config of %s", cfg.Cluster, cfg.XDS.Target)
 	}
@@ -181,7 +182,7 @@ func (b *cds) updateAggregate(cfg *policy.CDSConfig, root *resource.ClusterConfi
 	kept := make(leaves, len(root.Leaves))
 	first := cfg.First
 	for _, name := range root.Leaves {
-		cc := cfg.XDS.Clusters[name]
+		cc := cfg.XDS.Clusters.Get(name)
 		if cc == nil {
 			return fmt.Errorf("cluster %q, a leaf of aggregate %q, is not in the config of %s", name, cfg.Cluster, cfg.XDS.Target)
 		}
@@ -214,7 +215,7 @@ func (ls leaves) children(cfg *policy.CDSConfig, parts []part, configs []*resour
 			Leaf: &policy.Leaf{Sizes: ls[p.leaf].sizes, Err: skipped(configs[i])},
 			Child: policy.Child{Policy: policy.CDS, Config: &policy.CDSConfig{
 				Cluster: p.leaf, First: p.first,
-				XDS: &resource.Config{Target: cfg.XDS.Target, Clusters: map[string]*resource.ClusterConfig{p.leaf: configs[i]}},
+				XDS: &resource.Config{Target: cfg.XDS.Target, Clusters: few.Of(map[string]*resource.ClusterConfig{p.leaf: configs[i]})},
 			}},
 		}
 		for _, n := range ls[p.leaf].sizes {

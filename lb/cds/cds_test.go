@@ -21,6 +21,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
 	"github.com/lbd-dev/lbd/lb/wrrlocality"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -72,7 +73,7 @@ func (s *stage) update(cc *resource.ClusterConfig) {
 	s.t.Helper()
 	s.last = cc.Assignment
 	s.tree.Config(policy.Child{Config: &policy.CDSConfig{Cluster: cluster, XDS: &resource.Config{
-		Target: "cluster:" + cluster, Clusters: map[string]*resource.ClusterConfig{cluster: cc},
+		Target: "cluster:" + cluster, Clusters: few.Of(map[string]*resource.ClusterConfig{cluster: cc}),
 	}}})
 }
 

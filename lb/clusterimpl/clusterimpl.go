@@ -27,8 +27,8 @@ func Builder() policy.Builder {
 type clusterImpl struct {
 	policy.Wrapper
 
-	config   *policy.ClusterImplConfig
-	link     *policy.Link // of new SubConns
+	config   *policy.ClusterImplConfig // without Child
+	link     *policy.Link              // of new SubConns
 	counters *policy.ClusterCounters
 }
 
@@ -37,8 +37,10 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	if !ok {
 		return fmt.Errorf("%s: config is a %T", policy.ClusterImpl, s.BalancerConfig)
 	}
-	old := b.config
-	b.config = cfg
+	old, child := b.config, cfg.Child
+	own := *cfg
+	own.Child = policy.Child{} // has a part of memory that only the child needs
+	cfg, b.config = &own, &own
 	b.count(old, cfg)
 	if old == nil || old.Service != cfg.Service || old.MaxRequests != cfg.MaxRequests || old.FleetLimit != cfg.FleetLimit || !slices.Equal(old.Drops, cfg.Drops) {
 		b.MarkStale()
@@ -51,7 +53,7 @@ func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
 	if old != nil && !connects {
 		update = b.Child.Renew // reconnects
 	}
-	_ = update(cfg.Child) // the Switch reports the error
+	_ = update(child) // the Switch reports the error
 	return nil
 }
 

@@ -25,6 +25,8 @@ type picker struct {
 	max      uint32
 	shared   *policy.SharedLimit // of a limit of the fleet; else nil
 	full     *policy.Refusal
+	// In place of full, with a limit of the fleet.
+	noShare, shareUsed, limitUsed *policy.Refusal
 }
 
 func (p *picker) Failure() error {
@@ -50,8 +52,13 @@ func newPicker(cfg *policy.ClusterImplConfig, counters *policy.ClusterCounters, 
 	}
 	if cfg.FleetLimit {
 		if p.shared = counters.SharedLimit(); p.shared != nil {
-			p.full = policy.NewRefusal(policy.KindCircuitBroken, "",
-				fmt.Sprintf("max requests %d of the fleet exceeded on service %s: this replica has used its share", cfg.MaxRequests, cfg.Service.Cluster))
+			refusal := func(why string) *policy.Refusal {
+				return policy.NewRefusal(policy.KindCircuitBroken, "",
+					fmt.Sprintf("max requests %d of the fleet exceeded on service %s: %s", cfg.MaxRequests, cfg.Service.Cluster, why))
+			}
+			p.noShare = refusal("this replica has no share, because it has no connection to the store of the fleet")
+			p.shareUsed = refusal("this replica has used its share, and gets more from the other replicas, which do not need all of theirs")
+			p.limitUsed = refusal("the replicas use all of it")
 		}
 	}
 	if p.ready = child.ConnectivityState == connectivity.Ready; !p.ready {
@@ -94,13 +101,15 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	}
 	if call.Trace != nil {
 		inFlight := p.counters.Breaker.InFlight()
-		call.Trace.Steps = append(call.Trace.Steps, policy.BreakerStep{
-			InFlight: inFlight, Max: p.max, Limit: limit, Refused: inFlight >= int64(limit),
-		})
+		step := policy.BreakerStep{InFlight: inFlight, Max: p.max, Limit: limit, Refused: inFlight >= int64(limit)}
+		if p.shared != nil {
+			step.Shared, step.Spare = true, p.shared.State().Spare
+		}
+		call.Trace.Steps = append(call.Trace.Steps, step)
 	}
 	if call.Hold && !p.hold(call, limit) || !call.Hold && p.counters.Breaker.InFlight() >= int64(limit) {
 		p.counters.Breaker.Reject()
-		return balancer.PickResult{}, p.full
+		return balancer.PickResult{}, p.refusal()
 	}
 	res, err := p.child.Pick(info)
 	if err != nil {
@@ -131,6 +140,21 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		call.HoldLoad(call.Load)
 	}
 	return finish(call, res), nil
+}
+
+// refusal says what is used up.
+func (p *picker) refusal() *policy.Refusal {
+	if p.shared == nil {
+		return p.full
+	}
+	switch s := p.shared.State(); {
+	case !s.Joined:
+		return p.noShare
+	case s.Spare > 0:
+		return p.shareUsed
+	default:
+		return p.limitUsed
+	}
 }
 
 // hold takes a request of the breaker, at once: a child that panics must not keep it.

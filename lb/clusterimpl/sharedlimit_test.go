@@ -22,27 +22,35 @@ func TestFleetLimit(t *testing.T) {
 	counters.JoinFleet()
 	tree = up(newTree(t, counters, limit(3), ofFleet))
 	shared := counters.Get(service).SharedLimit()
+	const (
+		noShare   = "this replica has no share, because it has no connection to the store of the fleet"
+		shareUsed = "this replica has used its share, and gets more from the other replicas, which do not need all of theirs"
+		limitUsed = "the replicas use all of it"
+	)
 	tests := []struct {
 		name  string
 		share uint32
-		want  bool
+		state policy.ShareState
+		want  string // why it is refused; empty for not
 	}{
-		{"no share yet", 0, false},
-		{"a share", 1, true},
-		{"which is used", 1, false},
-		{"a larger one", 2, true},
-		{"a smaller one", 1, false},
-		{"one above the limit", 9, true},
-		{"and the limit", 9, false},
+		{"no share yet", 0, policy.ShareState{}, noShare},
+		{"a share", 1, policy.ShareState{Joined: true}, ""},
+		{"which is used", 1, policy.ShareState{Joined: true}, limitUsed},
+		{"others do not use theirs", 1, policy.ShareState{Joined: true, Spare: 1}, shareUsed},
+		{"a larger one", 2, policy.ShareState{Joined: true}, ""},
+		{"a smaller one", 1, policy.ShareState{Joined: true}, limitUsed},
+		{"one above the limit", 9, policy.ShareState{Joined: true}, ""},
+		{"and the limit", 9, policy.ShareState{Joined: true}, limitUsed},
 	}
 	for _, tt := range tests {
 		shared.Set(tt.share, time.Minute, time.Hour)
+		shared.Describe(tt.state)
 		err := hold(tree)
-		if (err == nil) != tt.want {
+		if (err == nil) != (tt.want == "") {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		if err != nil {
-			if want := "max requests 3 of the fleet exceeded on service orders: this replica has used its share"; refusal(t, err).Error() != want {
+			if want := "max requests 3 of the fleet exceeded on service orders: " + tt.want; refusal(t, err).Error() != want {
 				t.Errorf("%s: %q", tt.name, err)
 			}
 		}

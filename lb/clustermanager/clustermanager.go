@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/few"
 )
 
 // Builder returns the builder of cluster_manager policies, whose config is a
@@ -31,7 +32,7 @@ type clusterManager struct {
 	policy.Children[string, cluster]
 
 	// summaries are the children's, as published; nil if one was closed since.
-	summaries map[string]*policy.Summary
+	summaries *few.Map[string, *policy.Summary]
 }
 
 type child = policy.ChildPolicy[string, cluster]
@@ -145,9 +146,9 @@ func (b *clusterManager) Summarize() policy.Summary {
 		}
 	}
 	if changed {
-		b.summaries = make(map[string]*policy.Summary, len(b.Order))
+		b.summaries = new(few.Map[string, *policy.Summary])
 		for _, c := range b.Order {
-			b.summaries[c.Key] = c.Own.summary
+			b.summaries.Set(c.Key, c.Own.summary)
 		}
 	}
 	return policy.Summary{State: b.Aggregate(), Priority: -1, Clusters: b.summaries}

@@ -145,7 +145,7 @@ func TestSummaryAndCalls(t *testing.T) {
 	config("a", "b")(s)
 	says("a", ready)(s)
 	sum := s.tree.Summarize()
-	if sum.State != ready || sum.Priority != -1 || len(sum.Clusters) != 2 || sum.Clusters["a"].State != ready || sum.Clusters["b"].State != connecting {
+	if sum.State != ready || sum.Priority != -1 || sum.Clusters.Len() != 2 || sum.Clusters.Get("a").State != ready || sum.Clusters.Get("b").State != connecting {
 		t.Errorf("summary %+v", sum)
 	}
 	n := s.tree.Describe()
@@ -182,7 +182,7 @@ func TestSummaryFollows(t *testing.T) {
 		sum := s.tree.Summarize()
 		var out []string
 		for _, name := range []string{"a", "b", "c"} {
-			if c, ok := sum.Clusters[name]; ok {
+			if c := sum.Clusters.Get(name); c != nil {
 				out = append(out, fmt.Sprintf("%s %v", name, c.State))
 			}
 		}

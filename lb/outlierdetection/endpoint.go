@@ -108,7 +108,7 @@ type picker struct {
 }
 
 func (b *outlierDetection) picker(child balancer.State) balancer.Picker {
-	if !b.detecting {
+	if b.detection == nil {
 		return child.Picker
 	}
 	return &picker{child: child.Picker, failure: policy.FailureOf(child)}

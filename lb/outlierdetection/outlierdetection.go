@@ -37,15 +37,19 @@ func Builder() policy.Builder {
 type outlierDetection struct {
 	policy.Wrapper
 
-	config *policy.OutlierDetectionConfig // nil before the first
+	unconfigured bool // the last config has no outlier detection
 	// idle has the SubConns of the child while nothing is detected, and some that are shut
 	// down. They cost nothing else then.
 	idle []*policy.Connection
 
-	// While detecting; else zero. The endpoints are those of the config, of all
-	// priorities, in its order. An endpoint may have several SubConns: while its
-	// policy changes, or of policies that make one for each address.
-	detecting   bool
+	*detection // nil while nothing is detected
+}
+
+// detection is what the policy has while it detects outliers. The endpoints are those of the
+// config, of all priorities, in its order. An endpoint may have several SubConns: while its
+// policy changes, or of policies that make one for each address.
+type detection struct {
+	config      *policy.OutlierDetectionConfig
 	subConns    []*subConn // those of the child, in no order
 	endpoints   []*endpoint
 	byAddresses map[string]*endpoint
@@ -60,14 +64,15 @@ func (b *outlierDetection) UpdateClientConnState(s balancer.ClientConnState) err
 	if !ok {
 		return fmt.Errorf("%s: config is a %T", policy.OutlierDetection, s.BalancerConfig)
 	}
-	old := b.config
-	b.config = cfg
+	b.unconfigured = cfg.OutlierDetection == nil
 	switch detecting := detects(cfg); {
-	case detecting && !b.detecting:
-		b.start()
-	case !detecting && b.detecting:
+	case detecting && b.detection == nil:
+		b.start(cfg)
+	case !detecting && b.detection != nil:
 		b.stop()
 	case detecting:
+		old := b.config
+		b.config = cfg
 		b.takeEndpoints()
 		b.schedule(cfg.Interval - time.Since(b.began))
 		if old.BaseEjectionTime != cfg.BaseEjectionTime || old.MaxEjectionTime != cfg.MaxEjectionTime {
@@ -79,9 +84,10 @@ func (b *outlierDetection) UpdateClientConnState(s balancer.ClientConnState) err
 }
 
 // start begins the first interval.
-func (b *outlierDetection) start() {
-	b.detecting, b.began = true, time.Now()
-	b.byAddresses, b.ejected = make(map[string]*endpoint), make(map[*endpoint]struct{})
+func (b *outlierDetection) start(cfg *policy.OutlierDetectionConfig) {
+	b.detection = &detection{
+		config: cfg, began: time.Now(), byAddresses: make(map[string]*endpoint), ejected: make(map[*endpoint]struct{}),
+	}
 	b.takeEndpoints()
 	b.watchAll()
 	b.schedule(b.config.Interval)
@@ -97,7 +103,7 @@ func (b *outlierDetection) stop() {
 		}
 	}
 	b.unwatchAll()
-	b.detecting, b.endpoints, b.byAddresses, b.ejected = false, nil, nil, nil
+	b.detection = nil
 	b.MarkStale()
 }
 
@@ -163,7 +169,7 @@ func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.Ne
 		return nil, err
 	}
 	c := policy.ConnectionOf(sc)
-	if b.detecting {
+	if b.detection != nil {
 		b.watch(c)
 		return sc, nil
 	}
@@ -203,7 +209,6 @@ func (b *outlierDetection) unwatchAll() {
 		sc.Listen(sc.listener)
 		b.idle = append(b.idle, sc.Connection)
 	}
-	b.subConns = nil
 }
 
 // join adds sc to its endpoint, if the config has it.
@@ -227,7 +232,9 @@ func (b *outlierDetection) leave(sc *subConn) {
 }
 
 func (b *outlierDetection) Close() {
-	b.timer.Stop()
+	if b.detection != nil {
+		b.timer.Stop()
+	}
 	b.Wrapper.Close()
 }
 
@@ -277,7 +284,7 @@ func eachEndpoint(c policy.Child, priority int, f func(priority int, value *reso
 // Describe describes the policy with its child; only the child if outlier detection is
 // not configured. The last error of an ejected endpoint is its ejection.
 func (b *outlierDetection) Describe() policy.Node {
-	if b.config != nil && b.config.OutlierDetection == nil {
+	if b.unconfigured {
 		return b.Child.Describe()
 	}
 	return b.Wrapper.Describe()
@@ -286,6 +293,9 @@ func (b *outlierDetection) Describe() policy.Node {
 // Summarize is the child's, with failed endpoints that are ejected counted as such.
 func (b *outlierDetection) Summarize() policy.Summary {
 	sum := b.Child.Summarize()
+	if b.detection == nil {
+		return sum
+	}
 	for e := range b.ejected {
 		switch {
 		case !e.fails():

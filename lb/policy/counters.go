@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"unique"
 
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -80,8 +81,8 @@ type ClusterCounters struct {
 	fleetLimit atomic.Bool // the limit is that of shared
 
 	mu         sync.Mutex // guards what follows, not what is counted
-	drops      map[string]*dropCount
-	localities map[unique.Handle[resource.Locality]]*LocalityLoad
+	drops      few.Map[string, *dropCount]
+	localities few.Map[unique.Handle[resource.Locality], *LocalityLoad]
 	retired    uint64      // how many retirements there were
 	forgotten  uint64      // what those of drops and localities counted that are deleted
 	reader     *LoadReader // of load reports, where there are any
@@ -118,8 +119,8 @@ func (c *ClusterCounters) NewPlace(l resource.Locality, priority int) *Place {
 func (c *ClusterCounters) Drops() map[string]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[string]uint64, len(c.drops))
-	for k, d := range c.drops {
+	out := make(map[string]uint64, c.drops.Len())
+	for k, d := range c.drops.All() {
 		out[k] = d.count.Load()
 	}
 	return out
@@ -129,8 +130,8 @@ func (c *ClusterCounters) Drops() map[string]uint64 {
 func (c *ClusterCounters) Loads() map[resource.Locality]LoadCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[resource.Locality]LoadCounts, len(c.localities))
-	for k, l := range c.localities {
+	out := make(map[resource.Locality]LoadCounts, c.localities.Len())
+	for k, l := range c.localities.All() {
 		out[k.Value()] = l.Counts()
 	}
 	return out
@@ -147,10 +148,10 @@ func (c *ClusterCounters) Judged() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	sum := c.forgotten + c.Breaker.Rejected() + c.unplaced.Load()
-	for _, d := range c.drops {
+	for _, d := range c.drops.All() {
 		sum += d.count.Load()
 	}
-	for _, l := range c.localities {
+	for _, l := range c.localities.All() {
 		sum += l.Counts().Issued
 	}
 	return sum

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -119,7 +120,7 @@ func (c Census) Total() int {
 type Summary struct {
 	State connectivity.State
 	// Clusters is set by cluster_manager.
-	Clusters map[string]*Summary
+	Clusters *few.Map[string, *Summary]
 	// Revision changes whenever the Node of a cluster may have changed.
 	Revision uint64
 	// Priority is the priority in use; -1 for none. Priorities counts the endpoints of

@@ -28,10 +28,10 @@ func (c *Counters) ReadLoad(key ServiceKey) *LoadReader {
 	if cc.reader != nil {
 		panic(fmt.Sprintf("policy: the load of %+v is read already", key))
 	}
-	for _, d := range cc.drops {
+	for _, d := range cc.drops.All() {
 		d.reported = d.count.Load()
 	}
-	for _, l := range cc.localities {
+	for _, l := range cc.localities.All() {
 		l.reported = l.Counts()
 		l.metrics.take()
 		l.metrics.acknowledge()
@@ -50,7 +50,7 @@ func (r *LoadReader) Read() resource.Load {
 	r.drops, r.localities = r.drops[:0], r.localities[:0]
 	r.read = c.Breaker.Rejected()
 	out := resource.Load{Dropped: r.read - r.reported}
-	for category, d := range c.drops {
+	for category, d := range c.drops.All() {
 		d.read = d.count.Load()
 		n := d.read - d.reported
 		if n == 0 {
@@ -66,7 +66,7 @@ func (r *LoadReader) Read() resource.Load {
 		}
 		out.Drops[category] = n
 	}
-	for id, l := range c.localities {
+	for id, l := range c.localities.All() {
 		l.read = l.Counts()
 		n := l.read.since(l.reported)
 		if n == (LoadCounts{}) {

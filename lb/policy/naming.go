@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unique"
 
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -52,15 +53,15 @@ func (c *ClusterCounters) Unname(drops []resource.Drop, localities []*resource.L
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, d := range drops {
-		c.unname(&c.drops[d.Category].naming)
+		c.unname(&c.drops.Get(d.Category).naming)
 	}
 	for _, l := range localities {
-		c.unname(&c.localities[unique.Make(l.ID)].naming)
+		c.unname(&c.localities.Get(unique.Make(l.ID)).naming)
 	}
-	prune(c.drops, func(d *dropCount) (naming, bool) {
+	prune(&c.drops, func(d *dropCount) (naming, bool) {
 		return d.naming, c.reader == nil || d.count.Load() == d.reported
 	}, func(d *dropCount) { c.forgotten += d.count.Load() })
-	prune(c.localities, func(l *LocalityLoad) (naming, bool) {
+	prune(&c.localities, func(l *LocalityLoad) (naming, bool) {
 		n := l.Counts()
 		return l.naming, n.InProgress == 0 && (c.reader == nil || n.since(l.reported) == LoadCounts{})
 	}, func(l *LocalityLoad) {
@@ -83,13 +84,10 @@ func (c *ClusterCounters) retire() naming {
 
 // drop is Drop with mu held.
 func (c *ClusterCounters) drop(category string) *dropCount {
-	d := c.drops[category]
+	d := c.drops.Get(category)
 	if d == nil {
 		d = &dropCount{naming: c.retire()}
-		if c.drops == nil {
-			c.drops = make(map[string]*dropCount)
-		}
-		c.drops[category] = d
+		c.drops.Set(category, d)
 	}
 	return d
 }
@@ -97,14 +95,11 @@ func (c *ClusterCounters) drop(category string) *dropCount {
 // locality is Locality with mu held.
 func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
 	key := unique.Make(id)
-	l := c.localities[key]
+	l := c.localities.Get(key)
 	if l == nil {
 		l = &LocalityLoad{naming: c.retire()}
 		l.owner.Store(c)
-		if c.localities == nil {
-			c.localities = make(map[unique.Handle[resource.Locality]]*LocalityLoad)
-		}
-		c.localities[key] = l
+		c.localities.Set(key, l)
 	}
 	return l
 }
@@ -112,8 +107,8 @@ func (c *ClusterCounters) locality(id resource.Locality) *LocalityLoad {
 // prune deletes entries of m that no config names and that are not worth keeping, the
 // oldest first. of returns an entry's naming, and whether it has nothing left to
 // report; forget is called for those deleted.
-func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool), forget func(V)) {
-	if len(m) <= maxSettled {
+func prune[K comparable, V any](m *few.Map[K, V], of func(V) (naming, bool), forget func(V)) {
+	if m.Len() <= maxSettled {
 		return
 	}
 	type entry struct {
@@ -123,7 +118,7 @@ func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool), forget fun
 	}
 	var all []entry
 	settled := 0
-	for k, v := range m {
+	for k, v := range m.All() {
 		switch n, done := of(v); {
 		case n.names > 0:
 		case done:
@@ -141,7 +136,7 @@ func prune[K comparable, V any](m map[K]V, of func(V) (naming, bool), forget fun
 		return cmp.Or(cmp.Compare(a.settled, b.settled), cmp.Compare(a.retired, b.retired))
 	})
 	for _, e := range all[:surplus] {
-		forget(m[e.key])
-		delete(m, e.key)
+		forget(m.Get(e.key))
+		m.Delete(e.key)
 	}
 }

@@ -31,18 +31,18 @@ type Refusal struct {
 	// Category is set for KindDropped.
 	Category string
 
-	status *status.Status
+	message string
 }
 
 // NewRefusal returns a Refusal with the message of gRPC's status.
 func NewRefusal(kind Kind, category, message string) *Refusal {
-	return &Refusal{Kind: kind, Category: category, status: status.New(codes.Unavailable, message)}
+	return &Refusal{Kind: kind, Category: category, message: message}
 }
 
-func (r *Refusal) Error() string { return r.status.Message() }
+func (r *Refusal) Error() string { return r.message }
 
 // GRPCStatus returns UNAVAILABLE.
-func (r *Refusal) GRPCStatus() *status.Status { return r.status }
+func (r *Refusal) GRPCStatus() *status.Status { return status.New(codes.Unavailable, r.message) }
 
 // ConnectError is why an endpoint's last connection attempt failed, or why its
 // connection was lost.

@@ -17,6 +17,37 @@ type SharedLimit struct {
 	bound    atomic.Int64 // time.Duration
 	deadline atomic.Int64 // as of clock
 	longest  atomic.Int64 // time.Duration
+	state    atomic.Pointer[ShareState]
+}
+
+// ShareState describes the limit of the fleet to those who look at it.
+type ShareState struct {
+	// Joined: the process has a session in the store of the fleet, and so may have a share.
+	Joined bool
+	// Limit is the limit in force, of all processes together; 0 until it is known.
+	Limit int64
+	// Share is how many requests may be in flight in this process.
+	Share int64
+	// Demand is how many it would like to have in flight.
+	Demand int64
+	// Spare is how many requests the other processes could leave to this one, because they do not
+	// need them.
+	Spare int64
+}
+
+// Describe sets what State returns. Only the goroutine that calls Set calls it.
+func (l *SharedLimit) Describe(s ShareState) {
+	if was := l.state.Load(); was == nil || *was != s {
+		l.state.Store(&s)
+	}
+}
+
+// State returns the last that was described.
+func (l *SharedLimit) State() ShareState {
+	if s := l.state.Load(); s != nil {
+		return *s
+	}
+	return ShareState{}
 }
 
 // clockStart is when the clock of deadlines began.

@@ -60,12 +60,14 @@ type DropStep struct {
 	Dropped    bool
 }
 
-// BreakerStep is the circuit breaker's answer. InFlight does not include this pick. Limit is less than
-// Max if that is the limit of a fleet: it is the share of this process.
+// BreakerStep is the circuit breaker's answer. InFlight does not include this pick. With Shared, Max is
+// the limit of a fleet, Limit is the share of this process, and Spare is what others do not need.
 type BreakerStep struct {
 	InFlight int64
 	Max      uint32
 	Limit    uint32
+	Shared   bool
+	Spare    int64
 	Refused  bool
 }
 

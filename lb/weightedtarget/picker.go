@@ -35,9 +35,9 @@ func newPicker(in []*child, draw func() uint64) *picker {
 	var sum uint64
 	for i, c := range in {
 		p.seats[i] = c.State.Picker
-		sum += uint64(c.Own.Locality.Weight)
+		sum += uint64(c.Own.Weight)
 		p.ends[i] = sum
-		p.candidates[i] = policy.LocalityCandidate{Locality: c.Own.Locality.ID, Weight: c.Own.Locality.Weight}
+		p.candidates[i] = policy.LocalityCandidate{Locality: c.Own.ID, Weight: c.Own.Weight}
 		if p.failure == nil {
 			p.failure = policy.FailureOf(c.State)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -28,11 +29,19 @@ func Builder() policy.Builder {
 
 // weightedTarget belongs to the owner. Its children are in the config's order.
 type weightedTarget struct {
-	policy.Children[resource.Locality, policy.Target]
+	policy.Children[resource.Locality, target]
 }
 
-// child is one target; Own is its config.
-type child = policy.ChildPolicy[resource.Locality, policy.Target]
+// child is one target.
+type child = policy.ChildPolicy[resource.Locality, target]
+
+// target is what the policy keeps of a child's config.
+type target struct {
+	*policy.Locality
+
+	policy string
+	config serviceconfig.LoadBalancingConfig
+}
 
 func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error {
 	cfg, ok := s.BalancerConfig.(*policy.WeightedTargetConfig)
@@ -41,14 +50,14 @@ func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error
 	}
 	before := b.Order
 	order := make([]*child, len(cfg.Targets))
-	for i, target := range cfg.Targets {
-		id := target.Locality.ID
+	for i, t := range cfg.Targets {
+		id := t.Locality.ID
 		c := b.Child(id)
 		if c == nil {
 			c = b.Add(id, b.Conn.Child)
 		}
 		order[i] = c
-		b.update(c, target)
+		b.update(c, t)
 	}
 	b.Keep(order)
 	b.Stale = b.Stale || !slices.Equal(before, order) || len(order) == 0
@@ -61,8 +70,8 @@ func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error
 // rejected fails that child only.
 func (b *weightedTarget) update(c *child, t policy.Target) {
 	old := c.Own
-	c.Own = t
-	if old.Locality == t.Locality && old.Child.Policy == t.Child.Policy && old.Child.Config == t.Child.Config {
+	c.Own = target{t.Locality, t.Child.Policy, t.Child.Config}
+	if old == c.Own {
 		return
 	}
 	if old.Locality != nil && old.Locality.Weight != t.Locality.Weight {
@@ -115,8 +124,8 @@ func (b *weightedTarget) Describe() policy.Node {
 	n.Localities = make([]policy.LocalityNode, len(b.Order))
 	for i, c := range b.Order {
 		n.Localities[i] = policy.LocalityNode{
-			Locality: c.Own.Locality.ID,
-			Weight:   c.Own.Locality.Weight,
+			Locality: c.Own.ID,
+			Weight:   c.Own.Weight,
 			Child:    c.Describe(),
 		}
 		if b.Reported == connectivity.TransientFailure && n.Err == nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 )
@@ -14,11 +15,12 @@ import (
 // *[policy.WRRLocalityConfig].
 func Builder() policy.Builder {
 	return policy.NewBuilder(policy.WRRLocality, func(conn *policy.Conn) balancer.Balancer {
-		return &wrrLocality{policy.NewSwitch(conn)}
+		return &wrrLocality{conn.Builder(policy.WeightedTarget).Build(conn, balancer.BuildOptions{})}
 	})
 }
 
-type wrrLocality struct{ *policy.Switch }
+// wrrLocality is its child, which always has the same policy, but for the config.
+type wrrLocality struct{ balancer.Balancer }
 
 func (b *wrrLocality) UpdateClientConnState(s balancer.ClientConnState) error {
 	cfg, ok := s.BalancerConfig.(*policy.WRRLocalityConfig)
@@ -31,8 +33,15 @@ func (b *wrrLocality) UpdateClientConnState(s balancer.ClientConnState) error {
 		child.Endpoints, child.Localities = l.Endpoints, cfg.Localities[i:i+1]
 		targets[i] = policy.Target{Locality: l, Child: child}
 	}
-	return b.Update(policy.Child{
-		Policy: policy.WeightedTarget,
-		Config: &policy.WeightedTargetConfig{Targets: targets},
-	})
+	return b.Balancer.UpdateClientConnState(policy.Child{Config: &policy.WeightedTargetConfig{Targets: targets}}.State())
+}
+
+// Describe describes the child.
+func (b *wrrLocality) Describe() policy.Node {
+	return policy.DescribeOf(b.Balancer, policy.WeightedTarget, connectivity.Connecting)
+}
+
+// Summarize is the child's.
+func (b *wrrLocality) Summarize() policy.Summary {
+	return policy.SummaryOf(b.Balancer, connectivity.Connecting)
 }

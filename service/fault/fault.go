@@ -34,7 +34,9 @@ const (
 	NoReadyEndpoint      Code = "no_ready_endpoint"
 	AllExcluded          Code = "all_excluded"
 	PickTimeout          Code = "pick_timeout"
-	ShuttingDown         Code = "shutting_down"
+	// IndexNotReached: picks do not use the index of the store yet that the caller requires.
+	IndexNotReached Code = "index_not_reached"
+	ShuttingDown    Code = "shutting_down"
 	// CallerGone: the caller closed the connection before the answer.
 	CallerGone Code = "cancelled"
 	// StorageFailed: a push could not be made durable, and has no effect.
@@ -42,7 +44,9 @@ const (
 	// StoreUnavailable: the store that daemons share cannot be reached, so that nothing can be
 	// pushed.
 	StoreUnavailable Code = "store_unavailable"
-	Internal         Code = "internal"
+	// ReplicaUnavailable: the replica that has granted a lease cannot be reached.
+	ReplicaUnavailable Code = "replica_unavailable"
+	Internal           Code = "internal"
 )
 
 // GRPC returns the gRPC status code of the same meaning.
@@ -56,7 +60,7 @@ func (c Code) GRPC() codes.Code {
 		return codes.FailedPrecondition
 	case TooLarge, RateLimited:
 		return codes.ResourceExhausted
-	case PickTimeout:
+	case PickTimeout, IndexNotReached:
 		return codes.DeadlineExceeded
 	case CallerGone:
 		return codes.Canceled

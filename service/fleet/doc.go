@@ -9,7 +9,14 @@
 // # Keys
 //
 // Under the prefix, limit/CLUSTER and limit/CLUSTER/SERVICE (path-escaped) have a [share.Record]
-// each, and replica/ID exists while the session of a process lives.
+// each, and replica/ID has a [roster.Replica] while the session of a process lives. Every replica watches
+// these. status/ID has the [roster.Summary] of a process, which is read when it is asked for.
+//
+// # Load
+//
+// Each change of a record is sent to every replica, so the time between the changes of one replica grows
+// with their number beyond 32. What all replicas would do at the same moment is spread: removing a dead
+// replica, the next attempt after a conflict, joining again after all sessions were lost, and summaries.
 //
 // # Time
 //

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/fleet/share"
 )
 
@@ -18,19 +20,25 @@ type fakeStore struct {
 	log      []changes
 	expires  map[int64]time.Time
 	sessions int64
-	changed  chan struct{} // closed at each revision
+	restored int    // how often
+	onEnd    func() // called when a session ends; may be nil
+	attempts atomic.Int64
+	// published are the summaries.
+	published map[string][]byte
+	changed   chan struct{} // closed at each revision
 }
 
 func newFakeStore() *fakeStore {
 	return &fakeStore{
-		now: view{1, make(map[string]stored), make(map[string]int64)}, expires: make(map[int64]time.Time), changed: make(chan struct{}),
+		now: view{1, make(map[string]stored), make(map[string]member)}, expires: make(map[int64]time.Time), changed: make(chan struct{}),
+		published: make(map[string][]byte),
 	}
 }
 
 // commit adds a revision. The caller holds mu.
 func (s *fakeStore) commit(change func(c changes)) int64 {
 	s.now.revision++
-	c := changes{s.now.revision, make(map[string]stored), make(map[string]int64)}
+	c := changes{s.now.revision, make(map[string]stored), make(map[string]member)}
 	change(c)
 	for key, r := range c.records {
 		s.now.records[key] = r
@@ -38,10 +46,11 @@ func (s *fakeStore) commit(change func(c changes)) int64 {
 			delete(s.now.records, key)
 		}
 	}
-	for replica, session := range c.sessions {
-		s.now.sessions[replica] = session
-		if session == 0 {
-			delete(s.now.sessions, replica)
+	for replica, m := range c.members {
+		s.now.members[replica] = m
+		if m.session == 0 {
+			delete(s.now.members, replica)
+			delete(s.published, replica)
 		}
 	}
 	s.log = append(s.log, c)
@@ -68,9 +77,12 @@ func (s *fakeStore) expire() {
 
 func (s *fakeStore) end(session int64) {
 	delete(s.expires, session)
-	for replica, id := range s.now.sessions {
-		if id == session {
-			s.commit(func(c changes) { c.sessions[replica] = 0 })
+	if s.onEnd != nil {
+		s.onEnd()
+	}
+	for replica, m := range s.now.members {
+		if m.session == session {
+			s.commit(func(c changes) { c.members[replica] = member{} })
 		}
 	}
 }
@@ -121,6 +133,10 @@ func (l *link) call(ctx context.Context, f func()) error {
 
 const fakeTTL = 3 * time.Second
 
+func (l *link) connect(context.Context) error { return nil }
+
+func (l *link) close() {}
+
 func (l *link) grant(ctx context.Context) (session int64, ttl time.Duration, err error) {
 	err = l.call(ctx, func() {
 		l.sessions++
@@ -153,8 +169,17 @@ func (l *link) keepAlive(ctx context.Context, session int64) (time.Duration, err
 	return fakeTTL, err
 }
 
-func (l *link) register(ctx context.Context, session int64, replica string) error {
-	return l.call(ctx, func() { l.commit(func(c changes) { c.sessions[replica] = session }) })
+func (l *link) register(ctx context.Context, session int64, r roster.Replica) error {
+	return l.call(ctx, func() { l.commit(func(c changes) { c.members[r.ID] = member{session, r} }) })
+}
+
+func (l *link) publish(ctx context.Context, _ int64, replica string, summary []byte) error {
+	return l.call(ctx, func() { l.published[replica] = summary })
+}
+
+func (l *link) summaries(ctx context.Context) (all map[string][]byte, err error) {
+	err = l.call(ctx, func() { all = maps.Clone(l.published) })
+	return all, err
 }
 
 func (l *link) revoke(ctx context.Context, session int64) error {
@@ -162,13 +187,21 @@ func (l *link) revoke(ctx context.Context, session int64) error {
 }
 
 func (l *link) read(ctx context.Context) (v view, err error) {
-	err = l.call(ctx, func() { v = view{l.now.revision, maps.Clone(l.now.records), maps.Clone(l.now.sessions)} })
+	err = l.call(ctx, func() { v = view{l.now.revision, maps.Clone(l.now.records), maps.Clone(l.now.members)} })
 	return v, err
 }
 
 func (l *link) watch(ctx context.Context, after int64, f func(changes)) error {
+	restored := -1
 	for {
 		l.fakeStore.mu.Lock()
+		if restored < 0 {
+			restored = l.restored
+		}
+		if l.restored != restored {
+			l.fakeStore.mu.Unlock()
+			return errCut
+		}
 		var next []changes
 		for _, c := range l.log {
 			if c.revision > after {
@@ -194,6 +227,7 @@ func (l *link) watch(ctx context.Context, after int64, f func(changes)) error {
 }
 
 func (l *link) replace(ctx context.Context, key string, base int64, r share.Record) (replaced bool, now stored, err error) {
+	l.attempts.Add(1)
 	err = l.call(ctx, func() {
 		now = l.now.records[key]
 		if replaced = now.revision == base; replaced {

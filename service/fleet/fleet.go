@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"log/slog"
-	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/fleet/share"
 )
 
@@ -20,6 +20,8 @@ const (
 	sessionTTL = 10 * time.Second
 	// margin is the difference that two clocks may have over the longest time that is measured.
 	margin = time.Second
+	// spread is the time over which replicas spread what they would do at the same moment.
+	spread = 2 * time.Second
 
 	fast = 100 * time.Millisecond
 	slow = 2 * time.Second
@@ -35,27 +37,37 @@ const (
 
 // Options are the parts that a Fleet is made of.
 type Options struct {
-	// Client is of the etcd that the replicas share. The Fleet does not close it.
-	Client *clientv3.Client
+	// Connect returns a client of the etcd that the replicas share. It is called until it returns no
+	// error. Run closes the client.
+	Connect func(ctx context.Context) (*clientv3.Client, error)
 	// Prefix is that of its keys, with a slash at the end.
 	Prefix string
+	// Replica returns what this process is. It is called after Ready. The ID is ignored.
+	Replica func() roster.Replica
 	// MaxTTL is the longest time of a lease.
 	MaxTTL time.Duration
-	Log    *slog.Logger
+	// Ready reports whether the prefix may be used: the store has verified that it is the fleet's.
+	Ready func() bool
+	// Summary returns what other replicas should know of this one. It may wait until ctx ends.
+	Summary func(ctx context.Context) roster.Summary
+	Log     *slog.Logger
 }
 
 // Fleet shares limits with the other replicas. It belongs to one goroutine, Run.
 type Fleet struct {
 	// Fixed after build.
-	id     string
-	store  store
-	log    *slog.Logger
-	maxTTL time.Duration
-	clock  func() time.Duration // [policy.Clock]
+	options Options
+	id      string
+	store   store
+	log     *slog.Logger
+	clock   func() time.Duration // [policy.Clock]
 
 	events chan func() // that Run executes
 	wake   chan struct{}
+	ended  chan struct{} // closed when Run has ended
 	joined atomic.Bool
+	// present are the replicas that have a session, this one included. It is replaced, never changed.
+	present atomic.Pointer[[]roster.Replica]
 
 	mu     sync.Mutex // guards wanted
 	wanted map[*policy.ClusterCounters]want
@@ -66,33 +78,19 @@ type Fleet struct {
 	deadline time.Duration
 	view     view // what the watch has seen
 	list     []share.Session
-}
 
-// want is the limit that the config of a cluster has.
-type want struct {
-	limit int64
-	users int // leaves with it
-}
-
-// limit is one limit of the fleet.
-type limit struct {
-	key      string
-	counters *policy.ClusterCounters
-	machine  *share.Machine
-	rejected uint64
-	longest  time.Duration // not yet given to the machine
-	err      string        // why the record cannot be read; empty if it can
+	summaries summaries
 }
 
 // New returns a Fleet that has joined no other replica yet. Its ID is random.
 func New(o Options) *Fleet {
-	return newFleet(&etcd{o.Client, o.Prefix, sessionTTL}, o.MaxTTL, o.Log)
+	return newFleet(&etcd{dial: o.Connect, prefix: o.Prefix, ttl: sessionTTL}, o)
 }
 
-func newFleet(s store, maxTTL time.Duration, log *slog.Logger) *Fleet {
+func newFleet(s store, o Options) *Fleet {
 	return &Fleet{
-		id: rand.Text(), store: s, log: log, maxTTL: maxTTL, clock: policy.Clock,
-		events: make(chan func()), wake: make(chan struct{}, 1),
+		options: o, id: rand.Text(), store: s, log: o.Log, clock: policy.Clock,
+		events: make(chan func()), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 		wanted: make(map[*policy.ClusterCounters]want), limits: make(map[string]*limit),
 	}
 }
@@ -102,6 +100,13 @@ func (f *Fleet) ID() string { return f.id }
 
 // Joined reports whether the process has a session.
 func (f *Fleet) Joined() bool { return f.joined.Load() }
+
+// Shares reports whether there are limits of the fleet in this process.
+func (f *Fleet) Shares() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.wanted) > 0
+}
 
 // Share makes the limit of counters one of the fleet, until as many calls of Unshare. The last limit
 // applies.
@@ -133,20 +138,14 @@ func (f *Fleet) notify() {
 	}
 }
 
-// keyOf returns the key of a limit.
-func keyOf(k policy.ServiceKey) string {
-	if k.EDSServiceName == "" {
-		return url.PathEscape(k.Cluster)
-	}
-	return url.PathEscape(k.Cluster) + "/" + url.PathEscape(k.EDSServiceName)
-}
-
 // Run shares limits until ctx ends. Then it publishes what this process still holds, as its leases go on
-// without it. It must end before the leases are released.
+// without it. It must end before the leases are released. It is called once.
 func (f *Fleet) Run(ctx context.Context) error {
+	defer close(f.ended)
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var calls sync.WaitGroup
 	calls.Go(func() { f.keepSession(background) })
+	defer f.store.close()
 	defer func() {
 		cancel()
 		ended := make(chan struct{})
@@ -162,16 +161,21 @@ func (f *Fleet) Run(ctx context.Context) error {
 	tick := time.NewTicker(fast)
 	defer tick.Stop()
 	for ctx.Err() == nil {
+		all := false
 		select {
 		case <-tick.C:
+			all = true
+			f.follow()
 		case <-f.wake:
+			f.follow()
 		case do := <-f.events:
 			do()
 		case <-ctx.Done():
 		}
-		f.follow()
 		for _, l := range f.limits {
-			f.turn(background, l, &calls)
+			if all || l.due {
+				f.turn(background, l, &calls)
+			}
 		}
 	}
 	f.leave(background, tick.C, &calls)
@@ -198,6 +202,9 @@ func (f *Fleet) leave(ctx context.Context, tick <-chan time.Time, calls *sync.Wa
 			do()
 		}
 	}
+	for _, l := range f.limits { // before the session ends: from then on others count the ttl of leases down
+		l.close()
+	}
 	if f.session != 0 {
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -205,111 +212,24 @@ func (f *Fleet) leave(ctx context.Context, tick <-chan time.Time, calls *sync.Wa
 			f.log.Warn("the session of the fleet ends by itself", "error", err)
 		}
 	}
-	for _, l := range f.limits {
-		l.counters.SharedLimit().Set(0, 0, 0)
-	}
-}
-
-// follow makes the machines those of the limits that are wanted.
-func (f *Fleet) follow() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for c, w := range f.wanted {
-		key := keyOf(c.Key())
-		l := f.limits[key]
-		if l == nil {
-			l = &limit{key: key, counters: c, rejected: c.Breaker.Rejected(), longest: firstBound}
-			l.machine = share.New(share.Config{
-				Replica: f.id, Fast: fast, Slow: slow, Margin: margin, MinBound: minBound, MaxBound: f.maxTTL,
-			})
-			f.limits[key] = l
-			if f.session != 0 {
-				f.begin(l)
-			}
-		}
-		l.counters = c
-		l.machine.SetLimit(w.limit)
-	}
-	for key, l := range f.limits {
-		if _, ok := f.wanted[l.counters]; ok {
-			continue
-		}
-		l.machine.Leave()
-		if l.machine.Gone() {
-			delete(f.limits, key)
-		}
-	}
-}
-
-// begin gives a machine the session.
-func (f *Fleet) begin(l *limit) {
-	s, ok := f.view.records[l.key]
-	if !ok {
-		s = stored{revision: f.view.revision}
-	}
-	l.machine.Begin(f.session, f.deadline, s.record, s.revision, s.exists)
-	f.damaged(l, s.err)
-	l.machine.Live(f.list, f.view.revision)
-}
-
-// damaged reports that a record cannot be read, once.
-func (f *Fleet) damaged(l *limit, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	if text != "" && text != l.err {
-		f.log.Error("the record of a limit of the fleet cannot be read", "limit", l.key, "error", err)
-	}
-	l.err = text
-}
-
-// turn lets the machine of a limit decide, and attempts its update.
-func (f *Fleet) turn(ctx context.Context, l *limit, calls *sync.WaitGroup) {
-	shared, b := l.counters.SharedLimit(), &l.counters.Breaker
-	now, rejected := f.clock(), b.Rejected()
-	use := share.Use{
-		InFlight: b.InFlight(), Refused: int64(min(rejected-l.rejected, 1<<32)),
-		Longest: max(l.longest, shared.TakeLongest()),
-	}
-	l.rejected, l.longest = rejected, 0
-	out := l.machine.Advance(now, use)
-	shared.Set(uint32(out.Share), out.Bound, out.Deadline) // the share is not above the limit, which is a uint32
-	if l.err != "" {
-		return // what cannot be read must not be replaced
-	}
-	l.longest = shared.TakeLongest()
-	u := l.machine.Propose(b.InFlight(), l.longest)
-	if u == nil {
-		return
-	}
-	calls.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		replaced, now, err := f.store.replace(ctx, l.key, u.Base, u.Record)
-		f.do(func() { f.replaced(l, *u, replaced, now, err) })
-	})
+	f.joined.Store(false)
 }
 
 // do executes a function in Run.
 func (f *Fleet) do(do func()) { f.events <- do }
 
-func (f *Fleet) replaced(l *limit, u share.Update, replaced bool, now stored, err error) {
-	switch {
-	case err != nil:
-		f.log.Debug("a share of a limit may not be published", "limit", l.key, "error", err)
-		l.machine.Unknown()
-	case replaced:
-		l.machine.Updated(u, now.revision)
-	default:
-		l.machine.Conflict()
-		f.see(l, now)
+// ask executes a function in Run, and waits for it, unless ctx or Run has ended.
+func (f *Fleet) ask(ctx context.Context, do func()) {
+	done := make(chan struct{})
+	select {
+	case f.events <- func() { do(); close(done) }:
+	case <-ctx.Done():
+		return
+	case <-f.ended:
+		return
 	}
-}
-
-func (f *Fleet) see(l *limit, s stored) {
-	f.damaged(l, s.err)
-	if s.err == nil {
-		l.machine.Seen(s.record, s.revision, s.exists)
+	select {
+	case <-done:
+	case <-f.ended: // it was one of the last, which are not executed
 	}
 }

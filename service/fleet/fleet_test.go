@@ -58,7 +58,7 @@ func (s *site) add() *replica {
 	all := policy.NewCounters()
 	all.JoinFleet()
 	r := &replica{link: &link{fakeStore: s.store}, counters: all.Acquire(service), ended: make(chan struct{})}
-	r.Fleet = newFleet(r.link, 10*time.Minute, slog.New(slog.DiscardHandler))
+	r.Fleet = newFleet(r.link, Options{MaxTTL: 10 * time.Minute, Log: slog.New(slog.DiscardHandler)})
 	r.Fleet.clock = s.clock
 	r.Share(r.counters, uint32(s.limit))
 	ctx, stop := context.WithCancel(context.Background())

@@ -6,8 +6,15 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/fleet/share"
 )
+
+// rejoinWait is the time that replicas take, each on average, to have another session after all have lost theirs.
+const rejoinWait = 2 * time.Millisecond
+
+// readyWait is the longest time between two looks whether the store is ready.
+const readyWait = 200 * time.Millisecond
 
 // errRemoved is the cause of the end of a session whose replica was removed from the store.
 var errRemoved = errors.New("the replica was removed")
@@ -17,6 +24,10 @@ func (f *Fleet) keepSession(ctx context.Context) {
 	wait := retry{}
 	failed := false
 	for ctx.Err() == nil {
+		if f.options.Ready != nil && !f.options.Ready() {
+			sleep(ctx, rand.N(readyWait))
+			continue
+		}
 		session, ttl, v, err := f.open(ctx)
 		if err != nil {
 			if !failed {
@@ -32,12 +43,16 @@ func (f *Fleet) keepSession(ctx context.Context) {
 		f.do(f.lost)
 		if ctx.Err() == nil {
 			f.log.Warn("the session of the fleet has ended: requests of its limits are refused until there is another one", "error", err)
+			sleep(ctx, rand.N(min(time.Duration(len(v.members)+1)*rejoinWait, spread))) // others may have lost theirs, too
 		}
 	}
 }
 
 // open creates a session and gives it to the machines.
 func (f *Fleet) open(ctx context.Context) (int64, time.Duration, view, error) {
+	if err := f.store.connect(ctx); err != nil {
+		return 0, 0, view{}, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	sent := f.clock()
@@ -45,7 +60,7 @@ func (f *Fleet) open(ctx context.Context) (int64, time.Duration, view, error) {
 	if err != nil {
 		return 0, 0, view{}, err
 	}
-	if err := f.store.register(ctx, session, f.id); err != nil {
+	if err := f.store.register(ctx, session, f.self()); err != nil {
 		return 0, 0, view{}, err
 	}
 	v, err := f.store.read(ctx)
@@ -61,7 +76,9 @@ func (f *Fleet) keep(ctx context.Context, session int64, ttl time.Duration, revi
 	ctx, cancel := context.WithCancelCause(ctx)
 	watched := make(chan struct{})
 	go func() { defer close(watched); f.watch(ctx, revision, cancel) }()
-	defer func() { cancel(nil); <-watched }()
+	published := make(chan struct{})
+	go func() { defer close(published); f.publish(ctx, session) }()
+	defer func() { cancel(nil); <-watched; <-published }()
 	for {
 		pause := ttl/3 - rand.N(ttl/10)
 		sent := f.clock()
@@ -71,7 +88,7 @@ func (f *Fleet) keep(ctx context.Context, session int64, ttl time.Duration, revi
 		case err == nil:
 			f.do(func() { f.keptAlive(session, sent+left-margin) })
 		default:
-			pause = ttl / 20
+			pause = rand.N(ttl / 10)
 		}
 		if !sleep(ctx, pause) {
 			return context.Cause(ctx)
@@ -91,7 +108,7 @@ func (f *Fleet) watch(ctx context.Context, revision int64, end context.CancelCau
 	for {
 		err := f.store.watch(ctx, revision, func(c changes) {
 			wait = retry{}
-			if session, ok := c.sessions[f.id]; ok && session == 0 {
+			if m, ok := c.members[f.id]; ok && m.session == 0 {
 				end(errRemoved)
 			}
 			f.do(func() { f.changed(c) })
@@ -134,6 +151,7 @@ func (f *Fleet) keptAlive(session int64, deadline time.Duration) {
 	f.deadline = max(f.deadline, deadline)
 	for _, l := range f.limits {
 		l.machine.KeptAlive(session, deadline)
+		l.due = true
 	}
 }
 
@@ -142,6 +160,7 @@ func (f *Fleet) lost() {
 	f.joined.Store(false)
 	for _, l := range f.limits {
 		l.machine.Lost()
+		l.due = true
 	}
 }
 
@@ -161,14 +180,14 @@ func (f *Fleet) changed(c changes) {
 			f.see(l, s)
 		}
 	}
-	for replica, session := range c.sessions {
-		if session == 0 {
-			delete(f.view.sessions, replica)
+	for replica, m := range c.members {
+		if m.session == 0 {
+			delete(f.view.members, replica)
 		} else {
-			f.view.sessions[replica] = session
+			f.view.members[replica] = m
 		}
 	}
-	if len(c.sessions) > 0 {
+	if len(c.members) > 0 {
 		f.listSessions()
 	}
 	f.live()
@@ -193,10 +212,13 @@ func (f *Fleet) reload(v view) {
 
 // listSessions makes a new list: machines keep the last one.
 func (f *Fleet) listSessions() {
-	f.list = make([]share.Session, 0, len(f.view.sessions))
-	for replica, session := range f.view.sessions {
-		f.list = append(f.list, share.Session{Replica: replica, ID: session})
+	f.list = make([]share.Session, 0, len(f.view.members))
+	live := make([]roster.Replica, 0, len(f.view.members))
+	for replica, m := range f.view.members {
+		f.list = append(f.list, share.Session{Replica: replica, ID: m.session})
+		live = append(live, m.replica)
 	}
+	f.present.Store(&live)
 }
 
 func (f *Fleet) live() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/fleet/share"
 )
 
@@ -13,6 +14,9 @@ var errNoSession = errors.New("the session has ended")
 
 // store is what a Fleet needs of etcd.
 type store interface {
+	// connect must succeed before the others are called.
+	connect(ctx context.Context) error
+	close()
 	// grant creates a session. ttl is the time for which it lives without keepAlive, counted from any
 	// moment after the call began.
 	grant(ctx context.Context) (session int64, ttl time.Duration, err error)
@@ -20,7 +24,11 @@ type store interface {
 	// errNoSession if there is no such session.
 	keepAlive(ctx context.Context, session int64) (ttl time.Duration, err error)
 	// register makes the replica visible to others, for as long as the session lives.
-	register(ctx context.Context, session int64, replica string) error
+	register(ctx context.Context, session int64, r roster.Replica) error
+	// publish replaces the summary of a replica, for as long as the session lives.
+	publish(ctx context.Context, session int64, replica string, summary []byte) error
+	// summaries returns those of all replicas, which nothing watches.
+	summaries(ctx context.Context) (map[string][]byte, error)
 	// revoke ends a session.
 	revoke(ctx context.Context, session int64) error
 	// read returns all records and sessions of one revision, which includes every change that ended
@@ -47,12 +55,18 @@ type stored struct {
 type view struct {
 	revision int64
 	records  map[string]stored
-	sessions map[string]int64 // by replica
+	members  map[string]member // by the ID of the replica
+}
+
+// member is a replica with a session.
+type member struct {
+	session int64
+	replica roster.Replica
 }
 
 // changes are those of one revision, or of some in a row.
 type changes struct {
 	revision int64
 	records  map[string]stored
-	sessions map[string]int64 // 0 for a replica that has none any more
+	members  map[string]member // without a session for a replica that has none any more
 }

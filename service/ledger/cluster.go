@@ -53,7 +53,7 @@ func (c *Cluster) newPlace(l resource.Locality, priority int) *policy.Place {
 
 // countPick is CountPick where the endpoint's place has changed or left the config.
 func (c *Cluster) countPick(call *policy.Call) {
-	p := c.Places[place{call.Priority, call.Endpoint.Locality}]
+	p := c.Places.Get(place{call.Priority, call.Endpoint.Locality})
 	if p == nil || !p.Add() {
 		c.elsewhere.Add(1)
 		return
@@ -89,7 +89,7 @@ func (c *Cluster) Results() iter.Seq2[Result, uint64] {
 }
 
 // ClusterConfig is the cluster's own part of the config.
-func (c *Cluster) ClusterConfig() *resource.ClusterConfig { return c.Config.Clusters[c.Name] }
+func (c *Cluster) ClusterConfig() *resource.ClusterConfig { return c.Config.Clusters.Get(c.Name) }
 
 // Own returns the leaf that the cluster is itself. An AGGREGATE has none, nor has
 // a cluster that cannot be used.
@@ -141,11 +141,11 @@ func (c *Cluster) Known() bool {
 // isSameIn reports whether a newer config has the cluster, and what it comes down
 // to, as it is.
 func (c *Cluster) isSameIn(config *resource.Config) bool {
-	if c.Config == nil || c.ClusterConfig() != config.Clusters[c.Name] {
+	if c.Config == nil || c.ClusterConfig() != config.Clusters.Get(c.Name) {
 		return false
 	}
 	return !slices.ContainsFunc(c.ClusterConfig().Leaves, func(name string) bool {
-		return c.Config.Clusters[name] != config.Clusters[name]
+		return c.Config.Clusters.Get(name) != config.Clusters.Get(name)
 	})
 }
 
@@ -212,7 +212,11 @@ type Breaker struct {
 	InFlight    int64  `json:"in_flight"`
 	MaxRequests uint32 `json:"max_requests"`
 	Open        bool   `json:"open"`
-	Rejected    uint64 `json:"-"` // picks
+	// Share and Demand are how many requests this daemon may, and would like to, have in flight, if
+	// max_requests is one limit for all daemons of the store; absent otherwise.
+	Share    *int64 `json:"share,omitempty"`
+	Demand   *int64 `json:"demand,omitempty"`
+	Rejected uint64 `json:"-"` // picks
 }
 
 // Limit is how many requests may be in flight in this daemon: max_requests, or the share of this daemon
@@ -225,9 +229,21 @@ func (leaf Leaf) Limit() uint32 {
 	return limit
 }
 
+// Fleet returns the share that this daemon has of the leaf's limit, if that is one of the fleet.
+func (leaf Leaf) Fleet() (s policy.ShareState, ok bool) {
+	if shared := leaf.Counters.SharedLimit(); shared != nil && leaf.Cluster.FleetLimit {
+		return shared.State(), true
+	}
+	return s, false
+}
+
 // Breaker is the leaf's circuit breaker now.
 func (leaf Leaf) Breaker() Breaker {
 	b := &leaf.Counters.Breaker
 	n := b.InFlight()
-	return Breaker{InFlight: n, MaxRequests: leaf.Cluster.MaxRequests, Open: n >= int64(leaf.Limit()), Rejected: b.Rejected()}
+	out := Breaker{InFlight: n, MaxRequests: leaf.Cluster.MaxRequests, Open: n >= int64(leaf.Limit()), Rejected: b.Rejected()}
+	if s, ok := leaf.Fleet(); ok {
+		out.Share, out.Demand = &s.Share, &s.Demand
+	}
+	return out
 }

@@ -3,6 +3,8 @@ package ledger
 import (
 	"context"
 	"errors"
+	"iter"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -48,6 +51,8 @@ type Options struct {
 	// MaxSeries is how many records, and how many totals, have series of their own;
 	// 0 is MaxClustersWithSeries.
 	MaxSeries int
+	// Turns is the budget of bulk work, such as building trees in the background; nil for no limit.
+	Turns *overload.Turns
 	// Draining ends when the daemon begins to shut down.
 	Draining context.Context
 	// Fleet has the limits of clusters with a limit of the fleet. It is nil in a daemon that belongs to
@@ -68,7 +73,7 @@ func New(o Options) *Ledger {
 	if o.MaxSeries == 0 {
 		o.MaxSeries = MaxClustersWithSeries
 	}
-	l := &Ledger{options: o, counters: policy.NewCounters(), warmer: newWarmer(), totals: make(map[string]*Totals)}
+	l := &Ledger{options: o, counters: policy.NewCounters(), warmer: newWarmer(o.Turns), totals: make(map[string]*Totals)}
 	if o.Fleet != nil {
 		l.counters.JoinFleet()
 	}
@@ -85,6 +90,11 @@ func (l *Ledger) Follow(servers Servers, reports LoadReports) {
 // Hosted returns the targets as they are now.
 func (l *Ledger) Hosted() *Hosted { return l.current.Load() }
 
+// yieldChanges is the number of changes after which other goroutines may run. Each change may start
+// the goroutine of a tree; hundreds of them in the queue of a processor would delay picks by tens of
+// milliseconds.
+const yieldChanges = 16
+
 // Apply adds and updates targets, and returns those that it removed, which the caller
 // must close when it holds no lock. It does not wait for the trees. Of more than
 // [MaxBuiltAtOnce] changes, the new targets are warming afterwards.
@@ -97,7 +107,10 @@ func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
 	}
 	next := edit{Hosted: *l.Hosted()}
 	var warming []*Target
-	for _, c := range changes {
+	for i, c := range changes {
+		if i%yieldChanges == yieldChanges-1 {
+			runtime.Gosched()
+		}
 		t := next.Named(c.Target)
 		if c.Config == nil {
 			if t != nil {
@@ -202,7 +215,7 @@ func (l *Ledger) join(t *Target, was *Cluster, cluster string, config *resource.
 	}
 	var left places
 	c.Places, left = was.Places.update(c.Localities(), c.newPlace)
-	c.closePlaces(left)
+	c.closePlaces(&left)
 	return c
 }
 
@@ -220,7 +233,7 @@ func (l *Ledger) acquireLeaves(t *Target, cluster string, config *resource.Confi
 }
 
 func (l *Ledger) releaseCluster(c *Cluster) {
-	c.closePlaces(c.Places)
+	c.closePlaces(&c.Places)
 	l.removeRecord(c.Record)
 	l.releaseLeaves(c.Leaves)
 }
@@ -269,6 +282,19 @@ func (l *Ledger) Settle(ctx context.Context, names []string) error {
 		t.offered.CompareAndSwap(o, nil)
 	}
 	return nil
+}
+
+// Settled reports whether Settle would return at once.
+func (l *Ledger) Settled(names iter.Seq[string]) bool {
+	h := l.Hosted()
+	for name := range names {
+		if t := h.Named(name); t != nil {
+			if o := t.offered.Load(); o != nil && !o.Done() {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Close closes every target. Apply adds none after it.

@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -95,11 +96,11 @@ func TestAClusterIsTheSameWhileAllOfItIs(t *testing.T) {
 	ledgertest.Aggregated(config, "agg", ledgertest.Usable("leaf"))
 	m := &Cluster{Record: &Record{Name: "agg"}, Config: config}
 	next := *config
-	next.Clusters = map[string]*resource.ClusterConfig{"agg": config.Clusters["agg"], "leaf": config.Clusters["leaf"]}
+	next.Clusters = few.Of(map[string]*resource.ClusterConfig{"agg": config.Clusters.Get("agg"), "leaf": config.Clusters.Get("leaf")})
 	if !m.isSameIn(&next) {
 		t.Error("it is another where all of it is the same")
 	}
-	next.Clusters["leaf"] = ledgertest.Usable("leaf")
+	next.Clusters.Set("leaf", ledgertest.Usable("leaf"))
 	if m.isSameIn(&next) {
 		t.Error("it is the same where its leaf is another")
 	}
@@ -120,9 +121,9 @@ func TestLeavesAreReleased(t *testing.T) {
 	all := func(leaves ...string) *resource.Config {
 		config := ledgertest.Config("all", nil)
 		for _, name := range leaves {
-			config.Clusters[name] = ledgertest.Config(name, ledgertest.Assignment(name, resource.Locality{Zone: name})).Clusters[name]
+			config.Clusters.Set(name, ledgertest.Config(name, ledgertest.Assignment(name, resource.Locality{Zone: name})).Clusters.Get(name))
 		}
-		root := config.Clusters["all"]
+		root := config.Clusters.Get("all")
 		root.Cluster.Type, root.Leaves = resource.ClusterAggregate, leaves
 		return config
 	}
@@ -184,10 +185,10 @@ func TestResolutionNote(t *testing.T) {
 func TestPlacesOfAnAggregate(t *testing.T) {
 	two := ledgertest.Assignment("b", resource.Locality{Zone: "b0"}, resource.Locality{Zone: "b1"})
 	two.Localities[1].Priority = 1
-	config := &resource.Config{Clusters: map[string]*resource.ClusterConfig{
+	config := &resource.Config{Clusters: few.Of(map[string]*resource.ClusterConfig{
 		"all": {Leaves: []string{"empty", "b", "c"}}, "empty": {},
 		"b": {Assignment: two}, "c": {Assignment: ledgertest.Assignment("c", resource.Locality{Zone: "c0"})},
-	}}
+	})}
 	var got []string
 	for priority, l := range (&Cluster{Record: &Record{Name: "all"}, Config: config}).Localities() {
 		got = append(got, fmt.Sprint(priority, " ", l.ID.Zone))

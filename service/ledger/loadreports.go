@@ -105,8 +105,8 @@ func (l *Ledger) isStale(c *Cluster) bool {
 	stale := func(from resource.Provenance, name string) bool {
 		return from.Source == resource.SourceCache || from.Source == resource.SourceADS && l.servers != nil && l.servers.Away(config.Target, name)
 	}
-	if config.Listener != nil && stale(config.ListenerFrom, config.Listener.Name) ||
-		config.RouteName != "" && stale(config.RoutesFrom, config.RouteName) {
+	if r := config.Routing; r != nil &&
+		(stale(r.ListenerFrom, r.Listener.Name) || r.RouteName != "" && stale(r.RoutesFrom, r.RouteName)) {
 		return true
 	}
 	cc := c.ClusterConfig()

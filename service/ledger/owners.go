@@ -57,13 +57,28 @@ type Leases struct {
 	// recent is an owner that Begin found last; nil for none.
 	recent atomic.Pointer[OwnerLeases]
 
-	mu     sync.Mutex // guards the rest
-	owners map[Owner]*OwnerLeases
+	mu sync.Mutex // guards the rest
+	// owners is nil before the first owner that has a name, and the first call of Largest: most
+	// clusters have no leases.
+	*owners
+}
+
+// owners are the owners of leases that have a name.
+type owners struct {
+	byName map[Owner]*OwnerLeases
 	// idle has owners without leases, a ring. They are kept because most of them come back.
 	idle    [idleOwners]*OwnerLeases
 	next    int      // of idle
 	largest []Holder // as of sorted
 	sorted  time.Time
+}
+
+// lock locks mu, and makes owners if necessary.
+func (l *Leases) lock() {
+	l.mu.Lock()
+	if l.owners == nil {
+		l.owners = &owners{byName: make(map[Owner]*OwnerLeases)}
+	}
 }
 
 // idleOwners is the number of owners of a cluster that are kept without leases.
@@ -123,16 +138,13 @@ func (l *Leases) Begin(o Owner, limit int64) *OwnerLeases {
 
 // find returns the counter of an owner that has a name, which it creates if necessary.
 func (l *Leases) find(o Owner) *OwnerLeases {
-	l.mu.Lock()
+	l.lock()
 	defer l.mu.Unlock()
-	own := l.owners[o]
+	own := l.byName[o]
 	if own == nil {
 		o = Owner{strings.Clone(o.Identity), strings.Clone(o.Name)} // o may be a part of a long text
 		own = &OwnerLeases{Owner: o, Cluster: l.cluster, of: l}
-		if l.owners == nil {
-			l.owners = make(map[Owner]*OwnerLeases)
-		}
-		l.owners[o] = own
+		l.byName[o] = own
 		l.keep(own) // until it has a lease
 	}
 	l.recent.Store(own)
@@ -142,7 +154,7 @@ func (l *Leases) find(o Owner) *OwnerLeases {
 // keep keeps an owner without leases, and removes the one that is kept longest, unless that has
 // leases again. It is called under mu.
 func (l *Leases) keep(own *OwnerLeases) {
-	if own.kept.Load() || l.owners[own.Owner] != own {
+	if own.kept.Load() || l.byName[own.Owner] != own {
 		return
 	}
 	own.kept.Store(true)
@@ -154,7 +166,7 @@ func (l *Leases) keep(own *OwnerLeases) {
 	}
 	oldest.kept.Store(false)
 	if oldest.count.CompareAndSwap(0, removedOwner) {
-		delete(l.owners, oldest.Owner)
+		delete(l.byName, oldest.Owner)
 		l.recent.CompareAndSwap(oldest, nil)
 	}
 }
@@ -193,7 +205,7 @@ func (l *Leases) Largest(now time.Time) []Holder {
 	if l.Load() == 0 {
 		return nil
 	}
-	l.mu.Lock()
+	l.lock()
 	defer l.mu.Unlock()
 	if now.Sub(l.sorted) < holdersAge && l.largest != nil {
 		return l.largest
@@ -206,7 +218,7 @@ func (l *Leases) LargestNow(now time.Time) []Holder {
 	if l.Load() == 0 {
 		return nil
 	}
-	l.mu.Lock()
+	l.lock()
 	defer l.mu.Unlock()
 	return l.sort(now)
 }
@@ -225,7 +237,7 @@ func (l *Leases) sort(now time.Time) []Holder {
 		}
 	}
 	add(&l.unnamed)
-	for _, own := range l.owners {
+	for _, own := range l.byName {
 		add(own)
 	}
 	l.largest, l.sorted = largest, now

@@ -26,7 +26,7 @@ func TestOwnersAreForgotten(t *testing.T) {
 		first.End()
 		second.End()
 	}
-	if n := len(l.owners); n > idleOwners+1 {
+	if n := len(l.byName); n > idleOwners+1 {
 		t.Errorf("%d owners are kept", n)
 	}
 	want := []Holder{{Owner{Identity: "web"}, 2}, {Owner{}, 1}}
@@ -65,10 +65,10 @@ func TestOwnersConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if l.Load() != 0 || l.LargestNow(time.Now()) != nil || len(l.owners) > idleOwners {
-		t.Errorf("%d leases remain, %d owners", l.Load(), len(l.owners))
+	if l.Load() != 0 || l.LargestNow(time.Now()) != nil || len(l.byName) > idleOwners {
+		t.Errorf("%d leases remain, %d owners", l.Load(), len(l.byName))
 	}
-	for o, own := range l.owners {
+	for o, own := range l.byName {
 		if n := own.count.Load(); n != 0 {
 			t.Errorf("%v has %d", o, n)
 		}

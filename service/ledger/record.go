@@ -2,12 +2,12 @@ package ledger
 
 import (
 	"iter"
-	"maps"
 	"sync"
 	"sync/atomic"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -43,10 +43,10 @@ type Record struct {
 }
 
 // closePlaces moves the counts of places that have left the config.
-func (r *Record) closePlaces(left places) {
+func (r *Record) closePlaces(left *places) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, p := range left {
+	for _, p := range left.All() {
 		r.elsewhere.Add(p.Close())
 	}
 }
@@ -106,46 +106,38 @@ func newTotals(cluster string) *Totals {
 	return t
 }
 
-// Tally counts by a key of a few values, which are known beforehand: a new one
-// costs a copy. Counting takes no lock once the key is known. The zero tally is empty.
+// Tally counts by a key of a few values, which are known beforehand: they are a list. Counting
+// takes no lock. The zero tally is empty.
 type Tally[K comparable] struct {
-	counts atomic.Pointer[map[K]*atomic.Uint64] // replaced, never changed
-	mu     sync.Mutex                           // held to replace counts
+	last atomic.Pointer[tallied[K]]
+}
+
+// tallied is the count of one key. Only the count changes.
+type tallied[K comparable] struct {
+	key    K
+	n      atomic.Uint64
+	before *tallied[K]
 }
 
 // Add counts one of k.
 func (t *Tally[K]) Add(k K) {
-	n := t.known()[k]
-	if n == nil {
-		n = t.grow(k)
+	for {
+		last := t.last.Load()
+		for c := last; c != nil; c = c.before {
+			if c.key == k {
+				c.n.Add(1)
+				return
+			}
+		}
+		t.last.CompareAndSwap(last, &tallied[K]{key: k, before: last})
 	}
-	n.Add(1)
-}
-
-func (t *Tally[K]) known() map[K]*atomic.Uint64 {
-	if m := t.counts.Load(); m != nil {
-		return *m
-	}
-	return nil
-}
-
-func (t *Tally[K]) grow(k K) *atomic.Uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n := t.known()[k]; n != nil {
-		return n
-	}
-	grown := map[K]*atomic.Uint64{k: new(atomic.Uint64)}
-	maps.Copy(grown, t.known())
-	t.counts.Store(&grown)
-	return grown[k]
 }
 
 // All yields every count.
 func (t *Tally[K]) All() iter.Seq2[K, uint64] {
 	return func(yield func(K, uint64) bool) {
-		for k, n := range t.known() {
-			if !yield(k, n.Load()) {
+		for c := t.last.Load(); c != nil; c = c.before {
+			if !yield(c.key, c.n.Load()) {
 				return
 			}
 		}
@@ -154,8 +146,8 @@ func (t *Tally[K]) All() iter.Seq2[K, uint64] {
 
 // Total is the sum of every count.
 func (t *Tally[K]) Total() (sum uint64) {
-	for _, n := range t.known() {
-		sum += n.Load()
+	for _, n := range t.All() {
+		sum += n
 	}
 	return sum
 }
@@ -165,48 +157,52 @@ type place struct {
 	locality resource.Locality
 }
 
-// places counts the successful picks of each place of a config. The map is never changed,
-// so that picks read it without a lock.
-type places map[place]*policy.Place
+// places counts the successful picks of each place of a config. It is never changed, so that
+// picks read it without a lock.
+type places struct {
+	few.Map[place, *policy.Place]
+}
 
 // update returns the places of a newer config, which has these localities, and those that
 // are left over. A place that both have keeps its count; add makes the others. One that comes
 // back later begins at zero.
-func (p places) update(
+func (p *places) update(
 	localities iter.Seq2[int, *resource.LocalityEndpoints], add func(resource.Locality, int) *policy.Place,
 ) (next, left places) {
-	next = make(places, len(p))
 	for priority, l := range localities {
 		at := place{priority, l.ID}
-		n := p[at]
+		n := p.Get(at)
 		if n == nil {
 			n = add(l.ID, priority)
 		}
-		next[at] = n
+		next.Set(at, n)
 	}
-	left = maps.Clone(p)
-	maps.DeleteFunc(left, func(at place, _ *policy.Place) bool { return next[at] != nil })
+	for at, n := range p.All() {
+		if next.Get(at) == nil {
+			left.Set(at, n)
+		}
+	}
 	return next, left
 }
 
 // Count is how many picks went to a place.
-func (p places) Count(priority int, l resource.Locality) uint64 {
-	if n := p[place{priority, l}]; n != nil {
+func (p *places) Count(priority int, l resource.Locality) uint64 {
+	if n := p.Get(place{priority, l}); n != nil {
 		return n.Count()
 	}
 	return 0
 }
 
 // Each calls f with every place and how many picks went there.
-func (p places) Each(f func(priority int, l resource.Locality, n uint64)) {
-	for at, n := range p {
+func (p *places) Each(f func(priority int, l resource.Locality, n uint64)) {
+	for at, n := range p.All() {
 		f(at.priority, at.locality, n.Count())
 	}
 }
 
 // Total is how many picks went to all places.
-func (p places) Total() (sum uint64) {
-	for _, n := range p {
+func (p *places) Total() (sum uint64) {
+	for _, n := range p.All() {
 		sum += n.Count()
 	}
 	return sum

@@ -77,7 +77,7 @@ func (t *Target) chosen(v *View, name string) *Cluster {
 	}
 	return &Cluster{
 		Record: &Record{Target: t, Name: name, Counts: new(Counts), Totals: newTotals(name)},
-		Config: &resource.Config{Clusters: map[string]*resource.ClusterConfig{name: {Err: errGone}}},
+		Config: &resource.Config{Clusters: few.Of(map[string]*resource.ClusterConfig{name: {Err: errGone}})},
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/lbd-dev/lbd/overload"
 )
 
 const (
@@ -15,12 +17,14 @@ const (
 	// and at least warmingPause.
 	warmingBatch = 8
 	warmingPause = 2 * time.Millisecond
-	// warmingTimeout is how long a batch may delay the next one: one target never affects another.
-	warmingTimeout = time.Second
+	// warmingTimeout is how long a batch may delay the next one, and other bulk work: one target
+	// never affects another.
+	warmingTimeout = 100 * time.Millisecond
 )
 
-// warmer builds the trees of warming targets in the background.
+// warmer builds the trees of warming targets in the background. Each batch is bulk work.
 type warmer struct {
+	turns *overload.Turns // may be nil
 	ctx   context.Context // ends with close
 	close context.CancelFunc
 	done  sync.WaitGroup
@@ -30,8 +34,8 @@ type warmer struct {
 	running bool
 }
 
-func newWarmer() *warmer {
-	w := &warmer{}
+func newWarmer(turns *overload.Turns) *warmer {
+	w := &warmer{turns: turns}
 	w.ctx, w.close = context.WithCancel(context.Background())
 	return w
 }
@@ -70,6 +74,10 @@ func (w *warmer) run() {
 		if batch == nil {
 			return
 		}
+		turn, err := w.turns.Begin(w.ctx, overload.TreeWork, "")
+		if err != nil {
+			return
+		}
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(w.ctx, warmingTimeout)
 		for i, t := range batch {
@@ -77,6 +85,7 @@ func (w *warmer) run() {
 			batch[i] = nil
 		}
 		cancel()
+		turn.End()
 		select {
 		case <-time.After(max(warmingPause, time.Since(begin))):
 		case <-w.ctx.Done():

@@ -3,13 +3,17 @@ package ledger
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -22,12 +26,12 @@ func changesOf(n int, zone string) []resolver.Change {
 		target := resolver.Target(name)
 		changes[i] = resolver.Change{Target: target, Config: &resource.Config{
 			Target: target, Roots: []string{name},
-			Clusters: map[string]*resource.ClusterConfig{name: {
+			Clusters: few.Of(map[string]*resource.ClusterConfig{name: {
 				Cluster: resource.DefaultCluster(name),
 				Assignment: &resource.Assignment{Name: name, Localities: []*resource.LocalityEndpoints{
 					{Weight: 1, Endpoints: []*resource.Endpoint{{Addresses: []string{zone + ":80"}, Weight: 1}}},
 				}},
-			}},
+			}}),
 		}}
 	}
 	return changes
@@ -50,6 +54,31 @@ func pickedAddress(t *testing.T, l *Ledger, cluster string) string {
 		return err.Error()
 	}
 	return call.Address
+}
+
+// TestApplyYields: while many trees change, other goroutines run.
+func TestApplyYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	l := newTestLedger(t)
+	defer l.Close()
+	const n = 64 * yieldChanges
+	changes := changesOf(n, "10.0.0.1")
+	l.Apply(changes).Close()
+	var end atomic.Bool
+	var other sync.WaitGroup
+	turns := 0
+	other.Go(func() {
+		for ; !end.Load(); turns++ {
+			runtime.Gosched()
+		}
+	})
+	l.Apply(changes).Close()
+	end.Store(true)
+	other.Wait()
+	// Preemption, after 10 ms, is far rarer.
+	if turns < n/yieldChanges/2 {
+		t.Errorf("another goroutine had %d turns during %d changes", turns, n)
+	}
 }
 
 func TestWarming(t *testing.T) {
@@ -122,6 +151,41 @@ func TestWarmingDelays(t *testing.T) {
 			t.Errorf("%d are warming", got)
 		}
 		close(stuck)
+		begin := time.Now()
+		if l.Close(); time.Since(begin) > 0 {
+			t.Errorf("closed after %v", time.Since(begin))
+		}
+	})
+}
+
+// TestWarmingIsBulkWork: trees are built in the background when they have a turn. A pick needs none.
+func TestWarmingIsBulkWork(t *testing.T) {
+	const n = 2 * MaxBuiltAtOnce
+	synctest.Test(t, func(t *testing.T) {
+		l := newTestLedger(t)
+		l.warmer.turns = overload.NewTurns(1)
+		defer l.Close()
+		busy, err := l.warmer.turns.Begin(t.Context(), overload.ResponseWork, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Apply(changesOf(n, "a")).Close()
+		time.Sleep(time.Minute)
+		if got := pickedAddress(t, l, "c00000"); got != "a:80" || warming(l) != n-1 {
+			t.Errorf("picked %s; %d are warming", got, warming(l))
+		}
+		busy.End()
+		time.Sleep(time.Minute)
+		if s := l.warmer.turns.Stats(overload.TreeWork); warming(l) != 0 || s.Running != 0 || s.Begun != n/warmingBatch {
+			t.Errorf("%d are warming; turns %+v", warming(l), s)
+		}
+		// A ledger that is closed waits for no turn.
+		busy, err = l.warmer.turns.Begin(t.Context(), overload.ResponseWork, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer busy.End()
+		l.Apply(changesOf(2*n, "a")[n:]).Close()
 		begin := time.Now()
 		if l.Close(); time.Since(begin) > 0 {
 			t.Errorf("closed after %v", time.Since(begin))

@@ -69,6 +69,24 @@ type BreakerState struct {
 	LimitFrom string `json:"limit_from" enums:"config,default"`
 	Open      bool   `json:"open"`
 	Rejected  uint64 `json:"rejected"`
+	// Fleet is the share that this daemon has of max_requests, if that is one limit for all daemons of
+	// the store; absent if it is of this daemon.
+	Fleet *FleetShare `json:"fleet,omitempty"`
+}
+
+// FleetShare is what a daemon has of a limit of the fleet.
+type FleetShare struct {
+	// Joined is false while the daemon has no session in the store: it admits no requests then.
+	Joined bool `json:"joined"`
+	// Limit is the limit in force: the smallest max_requests that any daemon knows; 0 until it is known.
+	Limit int64 `json:"limit"`
+	// Share is how many requests this daemon may have in flight.
+	Share int64 `json:"share"`
+	// Demand is how many it would like to have in flight.
+	Demand int64 `json:"demand"`
+	// Spare is how many requests the other daemons can leave to this one, because they do not need
+	// them.
+	Spare int64 `json:"spare"`
 }
 
 // ClusterState is the aggregated state of one cluster.

@@ -51,6 +51,12 @@ var (
 		"Limit of the circuit breaker on requests in flight.", "cluster")
 	openFamily = Gauge("lbd_circuit_breaker_open",
 		"1 if the circuit breaker is at its limit and refuses picks, else 0.", "cluster")
+	fleetLimitFamily = Gauge("lbd_fleet_limit",
+		"Limit on requests in flight of all daemons of the store together, of a cluster with limit_scope fleet: the smallest that any of them knows.", "cluster")
+	fleetShareFamily = Gauge("lbd_fleet_share",
+		"Requests that this daemon may have in flight, of lbd_fleet_limit. The sum over all daemons does not exceed the limit.", "cluster")
+	fleetDemandFamily = Gauge("lbd_fleet_demand",
+		"Requests that this daemon would like to have in flight, of lbd_fleet_limit: the most that were wanted at once within the last second. Above lbd_fleet_share, picks are refused.", "cluster")
 	leasesFamily = Gauge("lbd_leases_active",
 		"Leases that are held now.", "cluster")
 	leasesEndedFamily = Counter("lbd_leases_finished_total",
@@ -272,6 +278,11 @@ func (s *series) held(c *ledger.Totals, l ledger.Leaf, isLeaf bool) {
 		b := l.Breaker()
 		s.add(inFlightFamily, float64(b.InFlight))
 		s.add(maxRequestsFamily, float64(b.MaxRequests))
+		if f, ok := l.Fleet(); ok {
+			s.add(fleetLimitFamily, float64(f.Limit))
+			s.add(fleetShareFamily, float64(f.Share))
+			s.add(fleetDemandFamily, float64(f.Demand))
+		}
 	}
 }
 

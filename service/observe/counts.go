@@ -111,6 +111,9 @@ func countersOf(m *ledger.Cluster, withLocalities bool) counters {
 	for _, l := range m.Leaves {
 		out.inFlight = 31*out.inFlight + l.Counters.Breaker.InFlight() // not their sum: a request may end in one leaf when one begins in another
 		out.refused += l.Counters.Breaker.Rejected()
+		if s, ok := l.Fleet(); ok {
+			out.inFlight = 31*out.inFlight + 3*s.Share + s.Demand
+		}
 		if l.Assignment != nil && len(l.Assignment.Drops) > 0 {
 			for _, n := range l.Counters.Drops() {
 				out.refused += n

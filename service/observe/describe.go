@@ -263,6 +263,9 @@ func breakerState(l ledger.Leaf) *BreakerState {
 	if l.Cluster.MaxRequestsConfigured {
 		out.LimitFrom = "config"
 	}
+	if s, ok := l.Fleet(); ok {
+		out.Fleet = &FleetShare{Joined: s.Joined, Limit: s.Limit, Share: s.Share, Demand: s.Demand, Spare: s.Spare}
+	}
 	return out
 }
 

@@ -205,7 +205,7 @@ func (s *State) Target(name string) (*TargetState, error) {
 		summary.Targets = h.LivesIn(m.Name)
 		out.ClusterStates = append(out.ClusterStates, summary)
 	}
-	if c := v.Config; c.VirtualHost != nil {
+	if c := v.Config.Routing; c != nil {
 		listener := resource.Key{Type: resource.TypeListener, Name: c.Listener.Name}
 		out.Listener = originOf(listener, c.ListenerFrom)
 		routes := listener

@@ -249,7 +249,11 @@ func (b *BreakerState) withoutCounts() *BreakerState {
 	if b == nil {
 		return nil
 	}
-	return &BreakerState{MaxRequests: b.MaxRequests, LimitFrom: b.LimitFrom}
+	out := &BreakerState{MaxRequests: b.MaxRequests, LimitFrom: b.LimitFrom}
+	if b.Fleet != nil {
+		out.Fleet = new(FleetShare)
+	}
+	return out
 }
 
 func forgetDrops(drops []DropState) {

@@ -94,7 +94,10 @@ type DropStep struct {
 type BreakerStep struct {
 	InFlight    int64  `json:"in_flight"`
 	MaxRequests uint32 `json:"max_requests"`
-	Refused     bool   `json:"refused"`
+	// Share is the part of max_requests that this daemon may use, if that is one limit for all daemons
+	// of the store; absent if it is of this daemon.
+	Share   *uint32 `json:"share,omitempty"`
+	Refused bool    `json:"refused"`
 }
 
 // LocalityStep is the weighted draw of a locality.
@@ -188,14 +191,15 @@ func explainStep(t *ledger.Target, cluster string, s policy.Step) Step {
 			verb = "refuses"
 		}
 		says := fmt.Sprintf("the circuit breaker %s the pick: %d in flight of at most %d", verb, s.InFlight, s.Limit)
-		if s.Limit < s.Max {
+		b := &BreakerStep{InFlight: s.InFlight, MaxRequests: s.Max, Refused: s.Refused}
+		if s.Shared {
 			says += fmt.Sprintf(", the share of this replica of %d", s.Max)
+			if s.Refused && s.Spare > 0 {
+				says += fmt.Sprintf("; other replicas do not need %d of theirs", s.Spare)
+			}
+			b.Share = &s.Limit
 		}
-		return Step{
-			Step:    "circuit_breaker",
-			Says:    says,
-			Breaker: &BreakerStep{InFlight: s.InFlight, MaxRequests: s.Max, Refused: s.Refused},
-		}
+		return Step{Step: "circuit_breaker", Says: says, Breaker: b}
 	case policy.LocalityStep:
 		return explainLocality(s)
 	case policy.EndpointStep:

@@ -1,6 +1,8 @@
 package picks
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,8 +22,8 @@ func (s shares) Unshare(c *policy.ClusterCounters)         { s[c]-- }
 func newFleetKit(t testing.TB) (*kit, *policy.SharedLimit) {
 	t.Helper()
 	config := ledgertest.Config("orders", &resource.Assignment{Name: "orders", Localities: []*resource.LocalityEndpoints{locality("a", 0, 1, 2)}})
-	config.Clusters["orders"].Cluster.MaxRequests = 10
-	config.Clusters["orders"].Cluster.FleetLimit = true
+	config.Clusters.Get("orders").Cluster.MaxRequests = 10
+	config.Clusters.Get("orders").Cluster.FleetLimit = true
 	all := shares{}
 	k := newKitOf(t, 0, config, all)
 	for c, n := range all {
@@ -103,4 +105,32 @@ func TestFleetLimitWithKey(t *testing.T) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	k.expect(1)
+}
+
+// TestFleetLimitIsExplained: a refused pick says whether the share of this replica is used up, or that it may
+// admit nothing.
+func TestFleetLimitIsExplained(t *testing.T) {
+	k, l := newFleetKit(t)
+	explain := func(r Request) (last Step, all []Step) {
+		t.Helper()
+		r.Explain = true
+		_, err := k.pick(r)
+		var explained *ExplainedError
+		if !errors.As(err, &explained) || len(explained.Explain) == 0 {
+			t.Fatalf("%v is not explained", err)
+		}
+		return explained.Explain[len(explained.Explain)-1], explained.Explain
+	}
+	l.Set(0, time.Minute, policy.Clock()+time.Hour)
+	l.Describe(policy.ShareState{Joined: true, Spare: 4})
+	b, _ := explain(Request{TTL: time.Second})
+	if want := "the circuit breaker refuses the pick: 0 in flight of at most 0, the share of this replica of 10; other replicas do not need 4 of theirs"; b.Says != want || *b.Breaker.Share != 0 {
+		t.Errorf("%q", b.Says)
+	}
+	l.Set(3, time.Minute, 0)
+	last, all := explain(Request{TTL: time.Second})
+	if last.Step != "failure" || !strings.Contains(last.Says, "lost the store of the fleet") || len(all) < 3 {
+		t.Errorf("%+v", all)
+	}
+	k.expect(0)
 }

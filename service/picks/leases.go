@@ -52,14 +52,14 @@ type leases struct {
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-func newLeases(limit int, eased func(*ledger.Record)) *leases {
+func newLeases(limit int, replica ReplicaTag, eased func(*ledger.Record)) *leases {
 	ls := &leases{
 		max: int64(limit), eased: eased,
 		begun: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	ls.clock.init()
 	for i := range ls.shards {
-		ls.shards[i].init(i)
+		ls.shards[i].init(i, replica)
 	}
 	ls.keys.init(ls.clock.begun)
 	go ls.expireUntilClosed()

@@ -13,6 +13,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/picks/wheel"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -239,10 +240,10 @@ func TestMaxLeaseShareOfCluster(t *testing.T) {
 	k := newKit(t, 0, nil, 10, locality("a", 0, 1, 1))
 	k.leaseShare = 0.9
 	config := *k.ledger.Hosted().Own("orders").Cluster("orders").Config
-	own, cluster := *config.Clusters["orders"], *config.Clusters["orders"].Cluster
+	own, cluster := *config.Clusters.Get("orders"), *config.Clusters.Get("orders").Cluster
 	cluster.MaxLeaseShare = 0.5
 	own.Cluster = &cluster
-	config.Clusters = map[string]*resource.ClusterConfig{"orders": &own}
+	config.Clusters = few.Of(map[string]*resource.ClusterConfig{"orders": &own})
 	target := resolver.Target("orders")
 	k.ledger.Apply([]resolver.Change{{Target: target, Config: &config}})
 	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {

@@ -100,7 +100,10 @@ func shown(unix int64) time.Time { return time.Unix(0, unix).UTC() }
 // leaseShard has a part of the leases. An ended lease keeps its slot until endedInShard others
 // have ended, so that a repeated done gets the same answer.
 type leaseShard struct {
-	number uint8 // fixed
+	// Fixed after init.
+	number  uint8
+	replica uint64 // the upper bits of secrets in a fleet
+	mask    uint64 // has the bits of secrets that are random
 
 	mu         sync.Mutex // guards the rest
 	slots      slab.Slab[leaseSlot]
@@ -111,7 +114,10 @@ type leaseShard struct {
 	next       int           // of ended
 }
 
-func (sh *leaseShard) init(number int) {
+func (sh *leaseShard) init(number int, replica ReplicaTag) {
+	if sh.mask = ^uint64(0); replica != 0 {
+		sh.replica, sh.mask = uint64(replica)<<tagShift, 1<<tagShift-1
+	}
 	var seed [32]byte
 	_, _ = crand.Read(seed[:]) // never fails
 	sh.number, sh.random = uint8(number), rand.NewChaCha8(seed)
@@ -125,7 +131,7 @@ func (sh *leaseShard) grant(id *LeaseID, now, expires instant) *leaseSlot {
 	number, s := sh.slots.Get()
 	sh.generation++
 	id.shard, id.slot, id.generation = sh.number, number, sh.generation
-	id.secret[0], id.secret[1] = sh.random.Uint64(), sh.random.Uint64()
+	id.secret[0], id.secret[1] = sh.replica|sh.random.Uint64()&sh.mask, sh.random.Uint64()
 	s.secret[0], s.secret[1] = id.secret[0], id.secret[1]
 	s.generation = sh.generation
 	s.granted, s.expires, s.end = now, expires.unix, int64(expires.elapsed)

@@ -364,7 +364,11 @@ func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Dur
 			refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.leaseShare, &p.Lease)
 		}
 		if refused != nil {
+			steps := p.Explain
 			*p = Pick{}
+			if r.Explain {
+				p.Explain = append(steps, Step{Step: "failure", Says: refused.Detail, Error: refused.Detail})
+			}
 		}
 	}
 	return refused

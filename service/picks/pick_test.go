@@ -274,7 +274,7 @@ type kit struct {
 func newKit(t testing.TB, maxLeases int, drops []resource.Drop, limit uint32, localities ...*resource.LocalityEndpoints) *kit {
 	t.Helper()
 	config := ledgertest.Config("orders", &resource.Assignment{Name: "orders", Drops: drops, Localities: localities})
-	config.Clusters["orders"].Cluster.MaxRequests = limit
+	config.Clusters.Get("orders").Cluster.MaxRequests = limit
 	return newKitOf(t, maxLeases, config, nil)
 }
 

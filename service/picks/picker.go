@@ -23,6 +23,8 @@ type Options struct {
 	Demand func(cluster string, by *quota.Account) (*ledger.Target, error)
 	// MaxLeases is the limit on held leases; 0 is DefaultMaxLeases.
 	MaxLeases int
+	// Replica identifies this daemon in the IDs of leases; 0 for a daemon without a fleet.
+	Replica ReplicaTag
 	// MaxLeaseShare is the part of a cluster's circuit breaker that one owner may hold with
 	// leases, for clusters that do not set it; 0 is no limit.
 	MaxLeaseShare float64
@@ -47,6 +49,7 @@ type Picker struct {
 	// leaseShare is Options.MaxLeaseShare.
 	leaseShare float64
 	ownDraws   bool
+	replica    ReplicaTag
 
 	pickDuration, pickWait prometheus.Histogram
 }
@@ -54,7 +57,7 @@ type Picker struct {
 // New returns a Picker without leases.
 func New(o Options) *Picker {
 	s := &Picker{
-		targets: o.Ledger, events: o.Events, demand: o.Demand, overload: o.Overload, draining: o.Draining,
+		replica: o.Replica, targets: o.Ledger, events: o.Events, demand: o.Demand, overload: o.Overload, draining: o.Draining,
 		leaseShare: o.MaxLeaseShare, ownDraws: o.OwnDraws,
 		pickDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lbd_pick_duration_seconds",
@@ -67,10 +70,13 @@ func New(o Options) *Picker {
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
 	}
-	s.leases = newLeases(cmp.Or(o.MaxLeases, DefaultMaxLeases), func(r *ledger.Record) { o.Events.BreakerEased(r.Target.Cluster(r.Name)) })
+	s.leases = newLeases(cmp.Or(o.MaxLeases, DefaultMaxLeases), o.Replica, func(r *ledger.Record) { o.Events.BreakerEased(r.Target.Cluster(r.Name)) })
 	o.Registry.MustRegister(s.pickDuration, s.pickWait)
 	return s
 }
+
+// Grants reports whether a lease may be one of this daemon: the tag of its ID is not that of another one.
+func (s *Picker) Grants(id LeaseID) bool { return s.replica == 0 || id.Replica() == s.replica }
 
 // Close ends all leases.
 func (s *Picker) Close() { s.leases.close() }

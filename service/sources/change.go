@@ -53,6 +53,9 @@ type PushResult struct {
 	New bool
 	// Generation is the cluster's; zero for a change of several.
 	Generation int64
+	// Index is that of the store's commit that has the change, or of a later one. If nothing was
+	// changed, it is that of the last commit.
+	Index uint64
 	// Hash is the content's; empty after a deletion.
 	Hash     string
 	Changes  []difference.Change
@@ -198,7 +201,7 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	}
 	empty := *c.res
 	empty.Changes, empty.Warnings = slices.Clip(empty.Changes), slices.Clip(empty.Warnings)
-	_, err = st.Update(ctx, func(tx *store.Tx) error {
+	after, err := st.Update(ctx, func(tx *store.Tx) error {
 		*c.res = empty // a store may run this again
 		if c.Precondition.required() {
 			if err := c.Precondition.check(c.current(tx)); err != nil {
@@ -230,6 +233,11 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	}
 	if err := p.Ledger.Settle(context.WithoutCancel(ctx), append(done.affected, c.subject())); err != nil {
 		return fault.Errorf(fault.Internal, "the change is stored, and a tree rejected it: %v", err)
+	}
+	c.res.Index = p.Index()
+	if after != nil { // no dry run
+		p.served.check(p.Ledger.Settled)
+		c.res.Index = after.Index()
 	}
 	if t := p.Ledger.Hosted().Named(c.subject()); t != nil {
 		c.res.Generation = t.Channel.Generation()

@@ -81,7 +81,7 @@ func (p *publisher) setAmbientErrors(changes []resolver.Change) {
 func (p *publisher) publish(
 	from resource.Source, updates []resource.Update, more func(*resolver.Resolver) []resolver.Change,
 ) (affected []string, vs difference.Versions) {
-	changes, ended := p.change(func(r *resolver.Resolver) []resolver.Change {
+	changes := p.publishChange(func(r *resolver.Resolver) []resolver.Change {
 		vs = make(difference.Versions, len(updates))
 		for i, u := range updates {
 			vs[i].Before = r.Value(from, u.Target, u.Key)
@@ -95,8 +95,6 @@ func (p *publisher) publish(
 		}
 		return changes
 	})
-	ended.Close()
-	p.confirm(changes)
 	h := p.Ledger.Hosted()
 	for _, c := range changes {
 		affected = append(affected, c.Target)
@@ -107,6 +105,14 @@ func (p *publisher) publish(
 		}
 	}
 	return affected, vs
+}
+
+// publishChange is change for a caller that holds no lock.
+func (p *publisher) publishChange(f func(*resolver.Resolver) []resolver.Change) []resolver.Change {
+	changes, ended := p.change(f)
+	ended.Close()
+	p.confirm(changes)
+	return changes
 }
 
 // addChanges adds an event about the resources that a source other than a push changed.

@@ -177,12 +177,12 @@ func (p Parts) Bytes() []byte { return slices.Concat(p...) }
 // Pushed returns a pushed resource in a format, for a caller. It waits for its turn if the
 // resource is large. It fails with UnknownCluster if there is none.
 func (p *pushes) Pushed(ctx context.Context, caller string, kind Kind, cluster string, f Format) (*Stored, error) {
-	st, err := p.open()
+	pushed, err := p.contents()
 	if err != nil {
 		return nil, err
 	}
 	key := resource.Key{Type: kind, Name: cluster}
-	entry, ok := st.Snapshot().Get(key)
+	entry, ok := pushed.Get(key)
 	if !ok {
 		return nil, notPushed(key)
 	}

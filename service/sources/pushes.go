@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -34,7 +36,10 @@ type pushes struct {
 	storeHealth
 	inFlight inFlight
 	rendered renderedSnapshots
-	store    atomic.Pointer[store.Store] // nil before Start has loaded it
+	served   *served
+	// describeStore is nil, or set before Start.
+	describeStore func(*StoreState)
+	store         atomic.Pointer[store.Store] // nil before Start has loaded it
 
 	committing sync.Mutex // orders Start's snapshot among the commits that are published
 }
@@ -44,11 +49,9 @@ func newPushes(p *publisher, files *resourceFiles) *pushes {
 		publisher: p, files: files, results: newResults(p.Registry),
 		storeHealth: storeHealth{logger: p.Logger, events: p.Events},
 		inFlight:    inFlight{changes: make(map[*change]effect)},
+		served:      newServed(),
 	}
 }
-
-// Loaded reports whether the store's resources are loaded.
-func (p *pushes) Loaded() bool { return p.store.Load() != nil }
 
 // open returns the store, or an error before Start has loaded it.
 func (p *pushes) open() (store.Store, error) {
@@ -59,23 +62,61 @@ func (p *pushes) open() (store.Store, error) {
 	return *st, nil
 }
 
+// Unread returns why it is not known what is pushed, as an error of requests that depend on
+// it; nil if it is known.
+func (p *pushes) Unread() error {
+	st, err := p.open()
+	if err != nil || st.Loaded() {
+		return err
+	}
+	why := "it is being read"
+	if err := st.Err(); err != nil {
+		why = err.Error()
+	}
+	return fault.Errorf(fault.StoreUnavailable, "what is pushed is not known yet, because it was not read from etcd, and there is no local copy: %s", why).Retry(time.Second)
+}
+
+// Missing returns err. If it says that there is no such cluster or target, which may be only
+// because it is not known what is pushed, Missing returns the error of Unread.
+func (p *pushes) Missing(err error) error {
+	e, ok := errors.AsType[*fault.Error](err)
+	if !ok || e.Code != fault.UnknownCluster && e.Code != fault.UnknownTarget {
+		return err
+	}
+	unread, ok := errors.AsType[*fault.Error](p.Unread())
+	if !ok {
+		return err
+	}
+	unread.Detail = e.Detail + "; " + unread.Detail
+	return unread.Of(e.Cluster, e.Target)
+}
+
+// contents returns what is pushed, or an error if that is not known.
+func (p *pushes) contents() (*store.Snapshot, error) {
+	if err := p.Unread(); err != nil {
+		return nil, err
+	}
+	return (*p.store.Load()).Snapshot(), nil
+}
+
 // Start loads the resources of st, and returns once every tree has its config.
 func (p *pushes) Start(ctx context.Context, st store.Store) error {
-	updates := p.load(st)
+	updates, index := p.load(st)
 	var names []string // those of files, too
 	for _, t := range p.Ledger.Hosted().Sorted() {
 		names = append(names, t.Name)
 	}
 	err := p.Ledger.Settle(ctx, names)
+	p.served.start(index, p.Ledger.Settle)
 	p.markAll(ctx, st, updates)
 	p.store.Store(&st)
 	p.warnOfTargets(st.Snapshot().Get)
 	return err
 }
 
-// load publishes what the store has. A commit that it reports before is in the snapshot;
-// a later one is published afterwards.
-func (p *pushes) load(st store.Store) []resource.Update {
+// load publishes what the store has, and returns its index. A commit that it reports before is
+// in the snapshot; a later one is published afterwards.
+func (p *pushes) load(st store.Store) ([]resource.Update, uint64) {
 	p.committing.Lock()
 	defer p.committing.Unlock()
 	stored := st.Snapshot()
@@ -91,8 +132,10 @@ func (p *pushes) load(st store.Store) []resource.Update {
 	for _, name := range p.Targets {
 		hosts = append(hosts, hosting{name, true})
 	}
-	p.publish(resource.SourcePush, updates, p.host(hosts))
-	return updates
+	p.publishChange(func(r *resolver.Resolver) []resolver.Change {
+		return append(r.Apply(resource.SourcePush, updates), p.host(hosts)(r)...)
+	})
+	return updates, stored.Index()
 }
 
 // Commit publishes what the store has committed. The store's writer calls it.
@@ -105,7 +148,9 @@ func (p *pushes) Commit(c store.Commit) {
 		entries[i].Key = key // also of one that was removed, which has no Raw
 	}
 	updates, hosts := p.updates(c.After.Get, entries, func(resource.Key, fault.Problem) {})
-	p.inFlight.commit(p.publish(resource.SourcePush, updates, p.host(hosts)))
+	affected, vs := p.publish(resource.SourcePush, updates, p.host(hosts))
+	p.served.published(c.After.Index(), affected)
+	p.inFlight.commit(affected, vs)
 }
 
 // updates returns what store entries are to the resolver: updates of resources, and
@@ -114,6 +159,7 @@ func (p *pushes) Commit(c store.Commit) {
 func (p *pushes) updates(
 	get getter, entries []store.Entry, warn func(resource.Key, fault.Problem),
 ) (updates []resource.Update, hosts []hosting) {
+	updates = make([]resource.Update, 0, len(entries))
 	for _, e := range entries {
 		switch {
 		case e.Key.Type == securedType:

@@ -106,12 +106,12 @@ func (p *pushes) render(ctx context.Context, caller string, s *store.Snapshot, i
 // Snapshot returns all pushed resources in a scope, as a DiscoveryResponse in a format, for a
 // caller. It waits for its turn if they are large.
 func (p *pushes) Snapshot(ctx context.Context, caller string, in *ledger.Scope, f Format) (*Stored, error) {
-	st, err := p.open()
+	s, err := p.contents()
 	if err != nil {
 		return nil, err
 	}
 	if in.All() {
-		return p.shared(ctx, caller, st.Snapshot(), f)
+		return p.shared(ctx, caller, s, f)
 	}
-	return p.render(ctx, caller, st.Snapshot(), in, f)
+	return p.render(ctx, caller, s, in, f)
 }

@@ -31,9 +31,11 @@ func New(o Options) *Sources {
 	return s
 }
 
-// Close stops the look-ups of addresses, and releases no more clusters.
+// Close stops the look-ups of addresses, releases no more clusters, and ends all waits for an
+// index.
 func (s *Sources) Close() {
 	s.onDemand.close()
+	s.pushes.served.close()
 	s.onDemand.dns.Close()
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -205,6 +206,19 @@ func TestStatesOfResourcesFromDisk(t *testing.T) {
 		if got := withCached(h, client.Status{Resources: []client.ResourceStatus{r}}).Resources[0].State; got != test.want {
 			t.Errorf("%s of %s: %s is shown as %s, want %s", test.name, test.target, test.state, got, test.want)
 		}
+	}
+}
+
+// TestPushesPause: decoding a push calls the pause of its turn.
+func TestPushesPause(t *testing.T) {
+	s := newTestSources(t)
+	turn, err := overload.NewTurns(1).Begin(t.Context(), overload.PushWork, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer turn.End()
+	if s.pushes.pushDecoding(decode.FormatJSON, false, false, turn).Pause == nil {
+		t.Error("it has no pause")
 	}
 }
 

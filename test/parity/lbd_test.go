@@ -18,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -89,7 +90,7 @@ func (l *lbdSide) update(ctx context.Context, r resources) (rejected map[proto.M
 	}
 	l.clusters = next
 	offered := l.channel.Offer(&resource.Config{
-		Target: "xds:///" + l.target, Roots: []string{l.cluster}, Clusters: next,
+		Target: "xds:///" + l.target, Roots: []string{l.cluster}, Clusters: few.Of(next),
 	})
 	return rejected, offered.Wait(ctx)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -59,12 +60,12 @@ func addressesTriedAgain(t *testing.T) string {
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: noted},
 	})
 	defer channel.Close()
-	offered := channel.Offer(&resource.Config{Target: "cluster:c", Roots: []string{"c"}, Clusters: map[string]*resource.ClusterConfig{"c": {
+	offered := channel.Offer(&resource.Config{Target: "cluster:c", Roots: []string{"c"}, Clusters: few.Of(map[string]*resource.ClusterConfig{"c": {
 		Cluster: resource.DefaultCluster("c"),
 		Assignment: &resource.Assignment{Name: "c", Localities: []*resource.LocalityEndpoints{{
 			Weight: 1, Endpoints: []*resource.Endpoint{{Addresses: []string{"a", "b"}, Weight: 1}},
 		}}},
-	}}})
+	}})})
 	must(t, offered.Wait(t.Context()))
 	time.Sleep(2 * time.Second) // the first back-off
 	synctest.Wait()

@@ -43,6 +43,8 @@ type Options struct {
 	Overload *overload.Monitor
 	// Turns is the budget of decoding; nil for none.
 	Turns *overload.Turns
+	// Fleet is true for a daemon that shares its store with others.
+	Fleet bool
 
 	dial []grpc.DialOption // connections of tests
 	draw func() float64    // jitter of tests, in [0, 1)
@@ -118,6 +120,7 @@ func newClient(o Options) (*Client, error) {
 			Format:       decode.FormatProtobuf,
 			Policies:     o.Policies,
 			Certificates: o.Bootstrap.Instances(),
+			Fleet:        o.Fleet,
 		},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())

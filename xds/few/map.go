@@ -22,7 +22,15 @@ type entry[K comparable, V any] struct {
 // maxFew is few enough for a search in the list to be as fast as in a map.
 const maxFew = 8
 
-func (m *Map[K, V]) find(k K) int {
+// Of returns a Map with the entries of a Go map.
+func Of[K comparable, V any](entries map[K]V) (m Map[K, V]) {
+	for k, v := range entries {
+		m.Set(k, v)
+	}
+	return m
+}
+
+func (m *Map[K, V]) index(k K) int {
 	for i := range m.list {
 		if m.list[i].key == k {
 			return i
@@ -36,13 +44,20 @@ func (m *Map[K, V]) Get(k K) (v V) {
 	if m == nil {
 		return v
 	}
-	if m.large != nil {
-		return m.large[k]
-	}
-	if i := m.find(k); i >= 0 {
-		return m.list[i].value
-	}
+	v, _ = m.Find(k)
 	return v
+}
+
+// Find returns the value of k, and whether there is one.
+func (m *Map[K, V]) Find(k K) (v V, found bool) {
+	if m.large != nil {
+		v, found = m.large[k]
+		return v, found
+	}
+	if i := m.index(k); i >= 0 {
+		return m.list[i].value, true
+	}
+	return v, false
 }
 
 // Set sets the value of k.
@@ -51,7 +66,7 @@ func (m *Map[K, V]) Set(k K, v V) {
 		m.large[k] = v
 		return
 	}
-	if i := m.find(k); i >= 0 {
+	if i := m.index(k); i >= 0 {
 		m.list[i].value = v
 		return
 	}
@@ -72,7 +87,7 @@ func (m *Map[K, V]) Delete(k K) {
 		delete(m.large, k)
 		return
 	}
-	if i := m.find(k); i >= 0 {
+	if i := m.index(k); i >= 0 {
 		last := len(m.list) - 1
 		m.list[i] = m.list[last]
 		m.list[last] = entry[K, V]{}
@@ -86,6 +101,19 @@ func (m *Map[K, V]) Len() int {
 		return 0
 	}
 	return len(m.list) + len(m.large)
+}
+
+// Equal reports whether two maps have the same entries.
+func Equal[K, V comparable](a, b *Map[K, V]) bool {
+	if a.Len() != b.Len() {
+		return false
+	}
+	for k, v := range a.All() {
+		if other, found := b.Find(k); !found || other != v {
+			return false
+		}
+	}
+	return true
 }
 
 // All yields every entry, in no order. The map must not change meanwhile.

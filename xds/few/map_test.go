@@ -29,9 +29,27 @@ func TestMap(t *testing.T) {
 				t.Fatalf("got %v, %d entries; want %v", maps.Collect(got.All()), got.Len(), want)
 			}
 			for k := range highest + 1 {
-				if got.Get(k) != want[k] {
-					t.Fatalf("%d is %q, want %q", k, got.Get(k), want[k])
+				v, found := got.Find(k)
+				if _, has := want[k]; got.Get(k) != want[k] || v != want[k] || found != has {
+					t.Fatalf("%d is %q, %q, %v; want %q, %v", k, got.Get(k), v, found, want[k], has)
 				}
+			}
+			same := few.Of(want)
+			if !few.Equal(&got, &same) {
+				t.Fatalf("%v differs from %v", maps.Collect(got.All()), want)
+			}
+			for k := range want {
+				for name, change := range map[string]func(*few.Map[int, string]){
+					"value": func(m *few.Map[int, string]) { m.Set(k, want[k]+"x") },
+					"key":   func(m *few.Map[int, string]) { m.Delete(k); m.Set(-1, want[k]) },
+					"less":  func(m *few.Map[int, string]) { m.Delete(k) },
+				} {
+					other := few.Of(want)
+					if change(&other); few.Equal(&got, &other) || few.Equal(&other, &got) {
+						t.Fatalf("another %s: %v equals %v", name, maps.Collect(other.All()), want)
+					}
+				}
+				break
 			}
 		}
 		for k := range got.All() {

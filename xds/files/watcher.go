@@ -31,6 +31,8 @@ type Options struct {
 	// Certificates describes the bootstrap's certificate providers; nil means that
 	// there is no bootstrap.
 	Certificates decode.CertificateProviders
+	// Fleet is true for a daemon that shares its store with others.
+	Fleet bool
 	// Turns is the budget of decoding; nil for none.
 	Turns *overload.Turns
 }
@@ -80,7 +82,7 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		directory: directory{
 			decoding: decode.Options{
 				Origin: decode.ByHand, Lenient: o.Lenient, Places: true, Bare: true,
-				Policies: o.Policies, Certificates: o.Certificates,
+				Policies: o.Policies, Certificates: o.Certificates, Fleet: o.Fleet,
 			},
 			path:  path,
 			files: map[string]*file{},

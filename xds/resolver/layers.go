@@ -19,15 +19,39 @@ type layers struct {
 // sources has the results of one resource. SourceADS is not used.
 type sources [len(resource.Sources)]*result
 
-// result is the last update of a resource from a source: the value, without Raw, or Err. With
-// both, the value is the last good one. The zero result is an unknown resource.
+// result is the last update of a resource from a source, as in [resource.Update]: the value, or
+// Err. With both, the value is the last good one. The zero result is an unknown resource.
 type result struct {
-	resource.Update
+	value
 
-	source   resource.Source
+	Err      error
 	errSince time.Time // first time with the current text of Err
-	rejected bool      // a file has an invalid version of the resource
+	Server   string
+	Version  string
+	Updated  time.Time
+	Fallback bool
+	Final    bool
+	rejected bool // a file has an invalid version of the resource
+	source   resource.Source
 }
+
+// value is that of an [resource.Item]: one of these, or none.
+type value struct {
+	Listener   *resource.Listener
+	Routes     *resource.RouteConfiguration
+	Cluster    *resource.Cluster
+	Assignment *resource.Assignment
+}
+
+// newResult returns the result of an update that has a value or Err.
+func newResult(s resource.Source, u *resource.Update) *result {
+	return &result{
+		value: valueOf(&u.Item), Err: u.Err, Server: u.Server, Version: u.Version, Updated: u.Updated,
+		Fallback: u.Fallback, Final: u.Final, source: s,
+	}
+}
+
+func valueOf(i *resource.Item) value { return value{i.Listener, i.Routes, i.Cluster, i.Assignment} }
 
 var unknown result
 
@@ -37,7 +61,7 @@ func (r *result) notFound() bool {
 	return ok && err.NotFound()
 }
 
-func (r *result) good() bool { return r != nil && !r.Same(resource.Item{}) }
+func (r *result) good() bool { return r != nil && r.value != value{} }
 
 func (r *result) from() resource.Provenance {
 	return resource.Provenance{Source: r.source, Updated: r.Updated, Version: r.Version}
@@ -82,14 +106,14 @@ func served(ads, cache *result) *result {
 
 // covered reports whether a push, or a file that is not rejected, has the resource.
 func (l *layers) covered(key resource.Key) bool {
-	file := l.get(resource.SourceFile, "", key)
-	return l.get(resource.SourcePush, "", key) != nil || file != nil && !file.rejected
+	at := l.shared[key]
+	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil && !at[resource.SourceFile].rejected)
 }
 
-// rejected reports whether a file has an invalid version of the resource.
-func (l *layers) rejected(key resource.Key) bool {
-	file := l.get(resource.SourceFile, "", key)
-	return file != nil && file.rejected
+// byHand reports whether a push or a file has the resource, or a file an invalid version of it.
+func (l *layers) byHand(key resource.Key) bool {
+	at := l.shared[key]
+	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil)
 }
 
 // get returns the result of a source. Only SourceADS uses target.

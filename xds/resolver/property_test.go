@@ -269,14 +269,15 @@ var errAway = errors.New("away")
 func picture(target string, c *resource.Config) string {
 	var b strings.Builder
 	if _, ok := resolver.Cluster(target); !ok {
-		fmt.Fprint(&b, c.Err, c.RouteName, c.ListenerFrom, c.RoutesFrom)
-		if c.VirtualHost != nil {
-			fmt.Fprint(&b, c.VirtualHost.Name, c.Listener.Name)
+		fmt.Fprint(&b, c.Err)
+		if r := c.Routing; r != nil {
+			fmt.Fprint(&b, r.RouteName, r.ListenerFrom, r.RoutesFrom, r.VirtualHost.Name, r.Listener.Name)
 		}
 	}
 	fmt.Fprint(&b, c.Roots)
-	for _, name := range slices.Sorted(maps.Keys(c.Clusters)) {
-		cc := *c.Clusters[name]
+	clusters := maps.Collect(c.Clusters.All())
+	for _, name := range slices.Sorted(maps.Keys(clusters)) {
+		cc := *clusters[name]
 		if cc.AssignmentFrom.Source == resource.SourceDNS {
 			cc.AssignmentFrom = resource.Provenance{}
 		}

@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -75,6 +76,7 @@ func New(o Options) *Resolver {
 func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change {
 	var b batch
 	for i := range updates {
+		yield(i)
 		u := &updates[i]
 		if s == resource.SourceADS {
 			if r.accepts(targetResource{u.Target, u.Key}) {
@@ -108,14 +110,15 @@ func (r *Resolver) take(s resource.Source, u *resource.Update) {
 	if u.Key.Type.URL() == "" {
 		return
 	}
-	is := &result{Update: *u, source: s}
+	is := newResult(s, u)
 	switch {
 	case u.Raw != nil:
 		is.Err = nil
 		if !is.good() {
-			is.Item, is.Err = r.decode(s, u.Item)
+			var item resource.Item
+			item, is.Err = r.decode(s, u.Item)
+			is.value = valueOf(&item)
 		}
-		is.Raw, is.Unapplied = nil, nil
 		if is.Assignment != nil {
 			// Trees find equal parts by pointers: reuse those of the assignment in use.
 			before := r.layers.top(r.example(s, u), u.Key)
@@ -130,8 +133,9 @@ func (r *Resolver) take(s resource.Source, u *resource.Update) {
 			is.errSince = was.errSince
 		}
 		if u.Ambient && was.good() {
-			is.Update = was.Update
-			is.Err = u.Err
+			failed := *was
+			failed.Err, failed.errSince, failed.rejected = is.Err, is.errSince, is.rejected
+			is = &failed
 		}
 	}
 	r.layers.put(s, u.Target, u.Key, is)
@@ -176,10 +180,11 @@ type reused struct{ is, before, value *resource.Assignment }
 // Value returns the key of a resource with its value of a source, without Raw; without a
 // value if the source has no usable one. Only SourceADS uses target.
 func (r *Resolver) Value(s resource.Source, target string, key resource.Key) resource.Item {
+	item := resource.Item{Key: key}
 	if is := r.layers.get(s, target, key); is != nil {
-		return is.Item
+		item.Listener, item.Routes, item.Cluster, item.Assignment = is.Listener, is.Routes, is.Cluster, is.Assignment
 	}
-	return resource.Item{Key: key}
+	return item
 }
 
 // HostAddresses returns the last addresses of a DNS name.
@@ -198,9 +203,9 @@ func (r *Resolver) updateHosted(key resource.Key, b *batch) {
 	case resource.TypeCluster:
 		r.host(Target(key.Name), b)
 	case resource.TypeAssignment:
-		r.host(Target(key.Name), b)
-		// It may also replace the Cluster.
+		// It may also replace the Cluster. A new target has it already.
 		r.touch(resource.Key{Type: resource.TypeCluster, Name: key.Name}, b)
+		r.host(Target(key.Name), b)
 	}
 }
 
@@ -295,6 +300,17 @@ func insert[K comparable](set *map[K]struct{}, k K) {
 	(*set)[k] = struct{}{}
 }
 
+// yieldUpdates is the number of updates, or of targets, after which other goroutines may run: about
+// 0.5 ms of work.
+const yieldUpdates = 32
+
+// yield lets other goroutines run in a long loop, of which i counts the iterations.
+func yield(i int) {
+	if i%yieldUpdates == yieldUpdates-1 {
+		runtime.Gosched()
+	}
+}
+
 // settle updates what a batch affects, and returns the changed targets by name.
 func (r *Resolver) settle(b *batch) []Change {
 	for x := range b.roots {
@@ -307,7 +323,8 @@ func (r *Resolver) settle(b *batch) []Change {
 		b.publish(t)
 	}
 	var changes []Change
-	for _, t := range slices.SortedFunc(maps.Keys(b.targets), func(a, b *target) int { return strings.Compare(a.name, b.name) }) {
+	for i, t := range slices.SortedFunc(maps.Keys(b.targets), func(a, b *target) int { return strings.Compare(a.name, b.name) }) {
+		yield(i)
 		if c, ok := r.publish(t); ok {
 			changes = append(changes, c)
 		}

@@ -61,7 +61,7 @@ func describe(changes []resolver.Change) string {
 			out = append(out, name+" gone")
 			continue
 		}
-		cc := c.Config.Clusters[name]
+		cc := c.Config.Clusters.Get(name)
 		switch {
 		case cc.Err != nil:
 			out = append(out, name+"!"+cc.Err.Error())
@@ -145,8 +145,9 @@ func TestClusterTargets(t *testing.T) {
 
 func TestReuse(t *testing.T) {
 	r := resolver.New(resolver.Options{})
-	first := r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h2")})[0].Config.Clusters["a"]
-	next := r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h3")})[0].Config.Clusters["a"]
+	clusterA := func(changes []resolver.Change) *resource.ClusterConfig { return changes[0].Config.Clusters.Get("a") }
+	first := clusterA(r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h2")}))
+	next := clusterA(r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h3")}))
 	if first.Cluster != next.Cluster {
 		t.Error("the default configuration is not shared")
 	}
@@ -156,7 +157,7 @@ func TestReuse(t *testing.T) {
 	}
 	// A file with what was pushed keeps the value, though its source changes.
 	r.Apply(resource.SourceFile, []resource.Update{{Item: resource.Item{Key: resource.Key{Type: resource.TypeAssignment, Name: "a"}, Raw: eds(t, "a", "h1", "h3").Raw}, Updated: time.Unix(1, 0)}})
-	uncovered := r.Apply(resource.SourcePush, []resource.Update{eds(t, "a")})[0].Config.Clusters["a"]
+	uncovered := clusterA(r.Apply(resource.SourcePush, []resource.Update{eds(t, "a")}))
 	if uncovered.Assignment != next.Assignment || uncovered.AssignmentFrom.Source != resource.SourceFile {
 		t.Errorf("got %p from %v, want %p", uncovered.Assignment, uncovered.AssignmentFrom, next.Assignment)
 	}
@@ -196,7 +197,7 @@ func leaves(changes []resolver.Change) string {
 func leavesOf(config *resource.Config, root *resource.ClusterConfig) string {
 	names := slices.Clone(root.Leaves)
 	for i, leaf := range names {
-		if cc := config.Clusters[leaf]; cc.Err != nil {
+		if cc := config.Clusters.Get(leaf); cc.Err != nil {
 			names[i] += "!" + cc.Err.Error()
 		}
 	}
@@ -210,7 +211,7 @@ func root(c resolver.Change) *resource.ClusterConfig {
 	if c.Config == nil {
 		return nil
 	}
-	return c.Config.Clusters[clusterOf(c)]
+	return c.Config.Clusters.Get(clusterOf(c))
 }
 
 func TestAggregates(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -56,13 +55,17 @@ func (r *Resolver) need(x *root, keys []resource.Key) {
 	if slices.Equal(x.needs, keys) {
 		return
 	}
-	var still few.Map[resource.Key, bool]
 	for _, key := range keys {
-		still.Set(key, true)
 		r.needed(x.target, key).roots.Set(x, struct{}{})
 	}
+	still := make(map[resource.Key]bool)
+	if len(x.needs) > 0 { // else there is nothing to release
+		for _, key := range keys {
+			still[key] = true
+		}
+	}
 	for _, key := range x.needs {
-		if n := r.needs[key].Get(x.target); n != nil && !still.Get(key) {
+		if n := r.needs[key].Get(x.target); n != nil && !still[key] {
 			n.roots.Delete(x)
 			r.removeUnused(x.target, key, n)
 		}
@@ -72,7 +75,7 @@ func (r *Resolver) need(x *root, keys []resource.Key) {
 
 // resolve updates the root. It reports whether it changed.
 func (r *Resolver) resolve(x *root) (changed bool) {
-	w := walk{resolver: r, target: x.target}
+	w := walk{resolver: r, target: x.target, needs: make([]resource.Key, 0, 2)} // of nearly all clusters
 	is, leaves := w.root(x.cluster)
 	r.need(x, w.needs)
 	was := x.config

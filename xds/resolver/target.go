@@ -2,7 +2,6 @@ package resolver
 
 import (
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,12 +19,11 @@ type target struct {
 	name     string
 	demanded bool // by Demand or Host
 
-	// Of xds: targets. err is why there are no usable routes; if it is nil, virtualHost is
-	// the last one, or nil before the first.
-	needs       []resource.Key
-	routing     routing
-	virtualHost *resource.VirtualHost
-	err         error
+	// Of xds: targets. err is why there are no usable routes; if it is nil, routing has the
+	// last ones, or is nil before the first.
+	needs   []resource.Key
+	routing *resource.Routing
+	err     error
 
 	// roots are those that the current routes name; pending of them are Pending. serving
 	// are those of config.
@@ -35,13 +33,6 @@ type target struct {
 	byCluster few.Map[string, *root] // those of roots and serving
 	parts     few.Map[string, *part] // by cluster
 	config    *resource.Config       // nil before the first
-}
-
-// routing is where a target's routes come from.
-type routing struct {
-	listener                 *resource.Listener
-	routeName                string
-	listenerFrom, routesFrom resource.Provenance
 }
 
 // ofCluster reports whether the target serves one cluster by name.
@@ -104,9 +95,8 @@ func (r *Resolver) host(name string, b *batch) {
 // hosted reports whether a caller or a resource hosts the target.
 func (r *Resolver) hosted(t *target) bool {
 	if cluster, ok := Cluster(t.name); ok {
-		key := resource.Key{Type: resource.TypeCluster, Name: cluster}
-		return t.demanded || r.layers.covered(key) || r.layers.rejected(key) ||
-			r.layers.covered(resource.Key{Type: resource.TypeAssignment, Name: cluster})
+		return t.demanded || r.layers.covered(resource.Key{Type: resource.TypeAssignment, Name: cluster}) ||
+			r.layers.byHand(resource.Key{Type: resource.TypeCluster, Name: cluster})
 	}
 	service, ok := strings.CutPrefix(t.name, xdsScheme)
 	return t.demanded || ok && r.layers.covered(resource.Key{Type: resource.TypeListener, Name: service})
@@ -155,7 +145,7 @@ func (r *Resolver) route(t *target) {
 		r.unrouted(t, key, l)
 		return
 	}
-	where := routing{listener: l.Listener, listenerFrom: l.from(), routesFrom: l.from()}
+	is := &resource.Routing{Listener: l.Listener, ListenerFrom: l.from(), RoutesFrom: l.from()}
 	routes := l.Listener.Routes
 	if routes == nil {
 		key = resource.Key{Type: resource.TypeRoutes, Name: l.Listener.RouteName}
@@ -165,17 +155,16 @@ func (r *Resolver) route(t *target) {
 			r.unrouted(t, key, found)
 			return
 		}
-		routes, where.routeName, where.routesFrom = found.Routes, key.Name, found.from()
+		routes, is.RouteName, is.RoutesFrom = found.Routes, key.Name, found.from()
 	}
-	h := routes.VirtualHost(t.authority())
-	if h == nil {
+	if is.VirtualHost = routes.VirtualHost(t.authority()); is.VirtualHost == nil {
 		r.fail(t, fmt.Errorf("%s has no virtual host for %q", key, t.authority()))
 		return
 	}
-	t.err, t.routing, t.virtualHost = nil, where, h
+	t.err, t.routing = nil, is
 	var names []string
 	seen := make(map[string]bool)
-	for _, route := range h.Routes {
+	for _, route := range is.VirtualHost.Routes {
 		for _, c := range route.Clusters {
 			if !seen[c.Name] {
 				seen[c.Name] = true
@@ -198,7 +187,7 @@ func (r *Resolver) unrouted(t *target, key resource.Key, found *result) {
 }
 
 func (r *Resolver) fail(t *target, err error) {
-	t.err, t.routing, t.virtualHost = err, routing{}, nil
+	t.err, t.routing = err, nil
 	r.choose(t, nil)
 }
 
@@ -261,9 +250,9 @@ func (r *Resolver) publish(t *target) (c Change, ok bool) {
 	switch {
 	case t.err != nil:
 		is.Err = t.err
-	case t.config != nil && (t.pending > 0 || t.virtualHost == nil && !t.ofCluster()):
+	case t.config != nil && (t.pending > 0 || t.routing == nil && !t.ofCluster()):
 		return Change{}, false
-	case !t.ofCluster() && (t.pending > 0 || t.virtualHost == nil):
+	case !t.ofCluster() && (t.pending > 0 || t.routing == nil):
 		is.Pending = true
 	default:
 		fill(is, t)
@@ -279,22 +268,20 @@ func (r *Resolver) publish(t *target) (c Change, ok bool) {
 }
 
 func fill(c *resource.Config, t *target) {
-	c.VirtualHost, c.Listener, c.RouteName = t.virtualHost, t.routing.listener, t.routing.routeName
-	c.ListenerFrom, c.RoutesFrom = t.routing.listenerFrom, t.routing.routesFrom
+	c.Routing = t.routing
 	c.Roots = make([]string, len(t.roots))
-	c.Clusters = make(map[string]*resource.ClusterConfig, len(t.roots))
 	for i, x := range t.roots {
 		c.Roots[i] = x.cluster
-		c.Clusters[x.cluster] = x.config
+		c.Clusters.Set(x.cluster, x.config)
 		for i, leaf := range x.leaves {
-			c.Clusters[x.config.Leaves[i]] = leaf
+			c.Clusters.Set(x.config.Leaves[i], leaf)
 		}
 	}
 }
 
 func same(a, b *resource.Config) bool {
-	return text(a.Err) == text(b.Err) && a.Pending == b.Pending &&
-		a.VirtualHost == b.VirtualHost && a.Listener == b.Listener && a.RouteName == b.RouteName &&
-		a.ListenerFrom == b.ListenerFrom && a.RoutesFrom == b.RoutesFrom &&
-		slices.Equal(a.Roots, b.Roots) && maps.Equal(a.Clusters, b.Clusters)
+	return text(a.Err) == text(b.Err) && a.Pending == b.Pending && sameRouting(a.Routing, b.Routing) &&
+		slices.Equal(a.Roots, b.Roots) && few.Equal(&a.Clusters, &b.Clusters)
 }
+
+func sameRouting(a, b *resource.Routing) bool { return a == b || a != nil && b != nil && *a == *b }

@@ -470,8 +470,8 @@ func TestProvenance(t *testing.T) {
 		changes = r.Apply(ads, toAll(r, ads, []resource.Update{u}))
 	}
 	c := changes[0].Config
-	got := fmt.Sprint(c.ListenerFrom.Version, c.RoutesFrom.Version, c.Clusters["a"].ClusterFrom.Version, c.Clusters["a"].AssignmentFrom.Version)
-	if got != "v0v1v2v3" || c.ListenerFrom.Source != ads || c.RouteName != "r" || c.Listener.Name != "shop" || c.VirtualHost.Name != "*" || c.Target != "xds:///shop" {
+	got := fmt.Sprint(c.Routing.ListenerFrom.Version, c.Routing.RoutesFrom.Version, c.Clusters.Get("a").ClusterFrom.Version, c.Clusters.Get("a").AssignmentFrom.Version)
+	if got != "v0v1v2v3" || c.Routing.ListenerFrom.Source != ads || c.Routing.RouteName != "r" || c.Routing.Listener.Name != "shop" || c.Routing.VirtualHost.Name != "*" || c.Target != "xds:///shop" {
 		t.Errorf("got %s of %+v", got, c)
 	}
 }
@@ -482,11 +482,11 @@ func TestConfigsShareWhatIsUnchanged(t *testing.T) {
 	r := resolver.New(resolver.Options{})
 	first := r.Apply(push, []resource.Update{inline("shop", "*: a b g"), aggregate("g", "a"), eds(t, "a", "h1"), eds(t, "b", "h2")})
 	shop, a := first[3].Config, first[0].Config
-	if shop.Clusters["a"].Assignment != a.Clusters["a"].Assignment || shop.Clusters["g"].Cluster != first[2].Config.Clusters["g"].Cluster {
+	if shop.Clusters.Get("a").Assignment != a.Clusters.Get("a").Assignment || shop.Clusters.Get("g").Cluster != first[2].Config.Clusters.Get("g").Cluster {
 		t.Error("two targets have two values of one cluster")
 	}
 	next := r.Apply(push, []resource.Update{eds(t, "b", "h3")})
-	if len(next) != 2 || next[1].Config.Clusters["a"] != shop.Clusters["a"] || next[1].Config.Clusters["g"] != shop.Clusters["g"] || next[1].Config.Clusters["b"] == shop.Clusters["b"] {
+	if len(next) != 2 || next[1].Config.Clusters.Get("a") != shop.Clusters.Get("a") || next[1].Config.Clusters.Get("g") != shop.Clusters.Get("g") || next[1].Config.Clusters.Get("b") == shop.Clusters.Get("b") {
 		t.Errorf("got %s", describeTargets(next))
 	}
 }

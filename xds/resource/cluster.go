@@ -93,23 +93,23 @@ type FailurePercentageEjection struct {
 // Cluster is a Cluster (CDS). It is immutable.
 type Cluster struct {
 	Name             string
-	Type             ClusterType
 	EDSServiceName   string            // the name of the Assignment, if not Name
 	DNSHostname      string            // "host:port" of LOGICAL_DNS
 	Leaves           []string          // clusters of an AGGREGATE, the preferred first
 	OutlierDetection *OutlierDetection // nil if it is not configured
-	// MaxRequests is max_requests of the first threshold with priority DEFAULT, or
-	// DefaultMaxRequests if that is not configured.
-	MaxRequests uint32
 	// MaxLeaseShare is the part of MaxRequests that one owner may hold with leases; 0 is
 	// the daemon's default. Source: metadata lbd.max_lease_share.
 	MaxLeaseShare float64
+	// MaxRequests is max_requests of the first threshold with priority DEFAULT, or
+	// DefaultMaxRequests if that is not configured.
+	MaxRequests uint32
 	// FleetLimit: MaxRequests is one limit for all replicas of the store, instead of one for this
 	// daemon. Source: metadata lbd.limit_scope.
 	FleetLimit            bool
+	LRSToSelf             bool // lrs_server is self
+	Type                  ClusterType
 	MaxRequestsConfigured bool
 	Policy                Policy       // load_balancing_policy, or lb_policy
-	LRSToSelf             bool         // lrs_server is self
 	LoadMetrics           *LoadMetrics // metrics of upstreams in load reports; nil for none
 	Security              *Security    // nil if connections are plain, unless Connect is ConnectTLS
 	Connect               ConnectMode  // metadata lbd.connect
@@ -126,9 +126,9 @@ func DefaultCluster(name string) *Cluster {
 
 // RoundRobinPolicy returns lb_policy ROUND_ROBIN (gRFC A52): a weighted choice of the
 // locality, and round_robin within it.
-func RoundRobinPolicy() Policy {
-	return Policy{Name: PolicyWRRLocality, Child: &Policy{Name: PolicyRoundRobin}}
-}
+func RoundRobinPolicy() Policy { return Policy{Name: PolicyWRRLocality, Child: roundRobin} }
+
+var roundRobin = &Policy{Name: PolicyRoundRobin} // nearly all clusters have it
 
 // Security is the TLS of connections to a cluster's endpoints (gRFC A29). Instances are the
 // names of the bootstrap's certificate providers, certificates the names within them.

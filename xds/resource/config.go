@@ -3,6 +3,8 @@ package resource
 import (
 	"iter"
 	"time"
+
+	"github.com/lbd-dev/lbd/xds/few"
 )
 
 // Config is the configuration of one target's tree (gRFC A74's XdsConfig). It is immutable:
@@ -16,17 +18,21 @@ type Config struct {
 	// queue. Only Target is set then. A cluster: target is never Pending, but its cluster
 	// may be.
 	Pending bool
-	// VirtualHost has the routes that choose the cluster of a pick; nil for a cluster:
-	// target, whose picks name the cluster.
+	// Routing chooses the cluster of a pick; nil for a cluster: target, whose picks name the
+	// cluster.
+	Routing  *Routing
+	Roots    []string                        // the clusters that picks can choose
+	Clusters few.Map[string, *ClusterConfig] // the roots and their leaves
+}
+
+// Routing is the routes of a target, and their source. It is immutable.
+type Routing struct {
 	VirtualHost *VirtualHost
-	// Listener and RouteName are the source of VirtualHost. RouteName is empty if the
-	// routes are inline.
-	Listener     *Listener
+	Listener    *Listener
+	// RouteName is the name of the RouteConfiguration; empty if the routes are inline.
 	RouteName    string
 	ListenerFrom Provenance
 	RoutesFrom   Provenance
-	Roots        []string                  // the clusters that picks can choose
-	Clusters     map[string]*ClusterConfig // the roots and their leaves
 }
 
 // Leaves yields the leaf clusters of a cluster with their names: the cluster itself, or
@@ -35,7 +41,7 @@ type Config struct {
 // does not have, has no leaves.
 func (c *Config) Leaves(cluster string) iter.Seq2[string, *ClusterConfig] {
 	return func(yield func(string, *ClusterConfig) bool) {
-		root := c.Clusters[cluster]
+		root := c.Clusters.Get(cluster)
 		if root == nil || root.Err != nil {
 			return
 		}
@@ -44,7 +50,7 @@ func (c *Config) Leaves(cluster string) iter.Seq2[string, *ClusterConfig] {
 			return
 		}
 		for _, name := range root.Leaves {
-			if !yield(name, c.Clusters[name]) {
+			if !yield(name, c.Clusters.Get(name)) {
 				return
 			}
 		}

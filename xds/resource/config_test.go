@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -14,9 +15,9 @@ func TestLeavesOfACluster(t *testing.T) {
 	}
 	bad := cluster("bad", "b") // as far as its graph was read
 	bad.Err = errors.New("too deep")
-	config := &resource.Config{Clusters: map[string]*resource.ClusterConfig{
+	config := &resource.Config{Clusters: few.Of(map[string]*resource.ClusterConfig{
 		"all": cluster("all", "b", "a"), "a": cluster("a"), "b": cluster("b"), "bad": bad,
-	}}
+	})}
 	for name, want := range map[string][]string{"a": {"a"}, "all": {"b", "a"}, "bad": nil, "unknown": nil} {
 		var got []string
 		for _, cc := range config.Leaves(name) {

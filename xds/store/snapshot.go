@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -140,6 +141,26 @@ func Difference(before, after *Snapshot) []resource.Key {
 		}
 	}
 	return keys
+}
+
+// CheckCopy returns an error that names what differs, if a snapshot does not have the same entries
+// as the one of which it is a copy, with their times and indices.
+func CheckCopy(of, copied *Snapshot) error {
+	if of.Len() != copied.Len() {
+		return fmt.Errorf("%d entries instead of %d", copied.Len(), of.Len())
+	}
+	for i, a := range of.entries {
+		b := copied.entries[i]
+		switch {
+		case a.Key != b.Key:
+			return fmt.Errorf("%s %q instead of %s %q", b.Key.Type, b.Key.Name, a.Key.Type, a.Key.Name)
+		case !bytes.Equal(a.Raw, b.Raw):
+			return fmt.Errorf("another value of %s %q", a.Key.Type, a.Key.Name)
+		case !a.Updated.Equal(b.Updated) || a.Index != b.Index:
+			return fmt.Errorf("%s %q is of %v, index %d, instead of %v, %d", a.Key.Type, a.Key.Name, b.Updated, b.Index, a.Updated, a.Index)
+		}
+	}
+	return nil
 }
 
 func same(a, b *Entry) bool {

@@ -40,6 +40,11 @@ type Store interface {
 	//   - [ErrClosed], or the error of ctx: the Update has no effect.
 	Update(ctx context.Context, fn func(tx *Tx) error) (*Snapshot, error)
 
+	// Loaded reports whether Snapshot has what was stored when it was last read. It is false
+	// for a shared store that was never read, and of which there is no local copy: its snapshot
+	// is empty then, and that says nothing. It does not wait.
+	Loaded() bool
+
 	// Err returns why commits would fail now, or nil. It does not wait.
 	Err() error
 

@@ -48,6 +48,17 @@ type Update struct {
 	Record Record
 }
 
+// Status is what a process knows of the limit.
+type Status struct {
+	// Limit is the limit in force.
+	Limit int64
+	// Demand is how many requests the process would like to hold.
+	Demand int64
+	// Spare is what others do not need: free parts of the limit, and of their shares. The process can
+	// get it.
+	Spare int64
+}
+
 // Session is the session of a live process.
 type Session struct {
 	Replica string
@@ -86,6 +97,7 @@ type Machine struct {
 	ttls   ttls
 
 	planned bool // plan is of what is known now
+	status  Status
 	now     time.Duration
 	written time.Duration // when the last update was proposed
 	before  time.Duration // when the one before it was
@@ -116,18 +128,29 @@ type plan struct {
 	write, urgent bool
 }
 
+// crowd is how many processes a record may have without longer times between updates.
+const crowd = 32
+
 // New returns a machine without a session.
 func New(c Config) *Machine { return &Machine{Config: c, written: -c.Slow, before: -c.Slow} }
 
-// SetLimit sets the limit of the fleet as this process knows it.
-func (m *Machine) SetLimit(limit int64) {
-	if m.limit != limit || m.leaving {
+// SetLimit sets the limit of the fleet as this process knows it, and reports whether that changes
+// anything.
+func (m *Machine) SetLimit(limit int64) (changed bool) {
+	if changed = m.limit != limit || m.leaving; changed {
 		m.limit, m.leaving, m.planned = limit, false, false
 	}
+	return changed
 }
 
-// Leave makes the process give its share away, for good or until SetLimit.
-func (m *Machine) Leave() { m.leaving, m.planned = true, false }
+// Leave makes the process give its share away, for good or until SetLimit. It reports whether that
+// changes anything.
+func (m *Machine) Leave() (changed bool) {
+	if changed = !m.leaving; changed {
+		m.leaving, m.planned = true, false
+	}
+	return changed
+}
 
 // Gone reports whether the record has no entry of this process, after Leave.
 func (m *Machine) Gone() bool {
@@ -144,6 +167,7 @@ func (m *Machine) Settled() bool { return m.planned && !m.plan.write && !m.waiti
 func (m *Machine) Begin(session int64, deadline time.Duration, r Record, revision int64, exists bool) {
 	m.session, m.deadline, m.read, m.planned = session, deadline, true, false
 	m.revision = 0 // also if the store has lost its newest revisions
+	m.sessions, m.known, m.dead = nil, 0, nil
 	m.Seen(r, revision, exists)
 }
 
@@ -226,6 +250,23 @@ func (m *Machine) Advance(now time.Duration, u Use) Output {
 	}
 }
 
+// Status returns what the process knew at the last Advance.
+func (m *Machine) Status() Status { return m.status }
+
+// Record returns the record as it was seen last.
+func (m *Machine) Record() Record { return m.record }
+
+// Left returns how long the share of an entry is kept at most, after its session has ended.
+func (m *Machine) Left(e Entry) time.Duration {
+	kept := e.Bound + m.Margin
+	for _, d := range m.dead {
+		if d.replica == e.Replica && d.session == e.Session {
+			return max(0, kept-(m.now-d.at))
+		}
+	}
+	return kept
+}
+
 // bury notes entries whose session has ended. A session exists before the record has an entry of
 // it, so it has ended if it does not exist at the revision of the record or later.
 func (m *Machine) bury() {
@@ -260,6 +301,8 @@ func (m *Machine) Propose(inFlight int64, longest time.Duration) *Update {
 	if p.urgent {
 		interval = m.Fast
 	}
+	// Each update reaches every process, so more of them have fewer each.
+	interval += interval * time.Duration(len(m.record.Entries)/crowd)
 	if !m.planned || !p.write || m.waiting || m.session == 0 || !m.read || m.now >= m.deadline || m.now-m.written < interval {
 		return nil
 	}

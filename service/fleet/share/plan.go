@@ -5,7 +5,9 @@ import "time"
 // decide returns what the process would like the record to have. own is its entry, if it exists.
 func (m *Machine) decide(own Entry, exists bool, inFlight int64) plan {
 	view := m.view(own)
-	p := plan{share: own.Share, demand: min(m.demand.peak(m.now), m.limit), bound: m.roundUp(m.ttls.longest()), remove: view.over}
+	demand := min(m.demand.peak(m.now), m.limit)
+	m.status = Status{Limit: view.limit, Demand: demand, Spare: view.spare()}
+	p := plan{share: own.Share, demand: demand, bound: m.roundUp(m.ttls.longest()), remove: view.over}
 	if m.leaving {
 		p.share, p.demand = 0, 0
 		p.write, p.urgent = exists && (inFlight < own.Share || own.Share == 0 || own.Session != m.session), true
@@ -81,6 +83,17 @@ func (m *Machine) view(own Entry) *view {
 	v.sum += gone
 	v.divided = max(0, v.limit-gone)
 	return v
+}
+
+// spare returns what other live processes do not need of the limit.
+func (v *view) spare() int64 {
+	n := max(0, v.limit-v.sum)
+	for i, e := range v.live {
+		if i != v.own {
+			n += max(0, e.Share-e.Demand)
+		}
+	}
+	return n
 }
 
 // targets returns those of all live processes, with another demand of this one.

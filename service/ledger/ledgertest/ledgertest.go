@@ -2,13 +2,16 @@
 // on it, apply to targets.
 package ledgertest
 
-import "github.com/lbd-dev/lbd/xds/resource"
+import (
+	"github.com/lbd-dev/lbd/xds/few"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
 
 // Config returns the config of a cluster's own target.
 func Config(cluster string, a *resource.Assignment) *resource.Config {
 	return &resource.Config{
 		Roots:    []string{cluster},
-		Clusters: map[string]*resource.ClusterConfig{cluster: {Cluster: resource.DefaultCluster(cluster), Assignment: a}},
+		Clusters: few.Of(map[string]*resource.ClusterConfig{cluster: {Cluster: resource.DefaultCluster(cluster), Assignment: a}}),
 	}
 }
 
@@ -27,22 +30,24 @@ func Routed(name string, clusters ...*resource.ClusterConfig) *resource.Config {
 	prefix := "/"
 	route := &resource.Route{Match: resource.RouteMatch{Prefix: &prefix}}
 	config := &resource.Config{
-		Target: name, Clusters: make(map[string]*resource.ClusterConfig),
-		VirtualHost: &resource.VirtualHost{Name: "all", Domains: []string{"*"}, Routes: []*resource.Route{route}},
-		Listener:    &resource.Listener{Name: name},
+		Target: name,
+		Routing: &resource.Routing{
+			VirtualHost: &resource.VirtualHost{Name: "all", Domains: []string{"*"}, Routes: []*resource.Route{route}},
+			Listener:    &resource.Listener{Name: name},
+		},
 	}
 	for _, cc := range clusters {
 		route.Clusters = append(route.Clusters, resource.WeightedCluster{Name: cc.Cluster.Name, Weight: 1})
 		route.TotalWeight++
 		config.Roots = append(config.Roots, cc.Cluster.Name)
-		config.Clusters[cc.Cluster.Name] = cc
+		config.Clusters.Set(cc.Cluster.Name, cc)
 	}
 	return config
 }
 
 // Usable returns the part of a config of a cluster with an endpoint.
 func Usable(cluster string) *resource.ClusterConfig {
-	return Config(cluster, Assignment(cluster, resource.Locality{Zone: cluster})).Clusters[cluster]
+	return Config(cluster, Assignment(cluster, resource.Locality{Zone: cluster})).Clusters.Get(cluster)
 }
 
 // Aggregated adds to a config an aggregate and its one leaf.
@@ -50,6 +55,6 @@ func Aggregated(config *resource.Config, name string, leaf *resource.ClusterConf
 	root := &resource.ClusterConfig{Cluster: resource.DefaultCluster(name), Leaves: []string{leaf.Cluster.Name}}
 	root.Cluster.Type = resource.ClusterAggregate
 	config.Roots = append(config.Roots, name)
-	config.Clusters[name] = root
-	config.Clusters[leaf.Cluster.Name] = leaf
+	config.Clusters.Set(name, root)
+	config.Clusters.Set(leaf.Cluster.Name, leaf)
 }

@@ -2,10 +2,12 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -25,6 +27,10 @@ type outcome struct {
 // attempt commits what an attempt wrote, if what it read is unchanged.
 func (s *Store) attempt(ctx context.Context, a *attempt, t *turn) outcome {
 	client := s.client.Load()
+	pending := s.keys.relative(s.keys.pending())
+	if reason, unreadable := a.unreadable[pending]; unreadable && a.pending == nil {
+		return outcome{err: s.stuck(errors.New(reason))}
+	}
 	if len(a.changes) == 0 {
 		return s.confirm(ctx, client, a)
 	}
@@ -184,6 +190,9 @@ func (s *Store) encode(ctx context.Context, client *clientv3.Client, w *writes, 
 
 // putBlob writes content in parts. Its id has the attempt's sequence.
 func (s *Store) putBlob(ctx context.Context, client *clientv3.Client, w *writes, content []byte) (reference, error) {
+	if len(content) > maxBlob {
+		return reference{}, fmt.Errorf("%w: %d bytes, more than %d in one commit", store.ErrTooLarge, len(content), maxBlob)
+	}
 	r := reference{id: blobID(s.id, s.writer.sequence, len(w.blobs)), size: len(content), sum: checksum(content)}
 	w.blobs = append(w.blobs, r.id)
 	n := 0
@@ -245,6 +254,9 @@ func (s *Store) put(ctx context.Context, client *clientv3.Client, a *attempt, w 
 	res, err := client.Txn(request).If(conditions...).Then(ops...).
 		Else(clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.turn()), clientv3.OpGet(at)).Commit()
 	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound): // the functions run again, with a new key
+		s.writer.revision = 0
+		return outcome{conflict: true}
 	case err != nil && isDefinite(err):
 		return outcome{err: s.failure(err)}
 	case err != nil:

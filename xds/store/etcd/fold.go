@@ -63,9 +63,15 @@ func (s *Store) pendingNow(ctx context.Context, client *clientv3.Client, b *batc
 		return outcome{conflict: true}
 	}
 	if errors.Is(reason, errDamaged) || errors.Is(reason, errNewer) {
-		return outcome{err: fmt.Errorf("%w: the large commit at key %s cannot be completed: %w", store.ErrCannotWrite, s.keys.pending(), reason)}
+		return outcome{err: s.stuck(reason)}
 	}
 	return outcome{err: unavailable(s.explain(reason))}
+}
+
+// stuck is the error of all commits while a large one cannot be completed.
+func (s *Store) stuck(reason error) error {
+	return fmt.Errorf("%w: the large commit at key %s cannot be completed: %w; update lbd if a newer one wrote it, else delete the key to drop the commit",
+		store.ErrCannotWrite, s.keys.pending(), reason)
 }
 
 // dated returns changes whose records have the revision of their commit: their keys are put

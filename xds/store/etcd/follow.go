@@ -2,12 +2,11 @@ package etcd
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -27,6 +26,9 @@ const (
 
 // errStuck restarts a watch that delivers nothing although there are commits.
 var errStuck = errors.New("the watch does not deliver commits that etcd has")
+
+// errRestored ends a watch of an etcd that is another one, or in an older state, than before.
+var errRestored = errors.New("etcd was restored from a backup")
 
 // beginReplica starts with the local copy.
 func (s *Store) beginReplica() {
@@ -50,8 +52,8 @@ func (s *Store) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !errors.Is(err, errStuck) {
-			s.setLost(err)
+		if !errors.Is(err, errStuck) && !errors.Is(err, errRestored) {
+			s.setLost(s.diagnose(ctx, err))
 		}
 		s.publish()
 		s.startEnds()
@@ -86,32 +88,72 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// connect makes the client, which reconnects by itself, and checks the format.
-func (s *Store) connect(ctx context.Context) error {
-	client := s.client.Load()
-	if client == nil {
-		var err error
-		client, err = clientv3.New(clientv3.Config{
-			Context: ctx, Endpoints: s.config.Endpoints, TLS: s.config.TLS,
-			Username: s.config.Username, Password: s.config.Password,
-			DialTimeout: requestTimeout, DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
-			Logger: zap.NewNop(), MaxCallRecvMsgSize: maxResponse,
-			BackoffWaitBetween: 100 * time.Millisecond, BackoffJitterFraction: 0.5,
-			DialOptions: []grpc.DialOption{grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second})},
-		})
-		if err != nil {
-			return s.explain(err)
-		}
-		s.client.Store(client)
+// Connect returns a client, which lives until ctx ends and connects by itself. With a user name, it
+// waits for etcd some seconds, and fails if that does not respond.
+func (c Config) Connect(ctx context.Context) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Context: ctx, Endpoints: c.Endpoints, TLS: c.TLS,
+		Username: c.Username, Password: c.Password,
+		DialTimeout: requestTimeout, DialKeepAliveTime: 5 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
+		Logger: zap.NewNop(), MaxCallRecvMsgSize: maxResponse,
+		BackoffWaitBetween: 100 * time.Millisecond, BackoffJitterFraction: 0.5,
+		DialOptions: []grpc.DialOption{grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second})},
+	})
+}
+
+// dial returns the client, which reconnects by itself.
+func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
+	if client := s.client.Load(); client != nil {
+		return client, nil
 	}
-	f, err := s.readFormat(ctx, client)
+	client, err := s.config.Connect(ctx)
+	if err != nil {
+		return nil, s.explain(err)
+	}
+	s.client.Store(client)
+	return client, nil
+}
+
+// connect checks the format.
+func (s *Store) connect(ctx context.Context) error {
+	client, err := s.dial(ctx)
 	if err != nil {
 		return err
 	}
-	if was := s.replica.format; was.Fleet != "" && was != f {
-		return &ForeignError{s.config.Prefix, fmt.Sprintf("it has fleet %s, and this daemon's copy is of fleet %s; move DIR/fleet away to join the other one", f.Fleet, was.Fleet)}
+	f, header, err := s.readFormat(ctx, client)
+	if err != nil {
+		return err
 	}
-	s.replica.format = f
+	if err := s.use(f, header); err != nil {
+		return err
+	}
+	s.publish()
+	select {
+	case <-s.reached:
+	default:
+		close(s.reached)
+	}
+	return nil
+}
+
+// use checks that etcd has the fleet that is known, and not in an older state.
+func (s *Store) use(f format, header *etcdserverpb.ResponseHeader) error {
+	r := &s.replica
+	was, index := r.format, f.Base+uint64(header.Revision)
+	switch {
+	case was.Fleet == "":
+	case was.Fleet != f.Fleet:
+		return &ForeignError{s.config.Prefix, fmt.Sprintf("it has fleet %s, and this daemon's copy is of fleet %s; move fleet in --data away to join the other one", f.Fleet, was.Fleet)}
+	case index < r.snapshot.Index():
+		return &OutdatedError{s.config.Prefix, fmt.Sprintf("etcd is at index %d, and this daemon has %d: "+
+			"restore the backup with etcdutl snapshot restore --bump-revision 1000000000 --mark-compacted; "+
+			"or move fleet in --data away and restart lbd, to use what etcd has", index, r.snapshot.Index())}
+	}
+	if was.Base != f.Base || r.cluster != header.ClusterId || header.Revision < r.applied { // the fleet was moved or restored
+		r.applied, r.pending, r.blobs = 0, nil, references{}
+		s.arrived.set(0, nil)
+	}
+	r.format, r.cluster = f, header.ClusterId
 	return nil
 }
 
@@ -119,45 +161,61 @@ func (s *Store) connect(ctx context.Context) error {
 func (s *Store) explain(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrAuthFailed), errors.Is(err, rpctypes.ErrPermissionDenied), errors.Is(err, rpctypes.ErrUserEmpty), errors.Is(err, rpctypes.ErrInvalidAuthToken):
-		return fmt.Errorf("etcd refuses the credentials: %w", err)
+		return fmt.Errorf("etcd refuses the credentials (--store-user, --store-password, --store-cert; the role of the user needs all of the prefix): %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("etcd did not respond: %w", err)
 	}
 	return fmt.Errorf("etcd: %w", err)
 }
 
-// readFormat reads the format, and creates it if nothing is under the prefix.
-func (s *Store) readFormat(ctx context.Context, client *clientv3.Client) (format, error) {
+// readFormat reads the format, and etcd's revision and id. It creates the format if nothing is under the
+// prefix, and no fleet is known that was there.
+func (s *Store) readFormat(ctx context.Context, client *clientv3.Client) (format, *etcdserverpb.ResponseHeader, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	id := make([]byte, 16)
-	_, _ = rand.Read(id) // never fails
-	created := format{Version: formatVersion, Fleet: hex.EncodeToString(id), Base: s.options.Base}
 	got, err := client.Get(ctx, s.keys.format())
-	if err != nil {
-		return format{}, s.explain(err)
+	if err == nil && len(got.Kvs) == 0 {
+		got, err = s.createFormat(ctx, client)
 	}
-	if len(got.Kvs) == 0 {
-		res, err := client.Txn(ctx).
-			If(clientv3.Compare(clientv3.CreateRevision(string(s.keys)), "=", 0).WithPrefix()).
-			Then(clientv3.OpPut(s.keys.format(), created.encode())).
-			Else(clientv3.OpGet(s.keys.format())).Commit()
-		switch {
-		case err != nil:
-			return format{}, s.explain(err)
-		case res.Succeeded:
-			return created, nil
-		}
-		got = (*clientv3.GetResponse)(res.Responses[0].GetResponseRange())
-	}
-	if len(got.Kvs) == 0 {
-		return format{}, &ForeignError{s.config.Prefix, "it has keys of another program, and no key format; choose another prefix"}
+	switch {
+	case err != nil:
+		return format{}, nil, s.explain(err)
+	case len(got.Kvs) == 0 && got.Count > 0:
+		return format{}, nil, &ForeignError{s.config.Prefix, "it has keys of another program, or lbd store migrate has not finished; choose another prefix, or migrate to it first"}
+	case len(got.Kvs) == 0:
+		return format{}, nil, &OutdatedError{s.config.Prefix, "nothing is stored there, and this daemon has a copy of what was: " +
+			"if etcd is lost, copy the directory fleet in --data to the new etcd with lbd store migrate; or move it away and restart lbd, to begin empty"}
 	}
 	f, err := decodeFormat(got.Kvs[0].Value)
 	if err != nil && !errors.Is(err, errNewer) {
 		err = &ForeignError{s.config.Prefix, err.Error()}
 	}
-	return f, err
+	return f, got.Header, err
+}
+
+// createFormat returns the format that it creates, unless there is one, or other keys, whose number
+// it returns.
+func (s *Store) createFormat(ctx context.Context, client *clientv3.Client) (*clientv3.GetResponse, error) {
+	count := clientv3.OpGet(string(s.keys), clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if s.replica.format.Fleet != "" {
+		res, err := client.Do(ctx, count)
+		return res.Get(), err
+	}
+	created := format{Version: formatVersion, Fleet: randomID(fleetSize)}
+	read := clientv3.OpGet(s.keys.format())
+	res, err := client.Txn(ctx).
+		If(clientv3.Compare(clientv3.CreateRevision(string(s.keys)), "=", 0).WithPrefix()).
+		Then(clientv3.OpPut(s.keys.format(), created.encode()), read).
+		Else(count, read).Commit()
+	if err != nil {
+		return nil, err
+	}
+	got := (*clientv3.GetResponse)(res.Responses[1].GetResponseRange())
+	got.Header = res.Header
+	if !res.Succeeded {
+		got.Count = res.Responses[0].GetResponseRange().GetCount()
+	}
+	return got, nil
 }
 
 // follow applies what etcd has, and then every change, until an error.
@@ -182,11 +240,15 @@ func (s *Store) follow(ctx context.Context) error {
 func (s *Store) load(ctx context.Context) error {
 	client := s.client.Load()
 	var all []keyValue
-	at, from := int64(0), s.keys.state()
+	at, from, size := int64(0), s.keys.state(), int64(pageSize)
 	for more := true; more; {
 		page, cancel := context.WithTimeout(ctx, requestTimeout)
-		res, err := client.Get(page, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.keys.state())), clientv3.WithLimit(pageSize), clientv3.WithRev(at))
+		res, err := client.Get(page, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.keys.state())), clientv3.WithLimit(size), clientv3.WithRev(at))
 		cancel()
+		if err != nil && errors.Is(page.Err(), context.DeadlineExceeded) && size > 1 && ctx.Err() == nil {
+			size = max(size/4, 1) // a slow connection
+			continue
+		}
 		if err != nil {
 			return s.explain(err)
 		}
@@ -237,10 +299,13 @@ func (s *Store) watch(ctx context.Context) error {
 	s.watching.Store(&cancel)
 	defer s.watching.Store(nil)
 	responses := s.client.Load().Watch(clientv3.WithRequireLeader(ctx), s.keys.state(), clientv3.WithPrefix(),
-		clientv3.WithRev(s.replica.applied+1), clientv3.WithProgressNotify())
+		clientv3.WithRev(s.replica.applied+1), clientv3.WithProgressNotify(), clientv3.WithFragment())
 	for res := range responses {
 		if err := res.Err(); err != nil {
 			return s.explain(err)
+		}
+		if res.Header.ClusterId != s.replica.cluster {
+			return errRestored
 		}
 		if res.IsProgressNotify() {
 			s.replica.applied = max(s.replica.applied, res.Header.Revision)

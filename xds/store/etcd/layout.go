@@ -15,28 +15,35 @@ import (
 // formatVersion is that of the keys and values that this lbd writes.
 const formatVersion = 1
 
+// fleetSize is the size of a fleet's id, in bytes.
+const fleetSize = 16
+
 // layout names the keys under a prefix, which ends with a slash. Every daemon watches what
 // follows state; the rest is only read when it is needed.
 //
 //	format                        the format's version and the fleet's id
+//	migration                     exists, instead of format, until all is copied to the prefix
 //	janitor                       exists while a daemon deletes garbage; with a lease
 //	state/head                    put by each commit: its revision is the commit's index
 //	state/pending                 exists while a large commit is folded
 //	state/resource/<type>/<name>  a record of one entry; type and name are escaped as in URLs
 //	state/turn                    exists while a writer asks others to wait; with a lease
 //	state/writer/<id>             the last commit of a writer; with a lease
+//	replica/<id>                  exists while a daemon runs; of package service/fleet
 //	blob/<id>/<n>                 part n of a value or of a large commit
 type layout string
 
-func (l layout) format() string   { return string(l) + "format" }
-func (l layout) janitor() string  { return string(l) + "janitor" }
-func (l layout) state() string    { return string(l) + "state/" }
-func (l layout) head() string     { return l.state() + "head" }
-func (l layout) pending() string  { return l.state() + "pending" }
-func (l layout) turn() string     { return l.state() + "turn" }
-func (l layout) resource() string { return l.state() + "resource/" }
-func (l layout) writers() string  { return l.state() + "writer/" }
-func (l layout) blobs() string    { return string(l) + "blob/" }
+func (l layout) format() string    { return string(l) + "format" }
+func (l layout) migration() string { return string(l) + "migration" }
+func (l layout) janitor() string   { return string(l) + "janitor" }
+func (l layout) state() string     { return string(l) + "state/" }
+func (l layout) head() string      { return l.state() + "head" }
+func (l layout) pending() string   { return l.state() + "pending" }
+func (l layout) turn() string      { return l.state() + "turn" }
+func (l layout) resource() string  { return l.state() + "resource/" }
+func (l layout) replicas() string  { return string(l) + "replica/" }
+func (l layout) writers() string   { return l.state() + "writer/" }
+func (l layout) blobs() string     { return string(l) + "blob/" }
 
 func (l layout) writer(id string) string { return l.writers() + id }
 
@@ -90,7 +97,7 @@ func decodeFormat(value []byte) (format, error) {
 	if err := json.Unmarshal(value, &f); err != nil {
 		return f, fmt.Errorf("the format cannot be read: %w", err)
 	}
-	if _, err := hex.DecodeString(f.Fleet); err != nil || f.Version < 1 || f.Fleet == "" || f.Base > 1<<62 {
+	if _, err := hex.DecodeString(f.Fleet); err != nil || f.Version < 1 || f.Fleet == "" || f.Base > maxIndex {
 		return f, fmt.Errorf("the format %q is invalid", value)
 	}
 	if f.Version > formatVersion {

@@ -15,7 +15,7 @@ import (
 // those of encoding/binary.
 //
 //	value     version 1, checksum 4, body
-//	record    time in Unix nanoseconds 8, revision uvarint, kind 1, and then
+//	record    time in Unix nanoseconds 8, revision varint, kind 1, and then
 //	          inline: value
 //	          blob:   id with its length, reference
 //	reference size uvarint, checksum of the content 4
@@ -24,11 +24,13 @@ import (
 //	writer    sequence uvarint
 //	head      id of the writer
 //
-// The revision of a record is that of the commit that put it; 0 is that of the key.
+// The revision of a record is that of the commit that put it; 0 is that of the key. It is
+// negative if the record was copied from another store, whose indices are below the base.
 const (
 	recordVersion = 1
 	sealSize      = 5
 	maxBlob       = 512 << 20 // bytes
+	maxIndex      = 1 << 62
 )
 
 const (
@@ -113,7 +115,7 @@ type record struct {
 
 func (r record) encode(key string) []byte {
 	b := binary.BigEndian.AppendUint64(nil, uint64(r.updated.UnixNano()))
-	b = binary.AppendUvarint(b, uint64(r.revision))
+	b = binary.AppendVarint(b, r.revision)
 	if r.blob != nil {
 		return seal(key, r.blob.append(append(b, kindBlob)))
 	}
@@ -130,11 +132,11 @@ func decodeRecord(key string, value []byte) (r record, err error) {
 		return r, fmt.Errorf("%w: %d bytes", errDamaged, len(b))
 	}
 	r.updated = time.Unix(0, int64(binary.BigEndian.Uint64(b))).UTC()
-	revision, n := binary.Uvarint(b[8:])
-	if n <= 0 || revision > 1<<62 || len(b) <= 8+n {
+	revision, n := binary.Varint(b[8:])
+	if n <= 0 || revision > maxIndex || revision < -maxIndex || len(b) <= 8+n {
 		return r, fmt.Errorf("%w: a revision", errDamaged)
 	}
-	r.revision = int64(revision)
+	r.revision = revision
 	kind, b := b[8+n], b[9+n:]
 	switch kind {
 	case kindInline:

@@ -52,6 +52,7 @@ func records() []record {
 	return []record{
 		{updated: begin, raw: []byte{}},
 		{updated: begin, revision: 1 << 40, raw: []byte("content")},
+		{updated: begin, revision: -1 << 40, raw: []byte("of another store")},
 		{updated: begin, blob: &reference{id: "w-1-2", size: maxBlob, sum: 7}},
 	}
 }

@@ -34,6 +34,7 @@ type replica struct {
 	own   func(key string, value []byte) *ownCommit
 
 	format   format
+	cluster  uint64 // etcd's id, which differs after it was restored from a backup; 0: not known
 	snapshot *store.Snapshot
 	applied  int64      // all revisions up to it are applied
 	head     int64      // revision of the last commit
@@ -54,7 +55,7 @@ type batch struct {
 }
 
 // index is the index of the commit of a revision.
-func (r *replica) index(revision int64) uint64 { return r.format.Base + uint64(revision) }
+func (r *replica) index(revision int64) uint64 { return uint64(int64(r.format.Base) + revision) }
 
 func (r *replica) isEntry(key string) bool {
 	return strings.HasPrefix(string(r.keys)+key, r.keys.resource())
@@ -203,7 +204,7 @@ func (s *step) entry(ctx context.Context, key resource.Key, e event, put int64) 
 	if err != nil {
 		return nil, "", err
 	}
-	if rec.revision > put {
+	if rec.revision > put || int64(s.format.Base)+rec.revision < 0 {
 		return nil, "", fmt.Errorf("%w: revision %d in a commit of %d", errDamaged, rec.revision, put)
 	}
 	if rec.revision == 0 {
@@ -294,7 +295,13 @@ func (r *replica) load(ctx context.Context, number int64, all []keyValue) (*stor
 			e.Raw, e.Value = old.Raw, old.Value
 		}
 	}
-	index := r.index(head)
+	// Other programs may have deleted or put records without a commit.
+	index := max(r.index(head), was.Index())
+	for _, e := range next.changes {
+		if e != nil {
+			index = max(index, e.Index)
+		}
+	}
 	after, _ := new(store.Snapshot).Apply(next.changes, index)
 	after = after.At(index)
 	changed := store.Difference(was, after)

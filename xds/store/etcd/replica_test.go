@@ -201,6 +201,14 @@ func TestLoad(t *testing.T) {
 	if len(w.problems) != 1 || !maps.Equal(w.blobs, references{at("c"): "value"}) {
 		t.Errorf("problems %v, blobs %v", w.problems, w.blobs)
 	}
+	// A key was deleted without a commit: the index does not become smaller.
+	w.snapshot = w.snapshot.At(1011)
+	if c, err := w.load(t.Context(), 12, all); err != nil || c.After.Index() != 1011 {
+		t.Errorf("index %d, %v", c.After.Index(), err)
+	}
+	if c, err := w.load(t.Context(), 12, append(slices.Clip(all), keyValue{putEvent("d", "1"), 12})); err != nil || c.After.Index() != 1012 {
+		t.Errorf("index %d after a put without a commit, %v", c.After.Index(), err)
+	}
 	// Again, with a blob that is known and cannot be fetched now.
 	w.away = true
 	if _, err := w.load(t.Context(), 13, slices.Concat(all[:1], all[2:])); err != nil {

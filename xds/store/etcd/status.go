@@ -34,6 +34,7 @@ type Status struct {
 // state is what the follower publishes. It is immutable.
 type state struct {
 	format   format
+	cluster  uint64
 	index    uint64
 	applied  int64
 	blobs    references
@@ -51,7 +52,7 @@ type seen struct {
 func (s *Store) publish() {
 	r := &s.replica
 	now := &state{
-		format: r.format, index: r.snapshot.Index(), applied: r.applied,
+		format: r.format, cluster: r.cluster, index: r.snapshot.Index(), applied: r.applied,
 		blobs: r.blobs, pending: r.pending, problems: maps.Clone(r.problems),
 	}
 	was := s.state.Swap(now)
@@ -66,7 +67,7 @@ func (s *Store) publish() {
 func (s *Store) Status() Status {
 	now := s.state.Load()
 	st := Status{
-		Fleet: now.format.Fleet, Loaded: now.applied > 0 || now.index > 0, Live: now.applied > 0,
+		Fleet: now.format.Fleet, Loaded: now.loaded(), Live: now.applied > 0,
 		Index: now.index, Last: now.index, Err: s.Err(), Problems: now.problems,
 	}
 	if last := s.seen.Load(); last != nil {
@@ -77,6 +78,12 @@ func (s *Store) Status() Status {
 	}
 	return st
 }
+
+// Loaded is that of [store.Store].
+func (s *Store) Loaded() bool { return s.state.Load().loaded() }
+
+// loaded reports whether the contents are those of etcd, or of a copy.
+func (s *state) loaded() bool { return s.applied > 0 || s.index > 0 }
 
 // usedBlobs returns the blobs that are referred to, and false if that is not known.
 func (s *Store) usedBlobs() (map[string]bool, bool) {
@@ -108,7 +115,11 @@ func (s *Store) probe(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			s.setLost(s.explain(err))
+			s.setLost(s.diagnose(ctx, s.explain(err)))
+			continue
+		}
+		if _, applied, _ := s.view(); res.Header.Revision < applied || res.Header.ClusterId != s.state.Load().cluster {
+			(*watch)(errRestored)
 			continue
 		}
 		s.setLost(nil)

@@ -23,8 +23,10 @@ import (
 const (
 	// requestTimeout is the time that one request to etcd may take.
 	requestTimeout = 5 * time.Second
-	// startTimeout is the time that Open waits for etcd.
+	// startTimeout is the time that Open waits for etcd, and copyTimeout that for its first
+	// response if there is a copy.
 	startTimeout = 5 * time.Second
+	copyTimeout  = time.Second
 	// probeInterval is the time between two checks that etcd responds.
 	probeInterval = 3 * time.Second
 	// firstBackoff and maxBackoff are the bounds of the time between two attempts to connect.
@@ -57,8 +59,6 @@ type Options struct {
 	Now func() time.Time
 	// Draw returns random bits, for the jitter of attempts.
 	Draw func() uint64
-	// Base is what indices are larger than etcd's revisions, if Open creates the fleet.
-	Base uint64
 	// OnCommit and OnLost are those of [store.Store].
 	OnCommit func(store.Commit)
 	OnLost   func(error)
@@ -76,6 +76,7 @@ type Store struct {
 	writing  chan struct{} // closed when no more Updates begin
 	stop     context.CancelFunc
 	copyWake chan struct{} // capacity 1
+	reached  chan struct{} // closed when etcd responded for the first time
 	first    chan struct{} // closed when the first attempt to load has ended
 	loaded   chan struct{} // closed when the state was loaded from etcd
 
@@ -107,21 +108,9 @@ type Store struct {
 // Errors are about what is under the prefix: a [*ForeignError], or a newer format. The copy is
 // closed after an error, too.
 func Open(ctx context.Context, c Config, o Options) (*Store, error) {
-	id := make([]byte, 12)
-	_, _ = rand.Read(id) // never fails
-	o.setDefaults()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Store{
-		config: c, keys: layout(strings.Trim(c.Prefix, "/") + "/"), options: o,
-		logger: o.Logger,
-		id:     hex.EncodeToString(id), requests: make(chan *request), writing: make(chan struct{}),
-		stop: stop, copyWake: make(chan struct{}, 1), first: make(chan struct{}), loaded: make(chan struct{}),
-	}
-	s.arrived.changed = make(chan struct{})
-	s.owned.writer, s.owned.commits = s.keys.relative(s.keys.writer(s.id)), map[uint64]*ownCommit{}
-	s.beginReplica()
-	s.current.Store(s.replica.snapshot)
-	s.publish()
+	s := prepare(c, o)
+	s.stop = stop
 	s.group.Go(func() { s.run(background) })
 	s.group.Go(func() { s.probe(background) })
 	s.group.Go(func() { s.collect(background) })
@@ -133,6 +122,29 @@ func Open(ctx context.Context, c Config, o Options) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// prepare returns a store that does nothing yet.
+func prepare(c Config, o Options) *Store {
+	o.setDefaults()
+	s := &Store{
+		config: c, keys: layout(strings.Trim(c.Prefix, "/") + "/"), options: o,
+		logger: o.Logger,
+		id:     randomID(12), requests: make(chan *request), writing: make(chan struct{}), stop: func() {},
+		copyWake: make(chan struct{}, 1), reached: make(chan struct{}), first: make(chan struct{}), loaded: make(chan struct{}),
+	}
+	s.arrived.changed = make(chan struct{})
+	s.owned.writer, s.owned.commits = s.keys.relative(s.keys.writer(s.id)), map[uint64]*ownCommit{}
+	s.beginReplica()
+	s.current.Store(s.replica.snapshot)
+	s.publish()
+	return s
+}
+
+func randomID(size int) string {
+	id := make([]byte, size)
+	_, _ = rand.Read(id) // never fails
+	return hex.EncodeToString(id)
 }
 
 func (o *Options) setDefaults() {
@@ -154,12 +166,24 @@ func (o *Options) setDefaults() {
 }
 
 func (s *Store) waitForStart(ctx context.Context) error {
-	timer := time.NewTimer(startTimeout)
+	wait := startTimeout
+	if s.Snapshot().Index() > 0 {
+		wait = copyTimeout
+	}
+	end, timer := time.NewTimer(startTimeout), time.NewTimer(wait)
+	defer end.Stop()
 	defer timer.Stop()
 	select {
 	case <-s.first:
+	case <-s.reached: // and everything is being read
+		select {
+		case <-s.first:
+		case <-end.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	case <-timer.C:
-		s.setLost(fmt.Errorf("etcd at %s did not respond within %v", strings.Join(s.config.Endpoints, ","), startTimeout))
+		s.setLost(fmt.Errorf("etcd at %s did not respond within %v", strings.Join(s.config.Endpoints, ","), wait))
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -189,10 +213,12 @@ func (s *Store) setLost(err error) {
 	}
 	was := s.lost.Load()
 	switch {
+	case err != nil && was != nil && errors.Is(err, context.DeadlineExceeded) && !errors.As(err, new(*unreachableError)):
+		// what is known says more
 	case err != nil:
 		s.lost.Store(&err)
-		if was == nil || isPermanent(err) != isPermanent(*was) {
-			s.logger.Error("etcd cannot be reached: pushes are refused, and picks use what is known", "error", err)
+		if was == nil || (*was).Error() != err.Error() {
+			s.logger.Error("etcd cannot be used: pushes are refused, and picks use what is known", "error", err)
 			s.options.OnLost(err)
 		}
 	case was != nil:
@@ -231,6 +257,17 @@ type ForeignError struct {
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("the etcd prefix %s is not this fleet's: %s", e.Prefix, e.Reason)
+}
+
+// OutdatedError reports that what is under the prefix is older than what this daemon has: etcd was
+// restored from a backup, or begins empty. Nothing of it is used.
+type OutdatedError struct {
+	Prefix string
+	Reason string
+}
+
+func (e *OutdatedError) Error() string {
+	return fmt.Sprintf("the etcd prefix %s is in an older state: %s", e.Prefix, e.Reason)
 }
 
 // isPermanent reports whether an error is about what is under the prefix, so that another

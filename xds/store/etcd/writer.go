@@ -239,6 +239,8 @@ type attempt struct {
 	pending *batch // as of applied
 	reads   store.Reads
 	changes store.Changes
+	// unreadable are the keys, relative to the prefix, whose values cannot be read.
+	unreadable map[string]string
 }
 
 // view returns the snapshot, the revision up to which it has all, and the large commit that was
@@ -254,6 +256,7 @@ func (s *Store) view() (*store.Snapshot, int64, *batch) {
 func (s *Store) runFunctions(group []*request) *attempt {
 	a := &attempt{}
 	a.base, a.applied, a.pending = s.view()
+	a.unreadable = s.state.Load().problems
 	b := a.base.NewBatch(s.options.Now(), maxReads)
 	operations, bytes := 0, 0
 	for i, r := range group {
@@ -334,9 +337,14 @@ func (s *Store) comparisons(a *attempt) []clientv3.Cmp {
 	all := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.keys.pending()), "=", 0)}
 	for key := range maps.Keys(a.reads.Keys) {
 		at := s.keys.entry(key)
-		if _, ok := a.base.Get(key); ok {
+		_, exists := a.base.Get(key)
+		_, unreadable := a.unreadable[s.keys.relative(at)]
+		switch {
+		case exists:
 			all = append(all, unchanged(at), clientv3.Compare(clientv3.CreateRevision(at), ">", 0))
-		} else {
+		case unreadable: // and there was no entry before: it is as good as absent
+			all = append(all, unchanged(at))
+		default:
 			all = append(all, clientv3.Compare(clientv3.CreateRevision(at), "=", 0))
 		}
 	}
@@ -347,7 +355,7 @@ func (s *Store) comparisons(a *attempt) []clientv3.Cmp {
 func isDefinite(err error) bool {
 	for _, e := range []error{
 		rpctypes.ErrNoSpace, rpctypes.ErrTooManyOps, rpctypes.ErrRequestTooLarge, rpctypes.ErrPermissionDenied, rpctypes.ErrAuthFailed,
-		rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty, rpctypes.ErrDuplicateKey, rpctypes.ErrTooManyRequests, rpctypes.ErrLeaseNotFound,
+		rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty, rpctypes.ErrDuplicateKey, rpctypes.ErrTooManyRequests,
 	} {
 		if errors.Is(err, e) {
 			return true
@@ -361,6 +369,8 @@ func (s *Store) failure(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return fmt.Errorf("%w: etcd has no space left: raise its quota (--quota-backend-bytes), or compact and defragment it, and then disarm the alarm with etcdctl alarm disarm: %w", store.ErrCannotWrite, err)
+	case errors.Is(err, store.ErrTooLarge):
+		return err
 	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps):
 		return fmt.Errorf("%w: etcd's limits of a transaction are lower than its defaults: %w", store.ErrTooLarge, err)
 	}

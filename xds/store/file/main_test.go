@@ -133,7 +133,7 @@ func brief(m map[resource.Key]string) string {
 	return b.String()
 }
 
-func storeFile(dir string) string { return filepath.Join(dir, fileName) }
+func storeFile(dir string) string { return filepath.Join(dir, Name) }
 
 // inWriter runs fn in the goroutine that owns the file.
 func inWriter(t *testing.T, s *Store, fn func(f *file)) {

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	fileName    = "lbd.db"
+	// Name is the name of the file in its directory.
+	Name        = "lbd.db"
 	fileMode    = 0o600
 	newSuffix   = ".new" // of a file that is being written
 	intactInfix = ".intact-"
@@ -38,7 +39,7 @@ func damagedFiles(dir string) []string {
 	}
 	var names []string
 	for _, entry := range entries {
-		if ok, _ := filepath.Match(fileName+damagedInfix+"*", entry.Name()); ok {
+		if ok, _ := filepath.Match(Name+damagedInfix+"*", entry.Name()); ok {
 			names = append(names, entry.Name())
 		}
 	}
@@ -51,7 +52,7 @@ func openFile(dir string, earlier []string, logger *slog.Logger, now func() time
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, nil, err
 	}
-	path := filepath.Join(dir, fileName)
+	path := filepath.Join(dir, Name)
 	if !exists(path) {
 		if n := len(earlier); n > 0 {
 			return nil, nil, &DamagedError{Path: path, SetAside: filepath.Join(dir, earlier[n-1])}

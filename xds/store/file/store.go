@@ -120,6 +120,9 @@ func Open(dir string, opts Options) (*Store, error) {
 // Snapshot returns the current contents. All of it is on disk, unless the store is in memory.
 func (s *Store) Snapshot() *store.Snapshot { return s.current.Load() }
 
+// Loaded reports true: Open has read the file.
+func (*Store) Loaded() bool { return true }
+
 // Update is [store.Store]'s. It runs fn once, after all earlier Updates. It returns when the writes of fn are durable
 // and OnCommit has returned, with the snapshot of the commit, which may have other writes too.
 //

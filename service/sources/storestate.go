@@ -1,0 +1,65 @@
+package sources
+
+import "time"
+
+// StoreKind is where pushed resources are.
+type StoreKind string
+
+// The kinds of stores.
+const (
+	StoreInMemory StoreKind = "memory"
+	StoreInFile   StoreKind = "file"
+	StoreInEtcd   StoreKind = "etcd"
+)
+
+// StoreState describes the store of pushed resources.
+type StoreState struct {
+	Kind StoreKind `json:"kind" swaggertype:"string" enums:"memory,file,etcd"`
+	// Fleet identifies what is stored in etcd; absent without etcd, or until it is known.
+	Fleet string `json:"fleet,omitempty"`
+	// Served is the index that picks use.
+	Served uint64 `json:"served"`
+	// Index is that of the last commit that this daemon has.
+	Index uint64 `json:"index"`
+	// Last is that of the last commit that the store is known to have.
+	Last uint64 `json:"last"`
+	// Loaded is false while it is not known what is stored.
+	Loaded bool `json:"loaded"`
+	// BehindSeconds is the time since the daemon last knew that it has all that etcd has, at most
+	// some seconds while etcd responds; absent without etcd, and while it is not known.
+	BehindSeconds *float64 `json:"behind_seconds,omitempty"`
+	// Unreadable is the number of records in etcd that cannot be read.
+	Unreadable int `json:"unreadable"`
+	// Error is why nothing can be stored; absent if it can.
+	Error string `json:"error,omitempty"`
+	// FailingSince is when Error began, by the clock of this daemon.
+	FailingSince *time.Time `json:"failing_since,omitempty"`
+}
+
+// DescribeStore sets the function that adds to a StoreState what only the kind of store knows. It
+// must be called before Start.
+func (p *pushes) DescribeStore(describe func(*StoreState)) { p.describeStore = describe }
+
+// Store returns the state of the store.
+func (p *pushes) Store() (StoreState, error) {
+	st, err := p.open()
+	if err != nil {
+		return StoreState{}, err
+	}
+	served := p.Index() // first: it is not greater than Index
+	index := st.Snapshot().Index()
+	out := StoreState{Kind: StoreInFile, Served: served, Index: index, Last: index, Loaded: st.Loaded()}
+	if p.describeStore != nil {
+		p.describeStore(&out)
+	}
+	if err := st.Err(); err != nil {
+		out.Error = err.Error()
+	}
+	p.storeHealth.mu.Lock()
+	defer p.storeHealth.mu.Unlock()
+	if f := p.lost; f.err != nil {
+		since := f.since.UTC()
+		out.FailingSince = &since
+	}
+	return out, nil
+}
