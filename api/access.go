@@ -131,7 +131,7 @@ func loadsPage(p listen.Policy, err error) error {
 // the caller did. That of a pick is canceled, or has its timeout when the identity expires.
 func whileWaiting(w *recorder, r *http.Request, err error) error {
 	e, ok := errors.AsType[*fault.Error](err)
-	if !ok || e.Code != fault.CallerGone && e.Code != fault.PickTimeout ||
+	if !ok || e.Code != fault.CallerGone && e.Code != fault.PickTimeout && e.Code != fault.IndexNotReached ||
 		r.Context().Err() != nil || w.caller == nil || !w.caller.Ended(time.Now()) {
 		return err
 	}

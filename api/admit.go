@@ -144,7 +144,7 @@ type acquired struct {
 
 // acquire acquires n of a resource until finish.
 func (w *recorder) acquire(r quota.Resource, n int64) *fault.Error {
-	if w.account == nil {
+	if w.account == nil || n == 0 {
 		return nil
 	}
 	if err := w.account.Acquire(r, n); err != nil {
@@ -170,7 +170,17 @@ func (w *recorder) release(r quota.Resource, n int64) {
 	}
 }
 
-// awaiting runs the wait of a request that counts as bulk work. It counts as a stream meanwhile, so that
+// holds returns how much of a resource the request has acquired.
+func (w *recorder) holds(r quota.Resource) int64 {
+	for i := range w.acquired {
+		if w.acquired[i].resource == r {
+			return w.acquired[i].n
+		}
+	}
+	return 0
+}
+
+// awaiting runs the wait of a request. It counts as a stream meanwhile, and not as bulk work, so that
 // long polls do not use up what pushes and lists need, and is shed as one. The context of wait ends with
 // the identity of the caller.
 func awaiting(w http.ResponseWriter, r *http.Request, wait func(context.Context) error) error {
@@ -179,8 +189,9 @@ func awaiting(w http.ResponseWriter, r *http.Request, wait func(context.Context)
 	if err := limits.shed(streaming, rec.caller); err != nil {
 		return err
 	}
-	rec.release(quota.Bulk, 1)
-	if refused := rec.acquire(quota.Streams, 1); refused != nil {
+	bulk, streams := rec.holds(quota.Bulk), 1-min(rec.holds(quota.Streams), 1)
+	rec.release(quota.Bulk, bulk)
+	if refused := rec.acquire(quota.Streams, streams); refused != nil {
 		return refused
 	}
 	ctx, cancel := whileValid(r.Context(), rec.caller)
@@ -193,8 +204,8 @@ func awaiting(w http.ResponseWriter, r *http.Request, wait func(context.Context)
 		}
 		return err
 	}
-	rec.release(quota.Streams, 1)
-	if refused := rec.acquire(quota.Bulk, 1); refused != nil {
+	rec.release(quota.Streams, streams)
+	if refused := rec.acquire(quota.Bulk, bulk); refused != nil {
 		return refused
 	}
 	return nil

@@ -4,12 +4,12 @@ import (
 	"io/fs"
 	"log/slog"
 	"net/http"
-	"runtime"
 
 	"github.com/go-chi/chi/v5"
 
 	"github.com/lbd-dev/lbd/api/accesslog"
 	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/audit"
@@ -28,6 +28,8 @@ type Options struct {
 	AccessLog *accesslog.Log
 	// Limits are those of what callers use.
 	Limits Limits
+	// Peers forwards requests about leases to other daemons of the fleet; nil for none.
+	Peers *Peers
 	// Logger gets one record for each internal error. Requests are not logged otherwise.
 	Logger *slog.Logger
 	// OpenAPI is the contract that GET /openapi.yaml returns.
@@ -46,7 +48,7 @@ type Options struct {
 //
 //	@title			lbd
 //	@version		1
-//	@description	Load balancing decisions of gRPC's xDS client, over HTTP. Durations are Go durations (250ms, 5s), times are RFC 3339 in UTC. Cluster names are percent-encoded in paths. Errors are RFC 9457 problems.
+//	@description	Load balancing decisions of gRPC's xDS client, over HTTP. Durations are Go durations (250ms, 5s), times are RFC 3339 in UTC. Cluster names are percent-encoded in paths. Errors are RFC 9457 problems. Each response has the index of the store that picks use, in Lbd-Index.
 //	@license.name	Apache-2.0
 //	@license.url	https://www.apache.org/licenses/LICENSE-2.0
 //	@tag.name			picks
@@ -71,7 +73,9 @@ func New(o Options) *Handler {
 		audit:      o.Audit,
 		access:     o.AccessLog,
 		limits:     o.Limits,
-		describing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+		index:      &servedIndex{index: o.Service.Index},
+		missing:    o.Service.Missing,
+		describing: make(chan struct{}, max(1, overload.CPUs()/2)),
 		scrapes:    make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
 
 		endpoints: make(map[string]*endpoint),
@@ -81,7 +85,7 @@ func New(o Options) *Handler {
 	if o.Limits.MaxTTL == 0 {
 		o.Limits.MaxTTL = picks.MaxTTL
 	}
-	h := &handlers{service: o.Service, limits: o.Limits}
+	h := &handlers{service: o.Service, limits: o.Limits, peers: o.Peers}
 	pick.of(filtered).get("/pick", h.getPick)
 	pick.of(filtered).get("/v1/pick", h.getPick)
 	pick.of(filtered).post("/pick", h.postPick)
@@ -119,8 +123,10 @@ func New(o Options) *Handler {
 	read.of(filtered).doing(reading).get("/v1/files", h.listFiles)
 	admin.post("/v1/files/held/{hash}/permit", h.permitFiles)
 
+	read.of(filtered).get("/v1/store", h.getStore)
 	read.of(filtered).get("/v1/daemon", h.getDaemon)
 	read.of(filtered).doing(streaming).get("/v1/daemon/watch", h.watchDaemon)
+	read.of(filtered).doing(reading).get("/v1/fleet", h.getFleet)
 	read.of(filtered).doing(reading).get("/v1/events", h.listEvents)
 	read.of(filtered).doing(streaming).get("/v1/events/watch", h.watchEvents)
 	public.get("/livez", h.livez)

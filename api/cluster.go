@@ -37,7 +37,7 @@ type ClusterList struct {
 // @Failure 503 {object} Problem
 // @Router  /v1/clusters [get]
 func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
-	l, err := readListing(r.URL.RawQuery)
+	l, err := h.readListing(w, r)
 	if err != nil {
 		return err
 	}
@@ -54,44 +54,49 @@ func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
 }
 
 // @Summary     Get the state of a cluster
-// @Description Without target, the state is that of the cluster's own tree, else of the first target that has the cluster, as in the list. With index, this is a long poll: lbd answers when the generation changes, or with the unchanged state after wait.
+// @Description Without target, the state is that of the cluster's own tree, else of the first target that has the cluster, as in the list. With index, this is a long poll: lbd answers when the generation changes, or with the unchanged state after wait. With min_index, it waits for that first, within the same wait; without index and wait, it does not wait.
 // @Param       target    query string false "the target whose tree is described: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
 // @Param       endpoints query bool   false "false omits the endpoints" default(true)
 // @Param       index     query int    false "the generation that the caller has" format(int64)
-// @Param       wait      query string false "maximum time to wait for a change, at most 5m; only with index" default(30s)
+// @Param       wait      query string false "maximum time to wait for a change, at most 5m; only with index or min_index" default(30s)
 // @Success     200 {object} observe.ClusterState "the state"
 // @Failure     503 {object} Problem
 // @Router      /v1/clusters/{name} [get]
 func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 	var (
-		target         string
-		index          int64
-		indexed, waits bool
+		target   string
+		index    int64
+		indexed  bool
+		required requiredIndex
 	)
-	endpoints, wait := true, DefaultPoll
-	name, err := readNamed(r, "name",
+	endpoints := true
+	name, err := readNamed(r, "name", append(required.parameters(),
 		parameter{name: "target", set: func(v value) string { return v.name(&target) }},
 		parameter{name: "endpoints", set: func(v value) string { return v.boolean(&endpoints) }},
 		parameter{name: "index", set: func(v value) string {
 			indexed = true
 			return v.int64(&index)
 		}},
-		parameter{name: "wait", set: func(v value) string {
-			waits = true
-			return v.duration(&wait, 0, MaxPoll)
-		}},
-	)
+	)...)
 	if err = cmp.Or(err, mayUseTarget(w, target)); err != nil {
 		return err
 	}
-	switch {
-	case waits && !indexed:
-		return fault.Errorf(fault.InvalidArgument, "wait is only valid with index")
-	case indexed:
+	if required.waits && !indexed && !required.given {
+		return fault.Errorf(fault.InvalidArgument, "wait is only valid with index or min_index")
+	}
+	if err := h.awaitIndex(w, r, &required); err != nil {
+		return err
+	}
+	if indexed {
+		wait := DefaultPoll
+		if required.waits {
+			wait = required.wait
+		}
 		allowWait(w, wait)
 		if err := awaiting(w, r, func(ctx context.Context) error { return h.service.AwaitCluster(ctx, name, target, index, wait) }); err != nil {
 			return err
 		}
+		setIndex(w)
 	}
 	described := 0
 	if endpoints {
@@ -122,7 +127,7 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 // @Router      /v1/clusters/{name}/history [get]
 func (h *handlers) getClusterHistory(w http.ResponseWriter, r *http.Request) error {
 	var request observe.HistoryRequest
-	name, err := readNamed(r, "name",
+	name, err := h.readServedNamed(w, r, "name",
 		parameter{name: "target", set: func(v value) string { return v.name(&request.Target) }},
 		parameter{name: "since", set: func(v value) string { return v.past(&request.Since) }},
 		parameter{name: "step", set: func(v value) string { return v.step(&request.Step) }},

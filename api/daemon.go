@@ -19,7 +19,7 @@ type DaemonStream struct {
 // @Success     200 {object} observe.DaemonState "the daemon's state"
 // @Router      /v1/daemon [get]
 func (h *handlers) getDaemon(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
+	if err := h.readServed(w, r); err != nil {
 		return err
 	}
 	return reply(w, h.service.Daemon(scopeOf(w)), nil)
@@ -32,7 +32,7 @@ func (h *handlers) getDaemon(w http.ResponseWriter, r *http.Request) error {
 // @Failure     429,503 {object} Problem
 // @Router      /v1/daemon/watch [get]
 func (h *handlers) watchDaemon(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
+	if err := h.readServed(w, r); err != nil {
 		return err
 	}
 	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchDaemon(scopeOf(w)) })

@@ -181,10 +181,20 @@ var answers = map[fault.Code]answer{
 		means: "The pick waited for the time in wait= (default --pick-wait) while the cluster was connecting or its resources were not there yet.",
 		fix:   "Set a longer wait=, or wait_for_ready=true. GET /v1/clusters/NAME shows what the cluster waits for.",
 	},
+	fault.IndexNotReached: {
+		status: http.StatusGatewayTimeout, title: "Index not reached", retries: true,
+		means: "Picks of this replica do not use the index of min_index= yet. Lbd-Index is the index that they use.",
+		fix:   "Set wait=, or a longer one. If the replica stays behind, GET /readyz?verbose says why. An index that no push has returned is never reached.",
+	},
 	fault.StoreUnavailable: {
-		status: http.StatusServiceUnavailable, title: "Store unavailable",
-		means: "etcd, which has the pushed resources of all replicas, cannot be reached. Picks use what is known. The push was not applied, unless detail says that this is not known: then it is applied or not, never in part.",
+		status: http.StatusServiceUnavailable, title: "Store unavailable", retries: true,
+		means: "etcd, which has the pushed resources of all replicas, cannot be reached. Picks use what is known; if that was never read, a cluster or a target that is not known may exist. A push was not applied, unless detail says that this is not known: then it is applied or not, never in part.",
 		fix:   "Check etcd and the network; GET /readyz?verbose has the error. Retry after retry_after_ms, if need be after a look at what is stored.",
+	},
+	fault.ReplicaUnavailable: {
+		status: http.StatusServiceUnavailable, title: "Replica unavailable", retries: true,
+		means: "Another daemon of the fleet has granted the lease, and this one cannot forward the request to it. The lease ends by itself at its expires_at.",
+		fix:   "Send the request to the daemon that has granted the lease: detail has its address. If daemons should reach each other, check --advertise, and the network between them.",
 	},
 	fault.StorageFailed: {
 		status: http.StatusInsufficientStorage, title: "Storage failed",
@@ -205,7 +215,7 @@ type Problem struct {
 	// Detail explains the error, for people.
 	Detail string `json:"detail"`
 	// Code is stable, for programs.
-	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,storage_failed,store_unavailable" example:"no_ready_endpoint"`
+	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,index_not_reached,storage_failed,store_unavailable,replica_unavailable" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`

@@ -32,7 +32,7 @@ type EventList struct {
 // @Router      /v1/events [get]
 func (h *handlers) listEvents(w http.ResponseWriter, r *http.Request) error {
 	f := observe.EventFilter{Limit: DefaultEvents}
-	err := readEventFilter(w, r, &f,
+	err := h.readEventFilter(w, r, &f,
 		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxEvents) }},
 	)
 	if err != nil {
@@ -42,8 +42,8 @@ func (h *handlers) listEvents(w http.ResponseWriter, r *http.Request) error {
 }
 
 // readEventFilter reads a filter of events, whose scope is the caller's, and more parameters.
-func readEventFilter(w http.ResponseWriter, r *http.Request, f *observe.EventFilter, more ...parameter) error {
-	err := readParameters(r.URL.RawQuery, append(more,
+func (h *handlers) readEventFilter(w http.ResponseWriter, r *http.Request, f *observe.EventFilter, more ...parameter) error {
+	err := h.readServed(w, r, append(more,
 		parameter{name: "cluster", set: func(v value) string { return v.name(&f.Cluster) }},
 		parameter{name: "target", set: func(v value) string { return v.name(&f.Target) }},
 		parameter{name: "type", repeats: true, set: func(v value) string { return eventType(&f.Types, v) }},

@@ -9,7 +9,7 @@ import (
 // @Success     200 {object} sources.FilesState "sorted by name"
 // @Router      /v1/files [get]
 func (h *handlers) listFiles(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
+	if err := h.readServed(w, r); err != nil {
 		return err
 	}
 	return reply(w, h.service.Files().Within(scopeOf(w)), nil)

@@ -7,4 +7,5 @@ import "github.com/lbd-dev/lbd/service"
 type handlers struct {
 	service *service.Service
 	limits  Limits
+	peers   *Peers // nil for none
 }

@@ -51,7 +51,7 @@ type LeasesOf struct {
 // Done is the result of a leased request.
 type Done struct {
 	// Outcome is success if absent.
-	Outcome *picks.Outcome `json:"outcome" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
+	Outcome *picks.Outcome `json:"outcome,omitempty" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
 	// Load is the load that the upstream reported (ORCA).
 	Load *picks.Load `json:"load,omitempty"`
 }
@@ -83,8 +83,11 @@ type Verdict struct {
 // @Success 200 {object} picks.LeaseState "the state of the lease, which may have ended recently"
 // @Router  /v1/leases/{id} [get]
 func (h *handlers) getLease(w http.ResponseWriter, r *http.Request) error {
-	id, err := readNamed(r, "id")
+	id, err := h.readServedNamed(w, r, "id")
 	if err != nil {
+		return err
+	}
+	if foreign, err := h.forwards(w, r, id, "", nil); foreign {
 		return err
 	}
 	state, err := h.lease(id)
@@ -135,6 +138,9 @@ func (h *handlers) endLease(w http.ResponseWriter, r *http.Request) error {
 	}
 	d, err := readDone(w, r)
 	if err != nil {
+		return err
+	}
+	if foreign, err := h.forwards(w, r, id, "/done", &d); foreign {
 		return err
 	}
 	state, err := h.finishLease(w, id, &d)
@@ -214,6 +220,9 @@ func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
 	if err := rejectBody(w, r); err != nil {
 		return err
 	}
+	if foreign, err := h.forwards(w, r, id, "/renew", nil); foreign {
+		return err
+	}
 	if err := h.mayUseLeaseID(w, id); err != nil {
 		return err
 	}
@@ -255,9 +264,15 @@ func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	verdicts, scope := Verdicts{Leases: make([]Verdict, len(many.Leases))}, scopeOf(w)
+	foreign, err := h.forwardMany(w, r, many.Leases, verdicts.Leases)
+	if err != nil {
+		return err
+	}
 	for i := range many.Leases {
 		v, done := &verdicts.Leases[i], &many.Leases[i]
-		v.ID = done.ID
+		if v.ID = done.ID; foreign != nil && foreign[i] {
+			continue
+		}
 		state, err := h.finishLease(w, done.ID, &done.Done)
 		if err != nil {
 			p := problemOf(refusalOf(r.Context(), err))
@@ -286,7 +301,7 @@ const maxEndedGroups = 100
 // @Router      /v1/leases [get]
 func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
 	f := picks.LeaseFilter{Limit: DefaultLeaseList}
-	_, err := readLeaseFilter(w, r, &f, access.Read,
+	_, err := readLeaseFilter(w, r, &f, access.Read, h.readServed,
 		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxList) }},
 		parameter{name: "after", set: func(v value) string { return v.name(&f.After) }})
 	if err != nil {
@@ -320,7 +335,7 @@ func (h *handlers) deleteLeases(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var f picks.LeaseFilter
-	given, err := readLeaseFilter(w, r, &f, access.Admin)
+	given, err := readLeaseFilter(w, r, &f, access.Admin, readOwn)
 	if err != nil {
 		return err
 	}
@@ -340,14 +355,14 @@ func (h *handlers) deleteLeases(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, deleted, nil)
 }
 
-// readLeaseFilter reads the parameters of a filter, and reports whether one of them was given.
+// readLeaseFilter reads the parameters of a filter and others with read, and reports whether one of them was given.
 // A caller without the role gets its own leases only.
-func readLeaseFilter(w http.ResponseWriter, r *http.Request, f *picks.LeaseFilter, role access.Roles, more ...parameter) (given bool, err error) {
+func readLeaseFilter(w http.ResponseWriter, r *http.Request, f *picks.LeaseFilter, role access.Roles, read reader, more ...parameter) (given bool, err error) {
 	set := func(wanted string) string {
 		given = true
 		return wanted
 	}
-	err = readParameters(r.URL.RawQuery, append(more,
+	err = read(w, r, append(more,
 		parameter{name: "cluster", set: func(v value) string { return set(v.name(&f.Cluster)) }},
 		parameter{name: "owner", set: func(v value) string { return set(v.limited(&f.Owner, MaxOwnerBytes)) }},
 		parameter{name: "identity", set: func(v value) string {

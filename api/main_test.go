@@ -115,8 +115,14 @@ func startBefore(
 	})
 	begin(d.service)
 	noError(tb, d.service.Start(tb.Context(), st))
+	var peers *api.Peers
+	if o.Fleet != nil {
+		peers = api.NewPeers(nil)
+		tb.Cleanup(peers.Close)
+	}
 	d.handler = api.New(api.Options{
 		Service: d.service,
+		Peers:   peers,
 		Callers: callers,
 		Limits:  limits,
 		Logger:  slog.New(slog.NewTextHandler(&d.log, nil)),
@@ -147,6 +153,9 @@ func (d *daemon) answer(r *http.Request) *httptest.ResponseRecorder {
 	d.handler.ServeHTTP(w, r)
 	if got := w.Header().Get("X-Content-Type-Options"); got != "nosniff" {
 		d.tb.Errorf("%s %s: X-Content-Type-Options is %q", r.Method, r.URL, got)
+	}
+	if w.Header().Get("Lbd-Index") == "" {
+		d.tb.Errorf("%s %s: no Lbd-Index", r.Method, r.URL)
 	}
 	if err := agrees(r, w); err != nil {
 		d.tb.Errorf("%s %s: the answer is not as openapi.yaml says: %v\n%s", r.Method, r.URL, err, w.Body)

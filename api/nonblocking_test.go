@@ -56,6 +56,13 @@ func TestHandOver(t *testing.T) {
 			{"POST", "/pick?cluster=ready", "Idempotency-Key: a", true, 201},
 			{"POST", "/v1/pick?cluster=ready", "Origin: http://elsewhere", false, 403},
 			{"GET", "/pick?cluster=ready&m=1", "", false, 400},
+			{"GET", "/pick?cluster=ready&min_index=3", "", false, 200},
+			{"GET", "/pick?cluster=ready&min_index=3&wait=5s", "", false, 200},
+			{"GET", "/pick?cluster=ready&min_index=4", "", false, 504},
+			{"GET", "/pick?cluster=ready&min_index=4&wait=5s", "", true, 504},
+			{"POST", "/pick?cluster=ready&min_index=4&wait=5s", "", true, 504},
+			{"GET", "/v1/clusters/watch?min_index=4", "", false, 504},
+			{"GET", "/v1/clusters/ready/watch?min_index=4&wait=5s", "", true, 504},
 			{"GET", "/pick?cluster=orders", "", true, 504},
 			{"GET", "/pick?cluster=orders&wait=0", "", false, 504},
 			{"POST", "/pick?cluster=orders", "", true, 504},
@@ -89,8 +96,8 @@ func TestHandOver(t *testing.T) {
 		}
 		metrics := d.must(http.StatusOK, "GET", "/metrics", "").Body.String()
 		for _, want := range []string{
-			`lbd_http_requests_total{code="504",method="GET",route="/pick"} 2`,
-			`lbd_http_requests_total{code="504",method="POST",route="/pick"} 1`,
+			`lbd_http_requests_total{code="504",method="GET",route="/pick"} 4`,
+			`lbd_http_requests_total{code="504",method="POST",route="/pick"} 2`,
 			`lbd_http_requests_total{code="201",method="POST",route="/pick"} 3`,
 			`lbd_picks_total{cluster="orders",result="pick_timeout",target=""} 3`,
 		} {

@@ -46,6 +46,14 @@ type value struct {
 // unknown and repeated parameters, and invalid values.
 func readParameters(raw string, known ...parameter) error { return readQuery(raw, known, nil) }
 
+// reader reads the parameters of a request.
+type reader func(w http.ResponseWriter, r *http.Request, known ...parameter) error
+
+// readOwn is [readParameters] as a reader.
+func readOwn(_ http.ResponseWriter, r *http.Request, known ...parameter) error {
+	return readParameters(r.URL.RawQuery, known...)
+}
+
 // readNamed returns the name in a path parameter, and reads the query.
 func readNamed(r *http.Request, in string, known ...parameter) (string, error) {
 	name, err := pathName(r, in)
@@ -269,8 +277,8 @@ type listing struct {
 }
 
 // readListing reads the parameters prefix, after and limit.
-func readListing(query string) (l listing, err error) {
-	err = readParameters(query,
+func (h *handlers) readListing(w http.ResponseWriter, r *http.Request) (l listing, err error) {
+	err = h.readServed(w, r,
 		parameter{name: "prefix", set: func(v value) string { return v.name(&l.prefix) }},
 		parameter{name: "after", set: func(v value) string { return v.name(&l.after) }},
 		parameter{name: "limit", set: func(v value) string { return v.integer(&l.limit, 1, MaxList) }},

@@ -68,6 +68,7 @@ var pickParameters = []parameter{
 	{name: "path"},
 	{name: "header.", repeats: true, prefix: true},
 	{name: "explain"},
+	{name: "min_index"},
 	{name: "ttl"},
 	{name: "owner"},
 }
@@ -78,6 +79,9 @@ type picking struct {
 	picks   picks.Picks
 	many    bool // n was given
 	body    []byte
+	// minIndex is the index of the store that picks must use; waits says that wait was given.
+	minIndex uint64
+	waits    bool
 }
 
 var pickings = sync.Pool{New: func() any { return new(picking) }}
@@ -93,7 +97,7 @@ const maxKeptBytes = 512 << 10
 // @Param       path           query string   false "path of the request, for the routes of target" minlength(1) maxlength(4096) default(/) example(/package.Service/Method)
 // @Param       header.NAME    query []string false "header NAME of the request, for the routes of target; repeatable, at most 100" collectionFormat(multi)
 // @Param       n              query int      false "number of picks, at most max_picks of the quota of the caller" minimum(1) maximum(1000)
-// @Param       wait           query string   false "maximum time that the pick may queue, at most 60s; 0 does not queue" example(250ms)
+// @Param       wait           query string   false "maximum time that the pick may queue, at most 60s; 0 does not queue. With min_index, also to wait for that" example(250ms)
 // @Param       wait_for_ready query bool     false "queue in TRANSIENT_FAILURE as well"
 // @Param       hash           query string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
 // @Param       exclude        query []string false "addresses of endpoints to avoid; repeatable, at most 100" collectionFormat(multi)
@@ -107,7 +111,7 @@ const maxKeptBytes = 512 << 10
 func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
-	if err := h.readPick(w, s, r.URL.RawQuery, false); err != nil {
+	if err := h.readPick(w, s, r, false); err != nil {
 		return err
 	}
 	if s.request.NoWait && s.slow() {
@@ -131,7 +135,7 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 // @Param       ttl             query  string   false "time until the lease expires, at most --max-ttl, 10m by default, and max_ttl of the quota of the caller" default(30s)
 // @Param       owner           query  string   false "who holds the lease, as you call it: a host, a pod, a request ID" minlength(1) maxlength(128)
 // @Param       n               query  int      false "number of picks, at most max_picks of the quota of the caller" minimum(1) maximum(1000)
-// @Param       wait            query  string   false "maximum time that the pick may queue, at most 60s; 0 does not queue" example(250ms)
+// @Param       wait            query  string   false "maximum time that the pick may queue, at most 60s; 0 does not queue. With min_index, also to wait for that" example(250ms)
 // @Param       wait_for_ready  query  bool     false "queue in TRANSIENT_FAILURE as well"
 // @Param       hash            query  string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
 // @Param       exclude         query  []string false "addresses of endpoints to avoid; repeatable, at most 100" collectionFormat(multi)
@@ -154,7 +158,7 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	s.request.TTL = h.defaultTTL(callerOf(w))
-	if err := h.readPick(w, s, r.URL.RawQuery, true); err != nil {
+	if err := h.readPick(w, s, r, true); err != nil {
 		return err
 	}
 	key, err := idempotencyKey(r.Header)
@@ -179,9 +183,9 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// readPick reads the query into s, and allows for a long wait. ttl and owner are only valid for
-// leases.
-func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, leased bool) error {
+// readPick reads the query into s, allows for a long wait, and waits for min_index. ttl and owner are
+// only valid for leases.
+func (h *handlers) readPick(w http.ResponseWriter, s *picking, r *http.Request, leased bool) error {
 	q := &s.request
 	q.N = 1
 	q.Wait = h.service.DefaultWait()
@@ -194,7 +198,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 	if !leased {
 		known = known[:len(known)-2]
 	}
-	err := readQuery(query, known, func(name string, v value) string {
+	err := readQuery(r.URL.RawQuery, known, func(name string, v value) string {
 		switch name {
 		case "cluster":
 			return v.name(&q.Cluster)
@@ -202,6 +206,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 			s.many = true
 			return h.count(v, &q.N, caller)
 		case "wait":
+			s.waits = true
 			return v.duration(&q.Wait, 0, picks.MaxWait)
 		case "wait_for_ready":
 			return v.boolean(&q.WaitForReady)
@@ -217,6 +222,8 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 			return v.header(&q.Headers, picks.MaxHeaders)
 		case "explain":
 			return v.boolean(&q.Explain)
+		case "min_index":
+			return v.index(&s.minIndex)
 		case "owner":
 			return v.limited(&q.Owner.Name, MaxOwnerBytes)
 		default:
@@ -245,9 +252,14 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, query string, lea
 		allowWait(w, q.Wait)
 	}
 	if q.Cluster != "" {
-		return mayUseCluster(w, q.Cluster)
+		err = mayUseCluster(w, q.Cluster)
+	} else {
+		err = mayUseTarget(w, q.Target)
 	}
-	return mayUseTarget(w, q.Target)
+	if err != nil || s.minIndex == 0 {
+		return err
+	}
+	return s.awaitIndex(w, r, h)
 }
 
 // maxFastPicks is the maximum number of picks that others may have to wait for. Their response is no

@@ -144,6 +144,9 @@ func TestRandomRequestsAreAnsweredAsTheContractSays(t *testing.T) {
 			if w.Code == http.StatusInternalServerError {
 				t.Fatalf("%s %s: %s\n%s", r.Method, r.URL, w.Body, d.log.String())
 			}
+			if w.Code == 499 { // the caller of a stream has gone, which waited for an index
+				continue
+			}
 			if err := agrees(r, w); err != nil {
 				t.Fatalf("%s %s: %v\n%s", r.Method, r.URL, err, w.Body)
 			}

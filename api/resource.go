@@ -12,6 +12,9 @@ import (
 // PushAnswer is the result of a push or deletion.
 type PushAnswer struct {
 	Generation int64 `json:"generation"`
+	// Index is that of the store's commit with the change: min_index waits until another replica
+	// serves it. With dry_run, or if nothing changed, it is that of the last commit.
+	Index uint64 `json:"index" example:"4711"`
 	// ETag is the hash of the content, for If-Match; empty after a deletion. The ETag header
 	// of GET adds a suffix for the representation, which If-Match ignores.
 	ETag string `json:"etag"`
@@ -98,7 +101,7 @@ func (h *handlers) deleteConfig(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *handlers) getResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
-	name, err := readNamed(r, "name")
+	name, err := h.readServedNamed(w, r, "name")
 	if err != nil {
 		return err
 	}
@@ -214,8 +217,9 @@ func writeResult(w http.ResponseWriter, result *sources.PushResult, dryRun bool,
 		status = http.StatusCreated
 	}
 	w.(*recorder).changes = result.Changes //nolint:errcheck // handlers are called with no other
+	setIndex(w)
 	writeJSON(w, status, PushAnswer{
-		Generation: result.Generation, ETag: result.Hash,
+		Generation: result.Generation, Index: result.Index, ETag: result.Hash,
 		Changes: orEmpty(result.Changes), Warnings: orEmpty(result.Warnings), Notes: orEmpty(result.Notes),
 	})
 	return nil

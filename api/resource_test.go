@@ -136,19 +136,19 @@ func TestPushAnswers(t *testing.T) {
 		}
 	}
 	const config = "/v1/clusters/orders/config"
-	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":0,"index":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(200, "PUT", orders+"?dry_run=true", namedJSON))
 	d.refused(fault.UnknownCluster, "GET", orders, "")
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":G,"index":1,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(201, "PUT", orders, namedJSON))
-	golden(`{"generation":G,"etag":"E","changes":[],"warnings":[],"notes":[]}`, d.must(200, "PUT", orders, namedJSON))
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"added","difference":"added as EDS"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
+	golden(`{"generation":G,"index":1,"etag":"E","changes":[],"warnings":[],"notes":[]}`, d.must(200, "PUT", orders, namedJSON))
+	golden(`{"generation":G,"index":2,"etag":"E","changes":[{"resource":"Cluster/orders","change":"added","difference":"added as EDS"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
 		d.must(201, "PUT", config, `{"type":"EDS"}`))
-	golden(`{"generation":G,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified","difference":"max_requests 1024 → 5"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
+	golden(`{"generation":G,"index":3,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified","difference":"max_requests 1024 → 5"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
 		d.must(200, "PUT", config, maxRequests(5)))
-	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":G,"index":3,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
 		d.must(200, "DELETE", config+"?dry_run", ""))
-	golden(`{"generation":G,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":G,"index":4,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
 		d.must(200, "DELETE", config, ""))
 	d.refused(fault.UnknownCluster, "GET", config, "")
 }

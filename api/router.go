@@ -32,6 +32,9 @@ type router struct {
 	audit   *audit.Log     // nil without
 	access  *accesslog.Log // nil without
 	limits  Limits
+	index   *servedIndex
+	// missing is [service.Service.Missing].
+	missing func(error) error
 	// Slots of what takes much memory.
 	describing chan struct{} // of requests that describe a large cluster
 	scrapes    chan struct{} // of those that gather metrics
@@ -158,7 +161,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			e.panicked(rec, r, v)
 		}
 	}()
-	w.Header()["X-Content-Type-Options"] = nosniff
+	h := w.Header()
+	h["X-Content-Type-Options"] = nosniff
+	h[indexHeader] = e.router.index.value()
 	err := e.answer(rec, r, start)
 	if handedOver = rec.loop != nil && (err == errHandOver || err == picks.ErrWouldWait); handedOver { //nolint:errorlint // the handlers of picks return them bare
 		rec.refund()
@@ -193,7 +198,7 @@ func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {
 		return err
 	}
 	if err := e.handle(w, r); err != nil {
-		return whileWaiting(w, r, err)
+		return whileWaiting(w, r, e.router.missing(err))
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func serve(h handler) (w *httptest.ResponseRecorder, log string, aborted any) {
 	r := &router{
 		mux: chi.NewRouter(), logger: slog.New(slog.NewTextHandler(&b, nil)),
 		metrics: newMetrics(prometheus.NewRegistry()), origins: http.NewCrossOriginProtection(),
-		endpoints: make(map[string]*endpoint),
+		endpoints: make(map[string]*endpoint), index: &servedIndex{index: func() uint64 { return 0 }},
+		missing: func(err error) error { return err },
 	}
 	r.as(0).get("/x", h)
 	w = httptest.NewRecorder()
@@ -100,8 +101,8 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 	for _, code := range []fault.Code{
 		fault.InvalidArgument, fault.UnknownCluster, fault.UnknownTarget, fault.NoRoute, fault.UnknownLease, fault.UnknownChange, fault.PreconditionFailed, fault.PreconditionRequired,
 		fault.TooLarge, fault.UnsupportedMedia, fault.InvalidResource, fault.Blocked, fault.RateLimited,
-		fault.Dropped, fault.CircuitBroken, fault.NoReadyEndpoint, fault.AllExcluded, fault.PickTimeout,
-		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.StoreUnavailable, fault.Internal,
+		fault.Dropped, fault.CircuitBroken, fault.NoReadyEndpoint, fault.AllExcluded, fault.PickTimeout, fault.IndexNotReached,
+		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.StoreUnavailable, fault.ReplicaUnavailable, fault.Internal,
 		notFound, methodNotAllowed, listen.Unauthenticated, listen.PermissionDenied, listen.MisdirectedRequest, uriTooLong, overloaded,
 	} {
 		p := problemOf(&fault.Error{Code: code})
@@ -114,8 +115,8 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 			}
 		}
 	}
-	if len(answers) != 30 {
-		t.Errorf("%d codes have an answer, and 30 are tested", len(answers))
+	if len(answers) != 32 {
+		t.Errorf("%d codes have an answer, and 32 are tested", len(answers))
 	}
 }
 

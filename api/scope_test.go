@@ -77,6 +77,8 @@ var visible = map[string]visibility{
 	"GET /v1/xds":                       {status: 200, hides: true, want: []string{`"name":"orders"`, `"total":3`, `"targets_total":2`, `"targets":2,"waiting":0`}},
 	"GET /v1/files":                     {status: 200, hides: true, want: []string{`"file":"good.json"`, `"ClusterLoadAssignment/orders-file"`}},
 	"POST /v1/files/held/{hash}/permit": {status: 403},
+	"GET /v1/store":                     {status: 200, want: []string{`"kind":"file"`}},
+	"GET /v1/fleet":                     {status: 200, want: []string{`"shared":false`}}, // roster's tests have one with replicas
 	"GET /v1/daemon":                    {status: 200, hides: true, want: []string{"Cluster/orders is invalid", "store_failing"}},
 	"GET /v1/daemon/watch":              {status: 200, hides: true, want: []string{"event: daemon", "Cluster/orders is invalid"}},
 	"GET /v1/events":                    {request: "?limit=5000", status: 200, hides: true, want: []string{`"cluster":"orders"`, `"says":"3 resources changed"`, "unreachable for a moment"}},

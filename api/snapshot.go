@@ -18,7 +18,7 @@ const MaxRemoved = 1_000_000
 // @Failure     503     {object} Problem
 // @Router      /v1/snapshot [get]
 func (h *handlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
+	if err := h.readServed(w, r); err != nil {
 		return err
 	}
 	as := accepted(r.Header)

@@ -33,15 +33,15 @@ func TestSnapshotAnswers(t *testing.T) {
 	}
 	const snapshot = "/v1/snapshot"
 	golden("{\n  \"version_info\": \"e3b0c44298fc1c149afbf4c8996fb924\"\n}", d.must(200, "GET", snapshot, ""))
-	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/a","change":"added","difference":"added with 1 usable endpoint"},{"resource":"ClusterLoadAssignment/b","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":0,"index":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/a","change":"added","difference":"added with 1 usable endpoint"},{"resource":"ClusterLoadAssignment/b","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(200, "PUT", snapshot+"?dry_run=true", bundle("a", "b")))
 	golden(`{"clusters":[]}`, d.must(200, "GET", "/v1/clusters", ""))
-	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/a","change":"added","difference":"added with 1 usable endpoint"},{"resource":"ClusterLoadAssignment/b","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":0,"index":1,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/a","change":"added","difference":"added with 1 usable endpoint"},{"resource":"ClusterLoadAssignment/b","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(200, "PUT", snapshot, bundle("a", "b")))
-	golden(`{"generation":0,"etag":"E","changes":[],"warnings":[],"notes":[]}`, d.must(200, "PUT", snapshot, bundle("b", "a")))
-	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/c","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":0,"index":1,"etag":"E","changes":[],"warnings":[],"notes":[]}`, d.must(200, "PUT", snapshot, bundle("b", "a")))
+	golden(`{"generation":0,"index":2,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/c","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(200, "POST", snapshot, bundle("c", "a")))
-	golden(`{"generation":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/a","change":"removed","difference":"removed with 1 usable endpoint"},{"resource":"ClusterLoadAssignment/b","change":"removed","difference":"removed with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":0,"index":3,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/a","change":"removed","difference":"removed with 1 usable endpoint"},{"resource":"ClusterLoadAssignment/b","change":"removed","difference":"removed with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
 		d.must(200, "PUT", snapshot+"?max_removed=2", bundle("c")))
 	d.must(200, "GET", "/pick?cluster=c", "")
 	d.refused(fault.UnknownCluster, "GET", "/pick?cluster=a", "")

@@ -23,7 +23,7 @@ type TargetList struct {
 // @Failure     503 {object} Problem
 // @Router      /v1/targets [get]
 func (h *handlers) listTargets(w http.ResponseWriter, r *http.Request) error {
-	l, err := readListing(r.URL.RawQuery)
+	l, err := h.readListing(w, r)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (h *handlers) listTargets(w http.ResponseWriter, r *http.Request) error {
 // @Failure 503 {object} Problem
 // @Router  /v1/targets/{name} [get]
 func (h *handlers) getTarget(w http.ResponseWriter, r *http.Request) error {
-	name, err := readNamed(r, "name")
+	name, err := h.readServedNamed(w, r, "name")
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ type Nothing struct{}
 // @Router      /v1/clusters/{name}/watch [get]
 func (h *handlers) watchCluster(w http.ResponseWriter, r *http.Request) error {
 	target, endpoints, last := "", true, r.Header.Get("Last-Event-ID")
-	name, err := readNamed(r, "name", lastEventID(&last),
+	name, err := h.readServedNamed(w, r, "name", lastEventID(&last),
 		parameter{name: "target", set: func(v value) string { return v.name(&target) }},
 		parameter{name: "endpoints", set: func(v value) string { return v.boolean(&endpoints) }},
 	)
@@ -96,7 +96,7 @@ func (h *handlers) watchCluster(w http.ResponseWriter, r *http.Request) error {
 // @Router      /v1/clusters/watch [get]
 func (h *handlers) watchClusters(w http.ResponseWriter, r *http.Request) error {
 	prefix, last := "", r.Header.Get("Last-Event-ID")
-	err := readParameters(r.URL.RawQuery, lastEventID(&last),
+	err := h.readServed(w, r, lastEventID(&last),
 		parameter{name: "prefix", set: func(v value) string { return v.name(&prefix) }},
 	)
 	if err != nil {
@@ -120,7 +120,7 @@ func (h *handlers) watchClusters(w http.ResponseWriter, r *http.Request) error {
 func (h *handlers) watchEvents(w http.ResponseWriter, r *http.Request) error {
 	var f observe.EventFilter
 	last := r.Header.Get("Last-Event-ID")
-	err := readEventFilter(w, r, &f, lastEventID(&last),
+	err := h.readEventFilter(w, r, &f, lastEventID(&last),
 		parameter{name: "last", set: func(v value) string { return v.integer(&f.Limit, 0, observe.MaxLastEvents) }},
 	)
 	if err != nil {

@@ -22,7 +22,7 @@ const DefaultXDS = 1000
 // @Router      /v1/xds [get]
 func (h *handlers) getXDS(w http.ResponseWriter, r *http.Request) error {
 	f := sources.XDSFilter{Limit: DefaultXDS, Scope: scopeOf(w)}
-	err := readParameters(r.URL.RawQuery,
+	err := h.readServed(w, r,
 		parameter{name: "type", set: func(v value) string { return v.oneOf(&f.Type, sources.XDSTypes) }},
 		parameter{name: "state", set: func(v value) string { return v.oneOf(&f.State, sources.XDSStates) }},
 		parameter{name: "prefix", set: func(v value) string { return v.name(&f.Prefix) }},

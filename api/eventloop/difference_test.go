@@ -9,6 +9,7 @@ import (
 )
 
 // requests are answered alike by a loop and by net/http.
+// Leases last longer than the test, also on a slow machine: explanations count them.
 var requests = []string{
 	"GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"GET /v1/pick?cluster=orders&n=3 HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n",
@@ -21,15 +22,24 @@ var requests = []string{
 	"GET /pick?cluster=absent HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"GET /pick?cluster=orders&explain HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"GET /pick?cluster=orders&n=101 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"GET /pick?cluster=orders&min_index=1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"GET /pick?cluster=orders&min_index=1&wait=5s HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"GET /pick?cluster=orders&min_index=2 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"GET /pick?cluster=orders&min_index=2&wait=0 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"GET /pick?cluster=orders&min_index=x HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"POST /pick?cluster=orders&min_index=9223372036854775807&wait=0s HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"GET /v1/clusters/watch?min_index=2 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"GET /v1/clusters/orders/watch?min_index=2&wait=0s HTTP/1.1\r\nHost: localhost\r\n\r\n",
+	"GET /v1/daemon/watch?wait=2ms HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"GET /pick?cluster=orders&exclude=10.0.0.7:8080 HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\n\r\n",
 	"GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc",
-	"POST /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
+	"POST /pick?cluster=orders&ttl=10m HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
 	"POST /v1/pick?cluster=orders&ttl=1h HTTP/1.1\r\nHost: localhost\r\n\r\n",
-	"POST /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
-	"POST /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n",
-	"POST /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n",
-	"POST /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n",
+	"POST /pick?cluster=orders&ttl=10m HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
+	"POST /pick?cluster=orders&ttl=10m HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n\r\n",
+	"POST /pick?cluster=orders&ttl=10m HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: cross-site\r\n\r\n",
+	"POST /pick?cluster=orders&ttl=10m HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n\r\n",
 	"POST /v1/leases/ABC/done HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"POST /v1/leases/ABC/done?x HTTP/1.1\r\nHost: localhost\r\n\r\n",
 	"POST /v1/leases/ABC/done HTTP/1.1\r\nHost: localhost\r\nContent-Length: 21\r\n\r\n{\"outcome\":\"success\"}",

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/overload"
 )
 
 // Server serves connections on event loops.
@@ -36,7 +36,7 @@ type serving struct {
 // New starts the loops. The Server must be closed.
 func New(o Options) (*Server, error) {
 	s := &Server{options: o, start: time.Now()}
-	s.writers = writers{running: &s.running, logger: o.Logger, max: max(1, runtime.GOMAXPROCS(0)-1)} // a processor remains for picks
+	s.writers = writers{running: &s.running, logger: o.Logger, max: max(1, overload.CPUs()-1)} // a CPU remains for picks
 	for range max(1, o.Loops) {
 		l, err := newLoop(s)
 		if err != nil {

@@ -6,10 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime"
 	"time"
 	"unicode/utf8"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -50,11 +50,10 @@ type Config struct {
 	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default the host name)" env:"LBD_NAME" placeholder:"NAME"`
 	Data            string        `help:"Directory that stores pushed resources; empty stores them in memory only (default \"${default}\")" default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
 	Store           string        `help:"Store of pushed resources: etcd://HOST:PORT,.../PREFIX, which several daemons share (default none: a file in the data directory)" env:"LBD_STORE" placeholder:"URL"`
-	StoreCA         string        `name:"store-ca" help:"Certificates of the authorities that sign etcd's certificates, in PEM; etcd is then reached with TLS (default none)" env:"LBD_STORE_CA" placeholder:"FILE"`
-	StoreCert       string        `name:"store-cert" help:"Client certificate chain for etcd, in PEM (default none)" env:"LBD_STORE_CERT" placeholder:"FILE"`
-	StoreKey        string        `name:"store-key" help:"Private key of the client certificate for etcd, in PEM (default none)" env:"LBD_STORE_KEY" placeholder:"FILE"`
-	StoreUser       string        `name:"store-user" help:"User name for etcd (default none)" env:"LBD_STORE_USER" placeholder:"NAME"`
-	StorePassword   string        `name:"store-password" help:"File with the password of the user of etcd (default none)" env:"LBD_STORE_PASSWORD" placeholder:"FILE"`
+	StoreAccess     StoreAccess   `embed:""`
+	Advertise       string        `help:"URL at which the other daemons of the store reach the API of this one: http://HOST:PORT or https://HOST:PORT (default the first TCP address to listen on, or the address from which etcd is reached if that is of all interfaces)" env:"LBD_ADVERTISE" placeholder:"URL"`
+	FleetCA         string        `name:"fleet-ca" help:"Authorities that sign the certificates of the other daemons of the store, in PEM (default those of the system)" env:"LBD_FLEET_CA" placeholder:"FILE"`
+	Zone            string        `help:"Zone of this daemon, for GET /v1/fleet (default none)" env:"LBD_ZONE" placeholder:"NAME"`
 	Resources       string        `help:"Directory of xDS resource files (JSON, YAML, protobuf) to watch; a pushed resource takes precedence over a file (default none)" env:"LBD_RESOURCES" placeholder:"DIR"`
 	LenientFiles    bool          `help:"Accept unknown fields in resource files, with a warning (default false: they make the file invalid)" env:"LBD_LENIENT_FILES"`
 	MaxRemoved      *int          `help:"Maximum number of clusters that one change of the resource files may remove without a permit (default half of those in the files, at least 1)" env:"LBD_MAX_REMOVED" placeholder:"N"`
@@ -121,7 +120,7 @@ func (c *Config) Validate() error {
 		}
 		c.Target[i] = full
 	}
-	return cmp.Or(c.validateLimits(), c.validateSecurity(), c.validateStore())
+	return cmp.Or(c.validateLimits(), c.validateSecurity(), c.validateStore(), c.validateFleet())
 }
 
 func within[T cmp.Ordered](flag string, value, least, most T) error {
@@ -151,7 +150,7 @@ func (c *Config) eventLoops() int {
 	if c.EventLoops != nil {
 		return *c.EventLoops
 	}
-	return min(max(1, runtime.GOMAXPROCS(0)/2), maxEventLoops)
+	return min(max(1, overload.CPUs()/2), maxEventLoops)
 }
 
 // historyBytes returns --history-bytes as an option of the service, where -1 is no history.

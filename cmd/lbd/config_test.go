@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,12 +147,16 @@ func TestHelpShowsTheFlagsOfServe(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for field := range reflect.TypeFor[Config]().Fields() {
+	fields := slices.Collect(reflect.TypeFor[Config]().Fields())
+	for _, field := range slices.AppendSeq(fields, reflect.TypeFor[StoreAccess]().Fields()) {
+		if field.Type == reflect.TypeFor[StoreAccess]() {
+			continue
+		}
 		if env := "($" + field.Tag.Get("env") + ")"; !strings.Contains(string(out), env) {
 			t.Errorf("lbd --help does not show the flag with %s:\n%s", env, out)
 		}
 	}
-	for _, name := range []string{"demo", "check", "version", "healthcheck"} {
+	for _, name := range []string{"demo", "check", "store", "version", "healthcheck"} {
 		if !strings.Contains(string(out), "\n  "+name+" ") {
 			t.Errorf("lbd --help does not show the command %s:\n%s", name, out)
 		}
@@ -162,8 +167,8 @@ func TestHelpShowsTheFlagsOfServe(t *testing.T) {
 // default.
 func TestHelpGivesEveryDefault(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"serve", "demo", "check", "healthcheck"} {
-		out, err := command(name, "--help").CombinedOutput()
+	for _, name := range []string{"serve", "demo", "check", "store migrate", "healthcheck"} {
+		out, err := command(append(strings.Fields(name), "--help")...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v: %s", name, err, out)
 		}

@@ -19,6 +19,7 @@ type cli struct {
 	Serve       serveCommand       `cmd:"" default:"withargs" set:"data=./lbd-data" help:"Run the daemon. This is the default command."`
 	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: local HTTP upstreams and a client that picks from them."`
 	Check       checkCommand       `cmd:"" help:"Validate resource files and a configuration file without a daemon. Exits with 1 if one is invalid."`
+	Store       storeCommand       `cmd:"" help:"Copy stores."`
 	Token       tokenCommand       `cmd:"" help:"Make tokens for callers of the API."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 	ShowVersion versionFlag        `name:"version" help:"Print the version."`

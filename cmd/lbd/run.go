@@ -38,6 +38,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	signal.Notify(hangups, syscall.SIGHUP) // without logs to reopen, it has no effect
 	defer signal.Stop(hangups)
 	warnOfVariables(os.Environ(), log)
+	overload.AddProcessors()
 	limitMemory(log)
 	b, err := loadBootstrap(c, log)
 	if err != nil {
@@ -56,7 +57,11 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 	dialer := lb.NewLimitedDialer(b, budget, lacks, permit)
 	defer dialer.Close()
-	svc := service.New(service.Options{
+	member, err := newMembership(c, log)
+	if err != nil {
+		return err
+	}
+	options := service.Options{
 		Logger:     log,
 		Connectors: dialer.Connectors(c.connectMode()),
 		Wait:       c.PickWait,
@@ -71,7 +76,11 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		Turns:        turns,
 		MaxLeases:    c.MaxLeases, MaxLeaseShare: c.MaxLeaseShare,
 		MaxWatchers: c.maxStreams(budget),
-	})
+	}
+	if member != nil {
+		options.Fleet = member
+	}
+	svc := service.New(options)
 	defer svc.Close()
 
 	sec, err := newSecurity(c, lacks, log)
@@ -120,12 +129,20 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	if err != nil {
 		return fmt.Errorf("build the trees of pushed resources: %w", err)
 	}
+	if err = member.start(ctx, svc, st, listeners); err != nil {
+		return err
+	}
 
+	peers, err := member.peers()
+	if err != nil {
+		return err
+	}
+	defer peers.Close()
 	quotas, shedder := c.quotas(c.maxStreams(budget)), newShedder(lacks)
 	shedding := api.NewShedding(shedder.Sheds)
 	svc.Registry().MustRegister(quotas, shedding, lines.lost())
 	handler := api.New(api.Options{
-		Service: svc, Callers: sec.callers(), Audit: sec.audit, AccessLog: sec.access, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
+		Service: svc, Peers: peers, Callers: sec.callers(), Audit: sec.audit, AccessLog: sec.access, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
 		Limits: api.Limits{Quotas: quotas, Shedding: shedding, Turns: turns, MaxTTL: c.maxTTL()},
 	})
 	front := newFrontend(handler, connections.Options{Max: budget.Connections, MaxPeer: c.maxPeerConnections(budget)}, lacks, log)

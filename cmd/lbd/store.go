@@ -20,6 +20,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/etcd"
 	"github.com/lbd-dev/lbd/xds/store/file"
@@ -33,11 +34,23 @@ const (
 	maxListedProblems = 5
 )
 
+// StoreAccess are the flags of the access to etcd.
+type StoreAccess struct {
+	StoreCA       string `name:"store-ca" help:"Certificates of the authorities that sign etcd's certificates, in PEM; etcd is then reached with TLS (default none)" env:"LBD_STORE_CA" placeholder:"FILE"`
+	StoreCert     string `name:"store-cert" help:"Client certificate chain for etcd, in PEM (default none)" env:"LBD_STORE_CERT" placeholder:"FILE"`
+	StoreKey      string `name:"store-key" help:"Private key of the client certificate for etcd, in PEM (default none)" env:"LBD_STORE_KEY" placeholder:"FILE"`
+	StoreUser     string `name:"store-user" help:"User name for etcd (default none)" env:"LBD_STORE_USER" placeholder:"NAME"`
+	StorePassword string `name:"store-password" help:"File with the password of the user of etcd (default none)" env:"LBD_STORE_PASSWORD" placeholder:"FILE"`
+}
+
 // parseEtcd reads etcd://HOST:PORT,…/PREFIX.
 func parseEtcd(url string) (etcd.Config, error) {
 	rest, ok := strings.CutPrefix(url, etcdScheme)
 	hosts, prefix, _ := strings.Cut(rest, "/")
 	c := etcd.Config{Prefix: strings.Trim(prefix, "/")}
+	if i := strings.IndexAny(url, "?#"); i >= 0 {
+		return c, fmt.Errorf("%q has %q: a store has no parameters, and its prefix no ? and #; set --store-ca and the like", url, url[i:])
+	}
 	if !ok || hosts == "" || c.Prefix == "" {
 		return c, fmt.Errorf("%q is not etcd://HOST:PORT,.../PREFIX", url)
 	}
@@ -55,10 +68,14 @@ func (c *Config) validateStore() error {
 		if _, err := parseEtcd(c.Store); err != nil {
 			return fmt.Errorf("--store: %w", err)
 		}
-	}
-	switch {
-	case c.Store == "" && (c.StoreCA != "" || c.StoreCert != "" || c.StoreKey != "" || c.StoreUser != "" || c.StorePassword != ""):
+	} else if c.StoreAccess != (StoreAccess{}) {
 		return errors.New("--store-ca, --store-cert, --store-key, --store-user and --store-password need --store")
+	}
+	return c.StoreAccess.validate()
+}
+
+func (c *StoreAccess) validate() error {
+	switch {
 	case (c.StoreCert == "") != (c.StoreKey == ""):
 		return errors.New("set both --store-cert and --store-key, or neither")
 	case (c.StoreUser == "") != (c.StorePassword == ""):
@@ -67,9 +84,9 @@ func (c *Config) validateStore() error {
 	return nil
 }
 
-// etcdConfig returns how to reach --store.
-func (c *Config) etcdConfig() (etcd.Config, error) {
-	e, err := parseEtcd(c.Store)
+// config returns how to reach a store in etcd.
+func (c *StoreAccess) config(url string) (etcd.Config, error) {
+	e, err := parseEtcd(url)
 	if err != nil {
 		return e, err
 	}
@@ -114,9 +131,12 @@ func openStore(ctx context.Context, c Config, svc *service.Service, log *slog.Lo
 			return nil, err
 		}
 		svc.Registry().MustRegister(storeMetrics(s, nil))
+		if c.Data == "" {
+			svc.DescribeStore(func(state *sources.StoreState) { state.Kind = sources.StoreInMemory })
+		}
 		return s, nil
 	}
-	e, err := c.etcdConfig()
+	e, err := c.StoreAccess.config(c.Store)
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +151,19 @@ func openStore(ctx context.Context, c Config, svc *service.Service, log *slog.Lo
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	svc.Registry().MustRegister(storeMetrics(s, s.Status))
+	svc.DescribeStore(func(state *sources.StoreState) { describeEtcd(state, s.Status()) })
 	svc.AddConditions((&storeConditions{status: s.Status, began: map[string]time.Time{}}).list)
 	return s, nil
+}
+
+// describeEtcd adds what is known about a store in etcd.
+func describeEtcd(state *sources.StoreState, now etcd.Status) {
+	state.Kind, state.Fleet, state.Unreadable = sources.StoreInEtcd, now.Fleet, len(now.Problems)
+	state.Last = max(state.Index, now.Last)
+	if !now.Current.IsZero() {
+		behind := time.Since(now.Current).Seconds()
+		state.BehindSeconds = &behind
+	}
 }
 
 // storeConditions are the problems of a store in etcd, besides that it cannot be reached.
@@ -160,7 +191,7 @@ func (s *storeConditions) list() []observe.Condition {
 		out = append(out, c)
 	}
 	add(!st.Loaded, "empty", observe.Condition{
-		NotReady: true, Text: "there is no copy of what is stored, and it is not read from etcd yet: no pushed resource is known",
+		NotReady: true, Text: "there is no copy of what is stored, and it is not read from etcd yet: picks of clusters that are not known get 503",
 		Remedy: "check etcd and the network between it and this host",
 	})
 	keys := slices.Sorted(maps.Keys(st.Problems))
@@ -184,22 +215,25 @@ var (
 	storeIndexFamily = observe.Gauge("lbd_store_index",
 		"Index of the last commit of the store that this daemon has applied. In a store that daemons share, it is the same at all of them, but for what is on its way.")
 	storeBehindFamily = observe.Gauge("lbd_store_behind_seconds",
-		"Time since the contents were last known to be all that etcd has, at most some seconds while etcd responds. Only with --store.")
+		"Time since the contents were last known to be all that etcd has, or since the start, at most some seconds while etcd responds. Only with --store.")
 	storeUnreadableFamily = observe.Gauge("lbd_store_unreadable_records",
 		"Records in etcd that are damaged or of a newer lbd: what they were before stays in use. Only with --store.")
 )
 
 // storeMetrics returns the metrics of a store; status is nil for a file.
 func storeMetrics(st store.Store, status func() etcd.Status) observe.Collector {
+	opened := time.Now()
 	return func(out chan<- prometheus.Metric) {
 		out <- storeIndexFamily.Metric(float64(st.Snapshot().Index()))
 		if status == nil {
 			return
 		}
 		now := status()
-		if !now.Current.IsZero() {
-			out <- storeBehindFamily.Metric(time.Since(now.Current).Seconds())
+		current := now.Current
+		if current.IsZero() {
+			current = opened
 		}
+		out <- storeBehindFamily.Metric(time.Since(current).Seconds())
 		out <- storeUnreadableFamily.Metric(float64(len(now.Problems)))
 	}
 }

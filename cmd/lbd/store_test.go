@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/store/etcd"
 )
 
@@ -23,10 +24,12 @@ func TestStoreFlags(t *testing.T) {
 		"another scheme":        {Config{Store: "http://a:2379/lbd"}, "is not etcd://"},
 		"no prefix":             {Config{Store: "etcd://a:2379/"}, "is not etcd://"},
 		"no members":            {Config{Store: "etcd:///lbd"}, "is not etcd://"},
+		"parameters":            {Config{Store: "etcd://a:1/p?x=1"}, `has "?x=1": a store has no parameters`},
+		"a fragment":            {Config{Store: "etcd://a:1/p#x"}, `has "#x"`},
 		"no port":               {Config{Store: "etcd://a,b:1/lbd"}, `"a" of`},
-		"a user, no password":   {Config{Store: "etcd://a:1/lbd", StoreUser: "u"}, "--store-password"},
-		"a certificate, no key": {Config{Store: "etcd://a:1/lbd", StoreCert: "c"}, "--store-key"},
-		"a user, no store":      {Config{StoreUser: "u", StorePassword: "p"}, "need --store"},
+		"a user, no password":   {Config{StoreAccess: StoreAccess{StoreUser: "u"}}, "--store-password"},
+		"a certificate, no key": {Config{StoreAccess: StoreAccess{StoreCert: "c"}}, "--store-key"},
+		"a user, no store":      {Config{StoreAccess: StoreAccess{StoreUser: "u", StorePassword: "p"}}, "need --store"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.config.validateStore()
@@ -47,19 +50,32 @@ func TestStoreFiles(t *testing.T) {
 	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := Config{Store: "etcd://a:1/lbd", StoreUser: "u", StorePassword: password}
-	if e, err := c.etcdConfig(); err != nil || e.Username != "u" || e.Password != "secret" || e.TLS != nil {
+	c := StoreAccess{StoreUser: "u", StorePassword: password}
+	if e, err := c.config("etcd://a:1/lbd"); err != nil || e.Username != "u" || e.Password != "secret" || e.TLS != nil {
 		t.Errorf("got %+v, %v", e, err)
 	}
-	for name, c := range map[string]Config{
-		"--store-password": {Store: "etcd://a:1/lbd", StoreUser: "u", StorePassword: filepath.Join(dir, "none")},
-		"--store-ca":       {Store: "etcd://a:1/lbd", StoreCA: filepath.Join(dir, "none")},
-		"no certificate":   {Store: "etcd://a:1/lbd", StoreCA: password},
-		"--store-cert":     {Store: "etcd://a:1/lbd", StoreCert: password, StoreKey: password},
+	for name, c := range map[string]StoreAccess{
+		"--store-password": {StoreUser: "u", StorePassword: filepath.Join(dir, "none")},
+		"--store-ca":       {StoreCA: filepath.Join(dir, "none")},
+		"no certificate":   {StoreCA: password},
+		"--store-cert":     {StoreCert: password, StoreKey: password},
 	} {
-		if _, err := c.etcdConfig(); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := c.config("etcd://a:1/lbd"); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestStoreState(t *testing.T) {
+	state := sources.StoreState{Index: 7, Last: 7}
+	describeEtcd(&state, etcd.Status{Fleet: "f", Last: 9, Current: time.Now().Add(-time.Minute), Problems: map[string]string{"k": "damaged"}})
+	if state.Kind != sources.StoreInEtcd || state.Fleet != "f" || state.Last != 9 || state.Unreadable != 1 || *state.BehindSeconds < 60 {
+		t.Errorf("got %+v", state)
+	}
+	state = sources.StoreState{Index: 7, Last: 7}
+	describeEtcd(&state, etcd.Status{Last: 5})
+	if state.Last != 7 || state.BehindSeconds != nil {
+		t.Errorf("never current, and an older answer: %+v", state)
 	}
 }
 

@@ -38,8 +38,9 @@ func complete(doc *openapi3.T) error {
 		completeSchema(name, ref.Value, doc.Components.Schemas)
 	}
 	for path, item := range doc.Paths.Map() {
-		for _, op := range item.Operations() {
+		for method, op := range item.Operations() {
 			derive(path, op)
+			deriveIndex(method, path, op)
 		}
 	}
 	addCallers(doc)
@@ -49,6 +50,7 @@ func complete(doc *openapi3.T) error {
 			completeOperation(method, path, op, doc.Components.Responses)
 		}
 	}
+	addIndexHeader(doc)
 	loader := openapi3.NewLoader()
 	if err := loader.ResolveRefsIn(doc, nil); err != nil {
 		return fmt.Errorf("resolve references: %w", err)

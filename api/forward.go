@@ -1,0 +1,305 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/fleet/roster"
+	"github.com/lbd-dev/lbd/service/picks"
+)
+
+const (
+	// MaxForwarded is the maximum number of requests that a daemon forwards to others at a time.
+	MaxForwarded = 128
+	// MaxForwardedTo is the maximum number of those to one of them.
+	MaxForwardedTo = 16
+	// ForwardTimeout is the time that a forwarded request may take.
+	ForwardTimeout = 2 * time.Second
+	// maxForwardedAnswer limits the answer to one.
+	maxForwardedAnswer = 2 << 20
+	// forwardedHeader is in a request that a daemon has forwarded, which is not forwarded again.
+	forwardedHeader = "Lbd-Forwarded"
+)
+
+// Peers forwards requests about leases to the daemons of the fleet that have granted them. A nil *Peers
+// forwards none.
+type Peers struct {
+	client *http.Client
+
+	mu    sync.Mutex // guards the rest
+	all   int
+	count map[string]int // requests by address
+}
+
+// NewPeers returns Peers that verify daemons with TLS as a config says; nil is the default.
+func NewPeers(c *tls.Config) *Peers {
+	return &Peers{
+		client: &http.Client{
+			Transport: &http.Transport{
+				TLSClientConfig: c, ForceAttemptHTTP2: true, MaxIdleConnsPerHost: MaxForwardedTo, IdleConnTimeout: time.Minute,
+				DialContext: (&net.Dialer{Timeout: ForwardTimeout}).DialContext,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		count: make(map[string]int),
+	}
+}
+
+// Close closes idle connections.
+func (p *Peers) Close() {
+	if p != nil {
+		p.client.CloseIdleConnections()
+	}
+}
+
+// acquire takes a place for a request to an address. It reports false if there are too many.
+func (p *Peers) acquire(address string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all >= MaxForwarded || p.count[address] >= MaxForwardedTo {
+		return false
+	}
+	p.all++
+	p.count[address]++
+	return true
+}
+
+func (p *Peers) release(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all--
+	if p.count[address]--; p.count[address] == 0 {
+		delete(p.count, address)
+	}
+}
+
+// foreign returns the owner of a lease that another daemon has granted. ok is false for a lease that
+// this daemon may have. Errors are about leases that cannot be forwarded.
+func (h *handlers) foreign(w http.ResponseWriter, r *http.Request, text string) (o roster.Owner, ok bool, err error) {
+	id, parsed := picks.ParseLeaseID(text)
+	if !parsed || h.service.Grants(id) || len(r.Header[forwardedHeader]) > 0 {
+		return o, false, nil // it is looked up here
+	}
+	if w.(*recorder).loop != nil { //nolint:errcheck // handlers are called with no other
+		return o, true, errHandOver
+	}
+	o, known := h.service.LeaseOwner(r.Context(), id)
+	switch {
+	case !known:
+		return o, true, fault.Errorf(fault.UnknownLease, "lease %q not found: no daemon of the fleet has granted it, or that daemon has ended and the lease with it", text)
+	case !o.Live:
+		return o, true, fault.Errorf(fault.UnknownLease, "the daemon that has granted lease %q has ended, or lost the store: "+
+			"the lease ends by itself at its expires_at, in %v at most", text, max(0, o.Left).Round(time.Second))
+	case o.Address == "":
+		return o, true, unavailable(&o, "has no address for other daemons (--advertise)")
+	}
+	return o, true, mayForward(w, r, &o)
+}
+
+// mayForward returns an error if the credentials of the caller cannot be forwarded: the owner of the lease
+// checks them as those of its own callers.
+func mayForward(w http.ResponseWriter, r *http.Request, o *roster.Owner) error {
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	if len(r.Header["Authorization"]) == 0 {
+		if rec.caller.Name != "" {
+			return unavailable(o, "would not know %s, whose identity is a client certificate or a user of a unix socket, which cannot be forwarded", rec.caller.Name)
+		}
+		return nil
+	}
+	u, err := url.Parse(o.Address)
+	if err != nil {
+		return unavailable(o, "has no valid address")
+	}
+	ip := net.ParseIP(u.Hostname())
+	if protected := r.TLS != nil || rec.policy.Local; protected && u.Scheme != "https" && !ip.IsLoopback() {
+		return unavailable(o, "would get the token of the caller without TLS: set --advertise to an https URL there")
+	}
+	return nil
+}
+
+func unavailable(o *roster.Owner, format string, args ...any) *fault.Error {
+	address := cmp.Or(o.Address, "no address")
+	return fault.Errorf(fault.ReplicaUnavailable, "the daemon that has granted the lease, %s (%s), %s; the lease ends by itself at its expires_at",
+		o.Name, address, fmt.Sprintf(format, args...))
+}
+
+// forwards forwards a request about a lease that another daemon has granted in one hop, and answers with
+// what that answers. It reports false for a lease that this daemon may have. done is the body, if there is one.
+func (h *handlers) forwards(w http.ResponseWriter, r *http.Request, id, suffix string, done *Done) (foreign bool, err error) {
+	if h.peers == nil {
+		return false, nil
+	}
+	o, foreign, err := h.foreign(w, r, id)
+	if !foreign || err != nil {
+		return foreign, err
+	}
+	var body []byte
+	if done != nil {
+		if body, err = json.Marshal(done); err != nil {
+			return true, err
+		}
+	}
+	path := "/v1/leases/" + id + suffix
+	if r.URL.RawQuery != "" {
+		path += "?" + r.URL.RawQuery
+	}
+	a, err := h.peers.do(r, &o, path, body)
+	if err != nil {
+		return true, err
+	}
+	header := w.Header()
+	header["Cache-Control"] = noStore
+	header.Set("Content-Type", a.kind)
+	if a.retryAfter != "" {
+		header.Set("Retry-After", a.retryAfter)
+	}
+	writeBody(w, a.status, a.body)
+	return true, nil
+}
+
+// peerAnswer is what a daemon has answered.
+type peerAnswer struct {
+	status           int
+	kind, retryAfter string
+	body             []byte
+}
+
+// do sends a request to the owner of a lease with the credentials of r.
+func (p *Peers) do(r *http.Request, o *roster.Owner, uri string, body []byte) (a peerAnswer, err error) {
+	if !p.acquire(o.Address) {
+		return a, fault.Errorf(fault.RateLimited, "too many requests are being forwarded to %s (%s)", o.Name, o.Address).Retry(retryAfter)
+	}
+	defer p.release(o.Address)
+	ctx, cancel := context.WithTimeout(r.Context(), ForwardTimeout)
+	defer cancel()
+	out, err := http.NewRequestWithContext(ctx, r.Method, o.Address+uri, bytes.NewReader(body))
+	if err != nil {
+		return a, unavailable(o, "has no valid address")
+	}
+	if v := r.Header["Authorization"]; len(v) > 0 {
+		out.Header["Authorization"] = v
+	}
+	if body != nil {
+		out.Header.Set("Content-Type", "application/json")
+	}
+	out.Header.Set(forwardedHeader, "1")
+	res, err := p.client.Do(out)
+	if err != nil {
+		if r.Context().Err() != nil {
+			return a, fault.Errorf(fault.CallerGone, "the caller has disconnected")
+		}
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			err = failed.Err
+		}
+		return a, unavailable(o, "cannot be reached: %v", err).Retry(retryAfter)
+	}
+	defer func() { _ = res.Body.Close() }() // it was read
+	a = peerAnswer{status: res.StatusCode, kind: res.Header.Get("Content-Type"), retryAfter: res.Header.Get("Retry-After")}
+	a.body, err = io.ReadAll(io.LimitReader(res.Body, maxForwardedAnswer+1))
+	switch {
+	case err != nil:
+		return a, unavailable(o, "did not answer completely: %v", err).Retry(retryAfter)
+	case len(a.body) > maxForwardedAnswer || !isJSON(a.kind) || res.StatusCode < 200 || res.StatusCode >= 300 && res.StatusCode < 400:
+		return a, unavailable(o, "answers as no lbd does (status %d, %q)", res.StatusCode, clip(a.kind))
+	}
+	return a, nil
+}
+
+func isJSON(kind string) bool {
+	return strings.HasPrefix(kind, "application/json") || strings.HasPrefix(kind, "application/problem+json")
+}
+
+// forwardMany ends leases that other daemons have granted: it sends one request to each of them, and sets
+// the results of these leases. It reports for each lease whether it did that.
+func (h *handlers) forwardMany(w http.ResponseWriter, r *http.Request, leases []LeaseDone, results []Verdict) (done []bool, err error) {
+	type batch struct {
+		owner roster.Owner
+		at    []int
+	}
+	if h.peers == nil {
+		return nil, nil
+	}
+	done = make([]bool, len(leases))
+	batches := make(map[string]*batch)
+	for i := range leases {
+		o, foreign, err := h.foreign(w, r, leases[i].ID)
+		if err == errHandOver { //nolint:errorlint // foreign returns it bare
+			return nil, err
+		}
+		if !foreign {
+			continue
+		}
+		done[i] = true
+		if err != nil {
+			results[i].fail(r, err)
+			continue
+		}
+		b := batches[o.Address]
+		if b == nil {
+			b = &batch{owner: o}
+			batches[o.Address] = b
+		}
+		b.at = append(b.at, i)
+	}
+	var group sync.WaitGroup
+	for _, b := range batches {
+		group.Go(func() {
+			some := make([]LeaseDone, len(b.at))
+			for k, i := range b.at {
+				some[k] = leases[i]
+			}
+			got, err := h.peers.endMany(r, &b.owner, some)
+			for k, i := range b.at {
+				if err != nil {
+					results[i].fail(r, err)
+					continue
+				}
+				results[i].Lease, results[i].Problem = got[k].Lease, got[k].Problem
+			}
+		})
+	}
+	group.Wait()
+	return done, nil
+}
+
+// fail sets the problem of a lease.
+func (v *Verdict) fail(r *http.Request, err error) {
+	p := problemOf(refusalOf(r.Context(), err))
+	v.Problem = &p
+}
+
+// endMany ends leases at their owner.
+func (p *Peers) endMany(r *http.Request, o *roster.Owner, leases []LeaseDone) ([]Verdict, error) {
+	body, err := json.Marshal(LeasesDone{leases})
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.do(r, o, "/v1/leases/done", body)
+	if err != nil {
+		return nil, err
+	}
+	if a.status != http.StatusOK {
+		var problem Problem
+		_ = json.Unmarshal(a.body, &problem) // what it does not have is empty
+		return nil, unavailable(o, "refuses the request: %d %s", a.status, clip(problem.Detail))
+	}
+	var v Verdicts
+	if err := json.Unmarshal(a.body, &v); err != nil || len(v.Leases) != len(leases) {
+		return nil, unavailable(o, "answers as no lbd does")
+	}
+	return v.Leases, nil
+}

@@ -1,0 +1,149 @@
+package api
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/quota"
+)
+
+// indexHeader is the name of the header with the index of the store that lbd served when it began
+// to compute the response, or that of the change that the response is about.
+const indexHeader = "Lbd-Index"
+
+// servedIndex has the value of the header, which all responses share until it changes.
+type servedIndex struct {
+	index func() uint64
+	last  atomic.Pointer[indexText]
+}
+
+type indexText struct {
+	index uint64
+	text  []string
+}
+
+// value returns the value for a header map.
+func (s *servedIndex) value() []string {
+	index := s.index()
+	if last := s.last.Load(); last != nil && last.index == index {
+		return last.text
+	}
+	now := &indexText{index, []string{strconv.FormatUint(index, 10)}}
+	s.last.Store(now)
+	return now.text
+}
+
+// setIndex sets the header again, after a wait or a change.
+func setIndex(w http.ResponseWriter) {
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	w.Header()[indexHeader] = rec.router.index.value()
+}
+
+// requiredIndex is what the parameters min_index and wait of a read say.
+type requiredIndex struct {
+	index        uint64
+	given, waits bool
+	wait         time.Duration
+}
+
+// parameters returns both parameters.
+func (q *requiredIndex) parameters() []parameter {
+	return []parameter{q.parameter(), {name: "wait", set: func(v value) string {
+		q.waits = true
+		return v.duration(&q.wait, 0, MaxPoll)
+	}}}
+}
+
+// parameter returns min_index.
+func (q *requiredIndex) parameter() parameter {
+	return parameter{name: "min_index", set: func(v value) string {
+		q.given = true
+		return v.index(&q.index)
+	}}
+}
+
+// index stores an index of the store.
+func (v value) index(to *uint64) string {
+	n, err := strconv.ParseUint(v.text, 10, 63)
+	if err != nil {
+		return "an index, a whole number from 0 to " + strconv.Itoa(math.MaxInt64)
+	}
+	*to = n
+	return ""
+}
+
+// readServed is [readParameters] of a read, which has the parameters min_index and wait, too. It
+// returns when picks use min_index.
+func (h *handlers) readServed(w http.ResponseWriter, r *http.Request, known ...parameter) error {
+	var q requiredIndex
+	if err := readParameters(r.URL.RawQuery, append(known, q.parameters()...)...); err != nil {
+		return err
+	}
+	if q.waits && !q.given {
+		return fault.Errorf(fault.InvalidArgument, "wait is only valid with min_index")
+	}
+	return h.awaitIndex(w, r, &q)
+}
+
+// readServedNamed is [readNamed] of a read.
+func (h *handlers) readServedNamed(w http.ResponseWriter, r *http.Request, in string, known ...parameter) (string, error) {
+	name, err := pathName(r, in)
+	if err != nil {
+		return "", err
+	}
+	return name, h.readServed(w, r, known...)
+}
+
+// awaitIndex returns when picks use the index that a read requires. The time is no longer in
+// q.wait. While it waits, the request counts as a stream.
+func (h *handlers) awaitIndex(w http.ResponseWriter, r *http.Request, q *requiredIndex) error {
+	if h.service.Index() >= q.index {
+		return nil
+	}
+	defer setIndex(w)
+	if q.wait == 0 {
+		return h.service.AwaitIndex(r.Context(), q.index, 0)
+	}
+	if w.(*recorder).loop != nil { //nolint:errcheck // handlers are called with no other
+		return errHandOver
+	}
+	began := time.Now()
+	allowWait(w, q.wait)
+	err := awaiting(w, r, func(ctx context.Context) error { return h.service.AwaitIndex(ctx, q.index, q.wait) })
+	q.wait = max(0, q.wait-time.Since(began))
+	return err
+}
+
+// awaitIndex returns when picks use the index that the request requires. The time is taken from the
+// wait of the picks, and counts against the same quota.
+func (s *picking) awaitIndex(w http.ResponseWriter, r *http.Request, h *handlers) error {
+	q := &s.request
+	if h.service.Index() >= s.minIndex {
+		return nil
+	}
+	defer setIndex(w)
+	if !s.waits || q.Wait == 0 {
+		return h.service.AwaitIndex(r.Context(), s.minIndex, 0)
+	}
+	if q.NoWait {
+		return errHandOver
+	}
+	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+	if refused := rec.acquire(quota.WaitingPicks, 1); refused != nil {
+		return refused
+	}
+	defer rec.release(quota.WaitingPicks, 1)
+	ctx, cancel := whileValid(r.Context(), rec.caller)
+	defer cancel()
+	began := time.Now()
+	if err := h.service.AwaitIndex(ctx, s.minIndex, q.Wait); err != nil {
+		return err
+	}
+	q.Wait = max(0, q.Wait-time.Since(began))
+	return nil
+}

@@ -1,0 +1,100 @@
+package api_test
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lbd-dev/lbd"
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
+)
+
+// unread is a store that may not have been read.
+type unread struct {
+	*file.Store
+	loaded atomic.Bool
+}
+
+func (u *unread) Loaded() bool { return u.loaded.Load() }
+
+func (u *unread) Err() error {
+	if u.loaded.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: etcd did not respond", store.ErrUnavailable)
+}
+
+// While it is not known what is pushed, lbd does not say that something does not exist.
+func TestUnreadStore(t *testing.T) {
+	d := &daemon{tb: t}
+	d.service = service.New(service.Options{
+		Logger: slog.New(slog.DiscardHandler), Wait: time.Second,
+		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
+		Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
+	})
+	st, err := file.Open("", file.Options{OnCommit: d.service.Commit})
+	noError(t, err)
+	defer func() {
+		d.service.Close()
+		noError(t, st.Close())
+	}()
+	shared := &unread{Store: st}
+	noError(t, d.service.Start(t.Context(), shared))
+	d.handler = api.New(api.Options{Service: d.service, Logger: slog.New(slog.NewTextHandler(&d.log, nil)), OpenAPI: lbd.OpenAPI})
+	dir := t.TempDir()
+	noError(t, os.WriteFile(filepath.Join(dir, "a.json"), []byte(bundle("a")), 0o600))
+	follow(t, d, dir)
+	d.must(http.StatusOK, "GET", "/pick?cluster=a", "") // it does not depend on the store
+	for _, tt := range []struct{ method, target string }{
+		{"GET", "/pick?cluster=orders"},
+		{"GET", "/pick?target=shop"},
+		{"POST", "/pick?cluster=orders"},
+		{"GET", "/pick?cluster=orders&explain"},
+		{"GET", "/v1/clusters/orders"},
+		{"GET", "/v1/targets/shop"},
+		{"GET", orders},
+		{"GET", "/v1/clusters/orders/config"},
+		{"GET", "/v1/snapshot"},
+		{"GET", "/v1/clusters/orders/history"},
+		{"HEAD", "/v1/clusters/orders/watch"},
+	} {
+		if tt.method == "HEAD" {
+			if w := d.do(tt.method, tt.target, ""); w.Code != http.StatusServiceUnavailable {
+				t.Errorf("%s %s: %d", tt.method, tt.target, w.Code)
+			}
+			continue
+		}
+		p, w := d.refused(fault.StoreUnavailable, tt.method, tt.target, "")
+		if w.Header().Get("Retry-After") != "1" || !strings.HasSuffix(p.Detail, "there is no local copy: the store is unavailable: etcd did not respond") {
+			t.Errorf("%s %s: %s", tt.method, tt.target, w.Body)
+		}
+		if p.Cluster+p.Target == "" && strings.HasPrefix(tt.target, "/pick") {
+			t.Errorf("%s %s: %+v", tt.method, tt.target, p)
+		}
+	}
+	for target, code := range map[string]fault.Code{"/v1/leases/x": fault.UnknownLease, "/pick?cluster=": fault.InvalidArgument} {
+		d.refused(code, "GET", target, "")
+	}
+	w := d.must(http.StatusServiceUnavailable, "GET", "/readyz?verbose", "")
+	if !strings.HasPrefix(w.Body.String(), "[-]store: what is pushed is not known yet, because it was not read from etcd") {
+		t.Error(w.Body)
+	}
+	shared.loaded.Store(true)
+	d.refused(fault.UnknownCluster, "GET", "/pick?cluster=orders", "")
+	d.refused(fault.UnknownTarget, "GET", "/pick?target=shop", "")
+	d.must(http.StatusOK, "GET", "/v1/snapshot", "")
+	d.must(http.StatusOK, "GET", "/readyz?verbose", "")
+}
