@@ -13,11 +13,12 @@ import (
 
 // The roles of the processes that bench starts of itself.
 const (
-	roleLoad   = "load"   // generates a load
-	roleBare   = "bare"   // net/http and chi; arguments: network, address
-	roleFast   = "fast"   // fasthttp; the same
-	roleWork   = "work"   // does a kind of work; its argument is the name
-	roleMemory = "memory" // measures memory
+	roleLoad    = "load"    // generates a load
+	roleBare    = "bare"    // net/http and chi; arguments: network, address
+	roleFast    = "fast"    // fasthttp; the same
+	roleWork    = "work"    // does a kind of work; its argument is the name
+	roleMemory  = "memory"  // measures memory
+	roleCallers = "callers" // send requests that are not measured
 )
 
 // roles have a main function and the number of its arguments.
@@ -28,9 +29,10 @@ var roles = map[string]struct {
 	roleLoad: {0, func(context.Context, []string) error {
 		return process.Serve(os.Stdin, os.Stdout, func(s load.Spec) (any, error) { return load.Run(s) })
 	}},
-	roleBare: {2, func(_ context.Context, args []string) error { return peer.ServeBare(args[0], args[1]) }},
-	roleFast: {2, func(_ context.Context, args []string) error { return peer.ServeFast(args[0], args[1]) }},
-	roleWork: {1, func(ctx context.Context, args []string) error { return playWork(ctx, args[0]) }},
+	roleBare:    {2, func(_ context.Context, args []string) error { return peer.ServeBare(args[0], args[1]) }},
+	roleFast:    {2, func(_ context.Context, args []string) error { return peer.ServeFast(args[0], args[1]) }},
+	roleWork:    {1, func(ctx context.Context, args []string) error { return playWork(ctx, args[0]) }},
+	roleCallers: {0, func(ctx context.Context, _ []string) error { return playCallers(ctx) }},
 	roleMemory: {0, func(context.Context, []string) error {
 		return process.Serve(os.Stdin, os.Stdout, func(r work.MemoryRequest) (any, error) { return work.Memory(r) })
 	}},

@@ -110,12 +110,9 @@ func (b *bench) startDaemon(ctx context.Context, r *running, network, data strin
 	if err != nil {
 		return nil, err
 	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, s.at.Network, s.at.Address)
-	}}
-	r.onStop(transport.CloseIdleConnections)
-	return &daemon{s, &http.Client{Transport: transport}}, nil
+	client := newClient(s.at)
+	r.onStop(client.CloseIdleConnections)
+	return &daemon{s, client}, nil
 }
 
 // startOrders starts lbd with a cluster to pick from.

@@ -26,18 +26,18 @@ type MemoryRequest struct {
 
 // first is how many things are not counted.
 func (r MemoryRequest) first() int {
-	if r.Kind == "endpoint" {
-		return r.N
+	if r.Kind == "lease" {
+		return 1
 	}
-	return 1
+	return r.N
 }
 
 // memoryTimeout bounds a measurement.
 const memoryTimeout = 5 * time.Minute
 
 // Memory returns the bytes of heap and stacks that each of n things adds, after garbage
-// collection. The first of them is not counted, because it also starts what they share; nor
-// are the first n endpoints, because their connections fill what is remembered of the last
+// collection. The first lease is not counted, because it also starts what they share; nor
+// are the first n endpoints or clusters, because they fill what is remembered of the last
 // events of the process.
 func Memory(r MemoryRequest) (float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), memoryTimeout)
