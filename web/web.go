@@ -1,4 +1,4 @@
-// Package web holds the dashboard, which make web builds. It talks to the HTTP API
+// Package web holds the dashboard, which make web builds. It uses the HTTP API
 // only.
 package web
 

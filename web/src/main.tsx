@@ -12,6 +12,7 @@ import { Clusters } from "./pages/clusters.tsx";
 import { Events } from "./pages/events.tsx";
 import { Explain } from "./pages/explain.tsx";
 import { Push } from "./pages/push.tsx";
+import { Store } from "./pages/store.tsx";
 import { Target, Targets } from "./pages/targets.tsx";
 import { Xds } from "./pages/xds.tsx";
 import { Banner } from "./parts/banner.tsx";
@@ -23,6 +24,7 @@ const pages: { path: string; label: string }[] = [
   { path: "clusters", label: "Clusters" },
   { path: "targets", label: "Targets" },
   { path: "xds", label: "xDS" },
+  { path: "store", label: "Store" },
   { path: "events", label: "Events" },
   { path: "explain", label: "Explain" },
   { path: "push", label: "Push" },
@@ -40,6 +42,8 @@ function page({ path, query }: Place) {
       return <Xds />;
     case "events":
       return <Events query={query} />;
+    case "store":
+      return <Store />;
     case "explain":
       return <Explain query={query} />;
     case "push":

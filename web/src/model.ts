@@ -25,6 +25,7 @@ export type PushAnswer = Schemas["PushAnswer"];
 export type RouteState = Schemas["RouteState"];
 export type SecurityState = Schemas["SecurityState"];
 export type Step = Schemas["Step"];
+export type StoreState = Schemas["StoreState"];
 export type TargetList = Schemas["TargetList"];
 export type TargetState = Schemas["TargetState"];
 export type TargetSummary = Schemas["TargetSummary"];

@@ -140,6 +140,7 @@ const places: [string, ready: string][] = [
   ["#/targets", 'th a:has-text("shop")'],
   ["#/targets/xds%3A%2F%2F%2Fshop", ".routes"],
   ["#/xds", 'p:has-text("no management server")'],
+  ["#/store", 'dd:has-text("accepted")'],
   ["#/events", ".event"],
 ];
 const looks = [["light", "none"], ["dark", "none"], ["dark", "active"]] as const;
