@@ -79,7 +79,7 @@ func TestManifests(t *testing.T) {
 	if served(t, "/no-such") || served(t, "/v1/leases/done") { // the second is POST only
 		t.Fatal("served is always true")
 	}
-	files := []string{"deploy/kubernetes/deployment.yaml", "deploy/kubernetes/sidecar.yaml"}
+	files := []string{"deploy/kubernetes/deployment.yaml", "deploy/kubernetes/fleet.yaml", "deploy/kubernetes/sidecar.yaml"}
 	found, err := filepath.Glob(filepath.Join(root, "deploy/kubernetes/*.yaml"))
 	if err != nil || len(found) != len(files) {
 		t.Errorf("tested are %v of %v (%v)", files, found, err)
@@ -179,8 +179,17 @@ func arguments(t *testing.T, m manifest) {
 	} else if data != "" {
 		written(data, false)
 	}
-	resources, _ := flagValue(c.Args, "resources")
-	written(resources, true)
+	if resources, ok := flagValue(c.Args, "resources"); ok {
+		written(resources, true)
+	}
+	for _, flag := range []string{"store-ca", "store-cert", "store-key"} {
+		if file, ok := flagValue(c.Args, flag); ok {
+			written(filepath.Dir(file), true)
+		}
+	}
+	if store, ok := flagValue(c.Args, "store"); ok == (len(m.configMaps) > 0) {
+		t.Errorf("the store is %q, and there are %d ConfigMaps of resources", store, len(m.configMaps))
+	}
 	listen, _ := flagValue(c.Args, "listen")
 	if socket, ok := strings.CutPrefix(listen, "unix:"); ok {
 		written(filepath.Dir(socket), false)

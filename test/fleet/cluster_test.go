@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -52,10 +53,13 @@ type process struct {
 	running *exec.Cmd
 	proxy   *toxiproxy.Proxy // of what others connect to; nil: none
 	url     string           // of a replica's API
+	starts  atomic.Int32
+	links   []*toxiproxy.Proxy // of a replica to the members, if it has its own
 }
 
 func (p *process) start(t *testing.T) {
 	t.Helper()
+	p.starts.Add(1)
 	p.running = p.command()
 	if err := p.running.Start(); err != nil {
 		t.Fatalf("start %s: %v", p.name, err)
@@ -81,6 +85,12 @@ type fleet struct {
 }
 
 func newFleet(t *testing.T, binary string) *fleet {
+	t.Helper()
+	return newFleetOf(t, binary, false)
+}
+
+// newFleetOf returns a fleet whose replicas may each have proxies of their own in front of those of the members.
+func newFleetOf(t *testing.T, binary string, links bool) *fleet {
 	t.Helper()
 	f, dir := &fleet{}, t.TempDir()
 	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
@@ -109,9 +119,22 @@ func newFleet(t *testing.T, binary string) *fleet {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.replicas = append(f.replicas, &process{name: fmt.Sprint("replica ", i), url: "http://" + listen, command: func() *exec.Cmd {
+		var own []*toxiproxy.Proxy
+		reached := slices.Clone(endpoints)
+		for m := range members {
+			if !links {
+				break
+			}
+			p := toxiproxy.NewProxy(proxies, fmt.Sprintf("r%dm%d", i, m), freePort(t), endpoints[m])
+			if err := proxies.Collection.Add(p, true); err != nil {
+				t.Fatal(err)
+			}
+			reached[m] = p.Listen
+			own = append(own, p)
+		}
+		f.replicas = append(f.replicas, &process{name: fmt.Sprint("replica ", i), url: "http://" + listen, links: own, command: func() *exec.Cmd {
 			c := exec.CommandContext(t.Context(), binary, "--listen", listen, "--data", data, "--connect", "none",
-				"--store", "etcd://"+strings.Join(endpoints, ",")+"/lbd")
+				"--name", fmt.Sprint("replica-", i), "--store", "etcd://"+strings.Join(reached, ",")+"/lbd")
 			c.Env = append(os.Environ(), "GOMAXPROCS=1")
 			c.Stderr = log
 			return c

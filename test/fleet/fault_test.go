@@ -95,6 +95,7 @@ func mustOpenAt(t *testing.T, c etcd.Config, dir string, o etcd.Options) *etcd.S
 // TestWithoutEtcd: a start without etcd has the last contents, refuses Updates at once, and
 // catches up with one commit of what differs, also after a compaction.
 func TestWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	c, dir := etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, t.TempDir()
 	s := mustOpenAt(t, c, dir, etcd.Options{})
@@ -149,6 +150,7 @@ func TestWithoutEtcd(t *testing.T) {
 
 // TestRestartOfEtcd: a store that runs while etcd restarts, and compacts, catches up.
 func TestRestartOfEtcd(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	c := etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}
 	var got changes
@@ -173,6 +175,7 @@ func TestRestartOfEtcd(t *testing.T) {
 
 // TestForeignPrefix: what others wrote is left alone, and named.
 func TestForeignPrefix(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	bare := m.bare(t)
 	for name, c := range map[string]struct {
@@ -201,6 +204,7 @@ func TestForeignPrefix(t *testing.T) {
 
 // TestAnotherFleet: a daemon that has a copy of one fleet does not join another one.
 func TestAnotherFleet(t *testing.T) {
+	t.Parallel()
 	m, dir := startMember(t), t.TempDir()
 	first := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "one"}, dir, etcd.Options{})
 	put(t, first, "a", "1")
@@ -216,6 +220,7 @@ func TestAnotherFleet(t *testing.T) {
 
 // TestRecordsThatCannotBeRead: they are named, and what they were before stays.
 func TestRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	m := startMember(t)
 	bare := m.bare(t)
 	c, dir := etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, t.TempDir()

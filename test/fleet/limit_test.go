@@ -111,7 +111,11 @@ func startReplica(t *testing.T, etcd string, limit uint32) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := limits.New(limits.Options{Client: client, Prefix: "lbd/", MaxTTL: 10 * time.Minute, Log: slog.New(slog.DiscardHandler)})
+	connect := func(context.Context) (*clientv3.Client, error) { return client, nil }
+	if _, err := client.Put(t.Context(), "lbd/format", "{}"); err != nil { // as the store of pushed resources does
+		t.Fatal(err)
+	}
+	f := limits.New(limits.Options{Connect: connect, Prefix: "lbd/", MaxTTL: 10 * time.Minute, Log: slog.New(slog.DiscardHandler)})
 	all := policy.NewCounters()
 	all.JoinFleet()
 	r.counters = all.Acquire(policy.ServiceKey{Cluster: "orders"})
@@ -121,7 +125,6 @@ func startReplica(t *testing.T, etcd string, limit uint32) *replica {
 	t.Cleanup(func() { end(); r.proxy.cut.Store(false); <-r.ended })
 	go func() {
 		defer close(r.ended)
-		defer func() { _ = client.Close() }()
 		_ = f.Run(ctx)
 	}()
 	return r

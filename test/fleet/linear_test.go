@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +25,7 @@ import (
 
 const (
 	clients  = 8
-	clusters = 3 // that clients push to
+	clusters = 3 // that all clients push to
 )
 
 // An operation is one request and its response, as the model sees it. A state is the content of
@@ -37,12 +38,12 @@ type operation struct {
 }
 
 type response struct {
-	code    string // ok, failed (a condition), missing, unknown
+	code    string // ok, failed (a condition), missing, none (it says that it has no effect), unknown
 	content state  // of a read
 }
 
-// state has the value of each cluster; 0 is none.
-type state [clusters]int
+// state has the value of each cluster; 0 is none. The last ones have one client each.
+type state [clusters + clients]int
 
 // model is a store of some clusters.
 var model = porcupine.NondeterministicModel{
@@ -55,6 +56,8 @@ var model = porcupine.NondeterministicModel{
 		switch {
 		case res.code == "unknown": // with or without effect
 			return []any{before, after}
+		case res.code == "none":
+			return []any{before}
 		case op.kind == "snapshot":
 			if res.content == before {
 				return []any{before}
@@ -83,7 +86,8 @@ func apply(s state, op operation) (state, string) {
 		}
 		s[op.cluster] = 0
 	case "replace":
-		for i := range s {
+		s = state{}
+		for i := range clusters {
 			s[i] = op.value + i
 		}
 	}
@@ -92,22 +96,34 @@ func apply(s state, op operation) (state, string) {
 
 func clusterName(i int) string { return fmt.Sprint("c", i) }
 
+// A tag is the ETag of a value.
+type tag struct {
+	value int
+	etag  string
+}
+
 // body is an assignment whose one endpoint has a value as its port.
 func body(value int) string {
 	return fmt.Sprintf(`{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"127.0.%d.%d","port_value":80}}}}]}]}`, value>>8, value&255)
 }
 
-// A client sends requests one by one, to replicas by turns.
+// A client sends requests one by one, each to any replica.
 type client struct {
-	id    int
-	fleet *fleet
-	draw  *rand.Rand
-	tags  [clusters]map[int]string // ETag of each value that it has seen
-	next  *atomic.Int64            // values
+	id     int
+	fleet  *fleet
+	draw   *rand.Rand
+	shared *[clusters]atomic.Pointer[tag] // of the last pushes of all clients
+	own    tag                            // of the last push to the client's own cluster
+	next   *atomic.Int64                  // values
+	stale  func(text string)              // reports an answer of an older state than one before
 }
 
 func (c *client) request(method, path, body, match string) (status int, text []byte) {
-	r := c.fleet.replicas[c.draw.IntN(replicas)]
+	status, text, _ = c.requestAt(c.fleet.replicas[c.draw.IntN(replicas)], method, path, body, match)
+	return status, text
+}
+
+func (c *client) requestAt(r *process, method, path, body, match string) (status int, text []byte, header http.Header) {
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, r.url+path, strings.NewReader(body))
@@ -123,50 +139,81 @@ func (c *client) request(method, path, body, match string) (status int, text []b
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, nil
+		return 0, nil, nil
 	}
 	defer res.Body.Close()
 	text, err = io.ReadAll(res.Body)
 	if err != nil {
-		return 0, nil
+		return 0, nil, nil
 	}
-	return res.StatusCode, text
+	return res.StatusCode, text, res.Header
 }
 
-// step sends one request.
+// step sends one request. Half of them are to the client's own cluster: one after the other, each
+// requires what the one before pushed, at another replica, which may not have it yet.
 func (c *client) step() (operation, response) {
-	op := operation{cluster: c.draw.IntN(clusters), required: -1}
-	path := "/v1/clusters/" + clusterName(op.cluster) + "/endpoints"
-	switch n := c.draw.IntN(10); {
-	case n < 6: // some with a condition
-		op.kind, op.value = "put", int(c.next.Add(clusters))
-		match := ""
-		if seen := c.tags[op.cluster]; len(seen) > 0 && c.draw.IntN(2) == 0 {
-			for op.required, match = range seen { // any
-				break
-			}
-		} else if c.draw.IntN(4) == 0 {
-			op.required, match = 0, "none"
+	op := operation{kind: "put", cluster: c.draw.IntN(clusters), required: -1, value: int(c.next.Add(clusters))}
+	n := c.draw.IntN(20)
+	match := ""
+	switch {
+	case n < 10:
+		op.cluster = clusters + c.id
+		if c.own.etag != "" {
+			op.required, match = c.own.value, c.own.etag
 		}
-		status, text := c.request(http.MethodPut, path, body(op.value), match)
-		res := responseOf(status)
-		if res.code == "ok" {
-			c.tags[op.cluster] = map[int]string{op.value: etag(text)}
+	case n < 13: // as other clients do at the same time
+		if t := c.shared[op.cluster].Load(); t != nil {
+			op.required, match = t.value, t.etag
 		}
-		return op, res
-	case n < 8:
+	case n < 15:
+		op.required, match = 0, "none"
+	case n < 16:
+	case n < 19:
 		op.kind = "delete"
-		status, _ := c.request(http.MethodDelete, path, "", "")
-		return op, responseOf(status)
+		status, text := c.request(http.MethodDelete, "/v1/clusters/"+clusterName(op.cluster)+"/endpoints", "", "")
+		return op, responseOf(status, text)
 	default: // more than one transaction of etcd can have, without a condition
 		return c.replace()
 	}
+	return op, c.put(op, match)
+}
+
+// put pushes, and then reads from the same replica: it must not be in an older state. What the client
+// pushed before to its own cluster is one.
+func (c *client) put(op operation, match string) response {
+	r := c.fleet.replicas[c.draw.IntN(replicas)]
+	path, start := "/v1/clusters/"+clusterName(op.cluster)+"/endpoints", r.starts.Load()
+	status, text, _ := c.requestAt(r, http.MethodPut, path, body(op.value), match)
+	res := responseOf(status, text)
+	if res.code != "ok" {
+		if op.cluster >= clusters && res.code != "none" {
+			c.own = tag{}
+		}
+		return res
+	}
+	etag, index := parsePush(text)
+	before := c.own.etag
+	if op.cluster < clusters {
+		c.shared[op.cluster].Store(&tag{op.value, etag})
+	} else {
+		c.own = tag{op.value, etag}
+	}
+	_, _, header := c.requestAt(r, http.MethodGet, path, "", "")
+	if r.starts.Load() != start { // it may have an older copy
+		return res
+	}
+	if now, err := strconv.ParseUint(header.Get("Lbd-Index"), 10, 64); err == nil && now < index {
+		c.stale(fmt.Sprintf("%s acknowledged index %d, and then answered with %d", r.name, index, now))
+	}
+	if op.cluster >= clusters && before != "" && before != etag && strings.HasPrefix(strings.Trim(header.Get("ETag"), `"`), strings.Trim(before, `"`)) {
+		c.stale(fmt.Sprintf("%s acknowledged %d, and then answered with what was before", r.name, op.value))
+	}
+	return res
 }
 
 // replace pushes a snapshot.
 func (c *client) replace() (operation, response) {
 	op := operation{kind: "replace", value: int(c.next.Add(clusters)), required: -1}
-	op.kind, op.value = "replace", int(c.next.Add(clusters))
 	var resources []string
 	for i := range clusters {
 		resources = append(resources, fmt.Sprintf(`{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":%q,%s`,
@@ -176,20 +223,23 @@ func (c *client) replace() (operation, response) {
 		resources = append(resources, fmt.Sprintf(`{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"other-%d",%s`,
 			i, body(op.value)[1:]))
 	}
-	status, _ := c.request(http.MethodPut, "/v1/snapshot?allow_empty=true&max_removed=1000", `{"resources":[`+strings.Join(resources, ",")+`]}`, "")
-	return op, responseOf(status)
+	status, text := c.request(http.MethodPut, "/v1/snapshot?allow_empty=true&max_removed=1000", `{"resources":[`+strings.Join(resources, ",")+`]}`, "")
+	return op, responseOf(status, text)
 }
 
-// etag is the ETag in the response to a push.
-func etag(text []byte) string {
-	var res struct{ ETag string }
-	if err := json.Unmarshal(text, &res); err != nil || res.ETag == "" {
-		panic(fmt.Sprintf("the response %q has no etag: %v", text, err))
+// parsePush returns the ETag and the index in the response to a push.
+func parsePush(text []byte) (etag string, index uint64) {
+	var res struct {
+		ETag  string
+		Index uint64
 	}
-	return res.ETag
+	if err := json.Unmarshal(text, &res); err != nil || res.ETag == "" || res.Index == 0 {
+		panic(fmt.Sprintf("the response %q has no etag or index: %v", text, err))
+	}
+	return res.ETag, res.Index
 }
 
-func responseOf(status int) response {
+func responseOf(status int, text []byte) response {
 	switch status {
 	case http.StatusOK, http.StatusCreated:
 		return response{code: "ok"}
@@ -197,6 +247,9 @@ func responseOf(status int) response {
 		return response{code: "failed"}
 	case http.StatusNotFound:
 		return response{code: "missing"}
+	}
+	if bytes.Contains(text, []byte("has no effect")) {
+		return response{code: "none"}
 	}
 	return response{code: "unknown"} // 503, or no response
 }
@@ -247,19 +300,23 @@ func duration(t *testing.T) time.Duration {
 	return 15 * time.Second
 }
 
-// history runs clients and faults for a time, and returns what they saw. At the end all replicas
-// have the same.
-func history(t *testing.T, f *fleet, d time.Duration, seed uint64) []porcupine.Operation {
+// history runs clients and faults for a time, and returns what they saw, and which replicas answered
+// with an older state than before. At the end all replicas have the same.
+func history(t *testing.T, f *fleet, d time.Duration, seed uint64) (all []porcupine.Operation, stale []string) {
 	t.Helper()
 	var mu sync.Mutex
-	var all []porcupine.Operation
+	var shared [clusters]atomic.Pointer[tag]
 	var next atomic.Int64
 	next.Store(1)
 	began, stop := time.Now(), make(chan struct{})
 	var group sync.WaitGroup
 	thread := atomic.Int64{}
 	for id := range clients {
-		c := &client{id: id, fleet: f, draw: rand.New(rand.NewPCG(seed, uint64(id))), next: &next}
+		c := &client{id: id, fleet: f, draw: rand.New(rand.NewPCG(seed, uint64(id))), next: &next, shared: &shared, stale: func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			stale = append(stale, text)
+		}}
 		group.Go(func() {
 			own := int(thread.Add(1))
 			for {
@@ -278,7 +335,9 @@ func history(t *testing.T, f *fleet, d time.Duration, seed uint64) []porcupine.O
 				mu.Lock()
 				all = append(all, o)
 				mu.Unlock()
-				time.Sleep(time.Duration(20+c.draw.IntN(60)) * time.Millisecond) // few requests: the check is exponential
+				if c.draw.IntN(2) == 0 { // else at once, when other replicas may not have it yet
+					time.Sleep(time.Duration(40+c.draw.IntN(120)) * time.Millisecond) // few requests: the check is exponential
+				}
 			}
 		})
 	}
@@ -296,7 +355,7 @@ func history(t *testing.T, f *fleet, d time.Duration, seed uint64) []porcupine.O
 	return append(all, porcupine.Operation{
 		ClientId: int(thread.Add(1)), Input: operation{kind: "snapshot", required: -1}, Call: call,
 		Output: response{code: "ok", content: final}, Return: time.Since(began).Nanoseconds(),
-	})
+	}), stale
 }
 
 // settled waits until all replicas have the same, and returns it.
@@ -412,7 +471,10 @@ func TestLinearizability(t *testing.T) {
 	for round := 0; round == 0 || time.Now().Before(end); round++ {
 		d := min(10*time.Second, max(time.Until(end), time.Second))
 		before := f.snapshotNow(t)
-		all := history(t, f, d, seed+uint64(round))
+		all, stale := history(t, f, d, seed+uint64(round))
+		for _, text := range stale {
+			t.Error(text)
+		}
 		codes := map[string]int{}
 		for _, o := range all {
 			res, _ := o.Output.(response)

@@ -3,31 +3,43 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// freePort returns a port of loopback that nothing listens on.
+// nextPort is what freePort tries next.
+var nextPort atomic.Int32
+
+// freePort returns an address of loopback that nothing listens on, for what stops and starts again.
+// Its port is below those that systems give to connections, so that none of them takes it.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const lowest, count = 15_000, 17_000
+	nextPort.CompareAndSwap(0, rand.Int32N(count)+1)
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", lowest+nextPort.Add(1)%count)
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // member is a member of etcd in this process.
 type member struct {
 	dir, client, peer string
 	quota             int64
+	tls               *transport.TLSInfo // of clients; nil: none
+	fsync             bool
 	running           *embed.Etcd
 }
 
@@ -44,9 +56,12 @@ func (m *member) start(t testing.TB) {
 	t.Helper()
 	c := embed.NewConfig()
 	c.Name, c.Dir, c.LogLevel, c.LogOutputs = "m0", m.dir, "panic", []string{"/dev/null"}
-	c.UnsafeNoFsync = true
+	c.UnsafeNoFsync = !m.fsync
 	c.QuotaBackendBytes = m.quota
 	client, peer := url.URL{Scheme: "http", Host: m.client}, url.URL{Scheme: "http", Host: m.peer}
+	if m.tls != nil {
+		client.Scheme, c.ClientTLSInfo = "https", *m.tls
+	}
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	c.InitialCluster = fmt.Sprintf("m0=%s", peer.String())

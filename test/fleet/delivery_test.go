@@ -1,0 +1,142 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/etcd"
+)
+
+// TestDelivery measures how long a push takes until all of 50 replicas have it, and how long a put
+// takes until 50 bare watches have it, by turns. With LBD_TEST_LONG, it fails if the first is more
+// than twice the second.
+func TestDelivery(t *testing.T) {
+	const replicas, pushes = 50, 40
+	m := startMember(t)
+	var all []*etcd.Store
+	arrived := make(chan time.Time, replicas)
+	for range replicas {
+		s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{
+			OnCommit: func(store.Commit) { arrived <- time.Now() },
+		})
+		all = append(all, s)
+	}
+	bare := m.bare(t)
+	watched := make(chan time.Time, replicas)
+	for range replicas {
+		c := m.bare(t) // a connection for each, as the replicas have
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		w := c.Watch(ctx, "bare/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
+		<-w
+		go func() {
+			for res := range w {
+				for range res.Events {
+					watched <- time.Now()
+				}
+			}
+		}()
+	}
+	last := func(from <-chan time.Time) (at time.Time) {
+		for range replicas {
+			select {
+			case at = <-from:
+			case <-time.After(30 * time.Second):
+				t.Fatal("not all have it after 30 s")
+			}
+		}
+		return at
+	}
+	value := make([]byte, 10_000)
+	var ours, theirs []time.Duration
+	for i := range pushes {
+		value[0] = byte(i)
+		began := time.Now()
+		if _, err := bare.Put(t.Context(), "bare/x", string(value)); err != nil {
+			t.Fatal(err)
+		}
+		theirs = append(theirs, last(watched).Sub(began))
+		began = time.Now()
+		put(t, all[i%replicas], "x", string(value))
+		ours = append(ours, last(arrived).Sub(began))
+	}
+	a, b := median(ours), median(theirs)
+	t.Logf("a push reaches %d replicas after %v, a put %d watches after %v (medians of %d): %.2f times", replicas, a, replicas, b, pushes, float64(a)/float64(b))
+	if long() && a > 2*b {
+		t.Error("more than 2 times")
+	}
+}
+
+func median(d []time.Duration) time.Duration {
+	slices.Sort(d)
+	return d[len(d)/2]
+}
+
+// TestRate measures pushes of 10 KB by 32 clients of one replica, and bare transactions of the same
+// bytes, by turns. With LBD_TEST_LONG, it fails if the first are less than 0.6 of the second.
+func TestRate(t *testing.T) {
+	const clients, rounds = 32, 4
+	length := 500 * time.Millisecond
+	if long() {
+		length = 3 * time.Second
+	}
+	m := &member{dir: t.TempDir(), client: freePort(t), peer: freePort(t), fsync: os.Getenv("LBD_FLEET_FSYNC") != ""}
+	m.start(t)
+	t.Cleanup(m.stop)
+	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{})
+	bare := m.bare(t)
+	run := func(do func(client, n int) error) float64 {
+		var group sync.WaitGroup
+		counts := make([]int, clients)
+		began := time.Now()
+		for i := range clients {
+			group.Go(func() {
+				for ; time.Since(began) < length; counts[i]++ {
+					if err := do(i, counts[i]); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		group.Wait()
+		sum := 0
+		for _, n := range counts {
+			sum += n
+		}
+		return float64(sum) / time.Since(began).Seconds()
+	}
+	content := func(n int) []byte {
+		b := make([]byte, 10_000)
+		copy(b, fmt.Sprint(n))
+		return b
+	}
+	var ours, theirs float64
+	for round := range rounds {
+		theirs += run(func(client, n int) error {
+			at := fmt.Sprint("bare/", client)
+			_, err := bare.Txn(t.Context()).If(clientv3.Compare(clientv3.CreateRevision("bare/none"), "=", 0)).
+				Then(clientv3.OpPut(at, string(content(n+round<<20)))).Commit()
+			return err
+		})
+		ours += run(func(client, n int) error {
+			_, err := s.Update(t.Context(), func(tx *store.Tx) error {
+				tx.Get(key(fmt.Sprint(client)))
+				return tx.Put(key(fmt.Sprint(client)), content(n+round<<20))
+			})
+			return err
+		})
+	}
+	t.Logf("%.0f pushes/s of 10 KB, %.0f bare transactions/s: %.2f times", ours/rounds, theirs/rounds, ours/theirs)
+	if long() && ours < 0.6*theirs {
+		t.Error("less than 0.6 times")
+	}
+}
