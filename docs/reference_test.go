@@ -131,8 +131,13 @@ func kebab(name string) string {
 
 func TestFlagsAreDocumented(t *testing.T) {
 	names, variables := flags(t)
-	others := []string{"data-binary", "bind", "unix-socket"}                          // curl's, Python's
-	foreign := []string{"LBD_TEST_LONG", "LBD_STORM", "LBD_PORT", "LBD_SERVICE_HOST"} // the tests', Kubernetes'
+	others := []string{
+		"data-binary", "bind", "unix-socket", // curl's, Python's
+		"bump-revision", "mark-compacted", "auto-compaction-mode", "auto-compaction-retention", "quota-backend-bytes", "prefix",
+		"initial-cluster", "force-new-cluster", "cluster", // etcd's
+		"from-file", // kubectl's
+	}
+	foreign := []string{"LBD_TEST_LONG", "LBD_STORM", "LBD_FLEET_OUTAGE", "LBD_PORT", "LBD_SERVICE_HOST"} // the tests', Kubernetes'
 	flag := regexp.MustCompile(`(?:^|[^-\w])--([a-z][a-z-]*[a-z])`)
 	variable := regexp.MustCompile(`\bLBD_[A-Z_]*[A-Z]`)
 	for file, text := range pages(t) {
