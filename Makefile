@@ -82,7 +82,7 @@ test-schema: build $(SCHEMATHESIS) ## Test openapi.yaml with all checks of schem
 
 .PHONY: test-fleet
 test-fleet: build ## Test the store in etcd, and daemons that share it, with real members of etcd and faults, for FLEET_TIME (60s)
-	$(DAEMON) LBD_FLEET_TIME=$(or $(FLEET_TIME),60s) go test -C test/fleet -count=1 -timeout 90m -v . | grep --line-buffered -vE '^ *(=== |--- PASS)'
+	$(DAEMON) LBD_FLEET_TIME=$(or $(FLEET_TIME),60s) go test -C test/fleet -count=1 -parallel 8 -timeout 90m -v . | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
 # SOAK_SAMPLES is a file that gets a line for each sample.
 .PHONY: soak
