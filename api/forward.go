@@ -185,7 +185,7 @@ func (p *Peers) do(r *http.Request, o *roster.Owner, uri string, body []byte) (a
 	defer p.release(o.Address)
 	ctx, cancel := context.WithTimeout(r.Context(), ForwardTimeout)
 	defer cancel()
-	out, err := http.NewRequestWithContext(ctx, r.Method, o.Address+uri, bytes.NewReader(body))
+	out, err := http.NewRequestWithContext(ctx, r.Method, o.Address+uri, bytes.NewReader(body)) //nolint:gosec // the address of a replica of the fleet's store
 	if err != nil {
 		return a, unavailable(o, "has no valid address")
 	}
@@ -196,13 +196,12 @@ func (p *Peers) do(r *http.Request, o *roster.Owner, uri string, body []byte) (a
 		out.Header.Set("Content-Type", "application/json")
 	}
 	out.Header.Set(forwardedHeader, "1")
-	res, err := p.client.Do(out)
+	res, err := p.client.Do(out) //nolint:gosec // the address of a replica of the fleet's store
 	if err != nil {
 		if r.Context().Err() != nil {
 			return a, fault.Errorf(fault.CallerGone, "the caller has disconnected")
 		}
-		var failed *url.Error
-		if errors.As(err, &failed) {
+		if failed, is := errors.AsType[*url.Error](err); is {
 			err = failed.Err
 		}
 		return a, unavailable(o, "cannot be reached: %v", err).Retry(retryAfter)

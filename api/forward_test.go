@@ -56,9 +56,9 @@ func live(id, url string) roster.Owner {
 }
 
 // replicaAt is a daemon with the cluster orders at an address, which counts requests.
-func replicaAt(tb testing.TB, callers *listen.Callers, id string) (d *daemon, url string, requests *atomic.Int64) {
+func replicaAt(tb testing.TB, id string) (d *daemon, url string, requests *atomic.Int64) {
 	tb.Helper()
-	d, f := inFleet(tb, callers, id)
+	d, f := inFleet(tb, nil, id)
 	requests = new(atomic.Int64)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
@@ -71,7 +71,7 @@ func replicaAt(tb testing.TB, callers *listen.Callers, id string) (d *daemon, ur
 
 // TestLeaseAtAnotherReplica: requests about a lease reach the daemon that has granted it.
 func TestLeaseAtAnotherReplica(t *testing.T) {
-	a, url, requests := replicaAt(t, nil, "a")
+	a, url, requests := replicaAt(t, "a")
 	a.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.1:80"))
 	b, _ := inFleet(t, nil, "b", live("a", url))
 	lease := a.lease()
@@ -104,10 +104,10 @@ func TestLeaseAtAnotherReplica(t *testing.T) {
 
 // TestForwardedOnce: a request that was forwarded is not forwarded again.
 func TestForwardedOnce(t *testing.T) {
-	a, _, _ := replicaAt(t, nil, "a")
+	a, _, _ := replicaAt(t, "a")
 	a.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.1:80"))
 	lease := a.lease()
-	c, url, requests := replicaAt(t, nil, "c") // others take it for a
+	c, url, requests := replicaAt(t, "c") // others take it for a
 	b, _ := inFleet(t, nil, "b", live("a", url))
 	b.refused(fault.UnknownLease, "POST", lease+"/done", "")
 	if n := requests.Load(); n != 1 {
@@ -159,7 +159,7 @@ func TestOwnerUnavailable(t *testing.T) {
 
 // TestManyLeasesOfReplicas: the results of leases of many daemons are in the order of the request.
 func TestManyLeasesOfReplicas(t *testing.T) {
-	a, url, requests := replicaAt(t, nil, "a")
+	a, url, requests := replicaAt(t, "a")
 	b, f := inFleet(t, nil, "b", live("a", url))
 	gone, _ := inFleet(t, nil, "gone")
 	for _, d := range []*daemon{a, b, gone} {
@@ -196,12 +196,12 @@ func TestForwardedCredentials(t *testing.T) {
 	known, err := access.Parse([]byte("tokens: [{name: web, roles: [pick], clusters: [orders], sha256: " + sum + "}]"))
 	noError(t, err)
 	callers := &listen.Callers{Identities: func() *access.Identities { return known }}
-	a, url, requests := replicaAt(t, nil, "a")
+	a, url, requests := replicaAt(t, "a")
 	a.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.1:80"))
 	lease := a.lease()
 	b, f := inFleet(t, callers, "b", live("a", url))
 	ask := func(change func(*http.Request)) *httptest.ResponseRecorder {
-		r := httptest.NewRequest("POST", lease+"/done", http.NoBody)
+		r := httptest.NewRequest(http.MethodPost, lease+"/done", http.NoBody)
 		l := &listen.Listener{Policy: listen.Policy{Roles: access.All, Identities: true}}
 		r = r.WithContext(listen.BaseContext(l))
 		change(r)

@@ -118,8 +118,8 @@ type client struct {
 	stale  func(text string)              // reports an answer of an older state than one before
 }
 
-func (c *client) request(method, path, body, match string) (status int, text []byte) {
-	status, text, _ = c.requestAt(c.fleet.replicas[c.draw.IntN(replicas)], method, path, body, match)
+func (c *client) request(method, path, body string) (status int, text []byte) {
+	status, text, _ = c.requestAt(c.fleet.replicas[c.draw.IntN(replicas)], method, path, body, "")
 	return status, text
 }
 
@@ -170,7 +170,7 @@ func (c *client) step() (operation, response) {
 	case n < 16:
 	case n < 19:
 		op.kind = "delete"
-		status, text := c.request(http.MethodDelete, "/v1/clusters/"+clusterName(op.cluster)+"/endpoints", "", "")
+		status, text := c.request(http.MethodDelete, "/v1/clusters/"+clusterName(op.cluster)+"/endpoints", "")
 		return op, responseOf(status, text)
 	default: // more than one transaction of etcd can have, without a condition
 		return c.replace()
@@ -223,7 +223,7 @@ func (c *client) replace() (operation, response) {
 		resources = append(resources, fmt.Sprintf(`{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"other-%d",%s`,
 			i, body(op.value)[1:]))
 	}
-	status, text := c.request(http.MethodPut, "/v1/snapshot?allow_empty=true&max_removed=1000", `{"resources":[`+strings.Join(resources, ",")+`]}`, "")
+	status, text := c.request(http.MethodPut, "/v1/snapshot?allow_empty=true&max_removed=1000", `{"resources":[`+strings.Join(resources, ",")+`]}`)
 	return op, responseOf(status, text)
 }
 
@@ -364,7 +364,7 @@ func (f *fleet) settled(t *testing.T, next *atomic.Int64) (s state) {
 	c := &client{fleet: f, draw: rand.New(rand.NewPCG(1, 1)), next: next}
 	var texts []string
 	until(t, "all replicas have the same", func() bool {
-		if status, _ := c.request(http.MethodPut, "/v1/clusters/marker/endpoints", body(int(next.Add(1))), ""); status != http.StatusOK && status != http.StatusCreated {
+		if status, _ := c.request(http.MethodPut, "/v1/clusters/marker/endpoints", body(int(next.Add(1)))); status != http.StatusOK && status != http.StatusCreated {
 			return false
 		}
 		time.Sleep(200 * time.Millisecond)
@@ -374,7 +374,7 @@ func (f *fleet) settled(t *testing.T, next *atomic.Int64) (s state) {
 			for range replicas {
 				one.replicas = append(one.replicas, r)
 			}
-			status, text := (&client{fleet: one, draw: c.draw}).request(http.MethodGet, "/v1/snapshot", "", "")
+			status, text := (&client{fleet: one, draw: c.draw}).request(http.MethodGet, "/v1/snapshot", "")
 			if status != http.StatusOK {
 				return false
 			}
