@@ -12,14 +12,8 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-const (
-	// DefaultPoll is the default wait of a long poll.
-	DefaultPoll = 30 * time.Second
-	// MaxPoll is the maximum wait of a long poll.
-	MaxPoll = 5 * time.Minute
-	// MaxList is the maximum limit of a list.
-	MaxList = 10_000
-)
+// DefaultPoll is the default wait of a long poll.
+const DefaultPoll = 30 * time.Second
 
 // ClusterList has a summary of each cluster.
 type ClusterList struct {

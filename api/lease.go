@@ -17,8 +17,6 @@ import (
 const (
 	// MaxDone is the maximum number of leases that one request can end by their IDs.
 	MaxDone = 1000
-	// MaxOwnerBytes is the maximum length of owner.
-	MaxOwnerBytes = 128
 	// DefaultLeaseList is the default length of a list of leases.
 	DefaultLeaseList = 1000
 	// maxLeaseAge is the maximum of older_than.

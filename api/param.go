@@ -14,8 +14,17 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
+const (
+	// MaxPoll is the maximum wait of a long poll.
+	MaxPoll = 5 * time.Minute
+	// MaxList is the maximum limit of a list.
+	MaxList = 10_000
+)
+
 // Limits of the parameters of a pick, in bytes.
 const (
+	// MaxOwnerBytes is the maximum length of owner.
+	MaxOwnerBytes = 128
 	// MaxHashBytes is the maximum length of a hash key.
 	MaxHashBytes = 1024
 	// MaxPathBytes is the maximum length of a path.

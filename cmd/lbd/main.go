@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"syscall"
 
@@ -120,9 +119,6 @@ func serveFlags(app *kong.Application) []*kong.Flag {
 	return app.Children[i].Flags
 }
 
-// version is set at build time for a release.
-var version = ""
-
 // versionFlag is --version, which works without a command and reads no configuration.
 type versionFlag bool
 
@@ -139,21 +135,4 @@ type versionCommand struct{}
 func (versionCommand) Run() error {
 	_, err := fmt.Println("lbd", buildVersion())
 	return err
-}
-
-// buildVersion returns the version of the release, or the revision of the build.
-func buildVersion() string {
-	if version != "" {
-		return version
-	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return info.Main.Version
 }

@@ -234,7 +234,7 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	if err := p.Ledger.Settle(context.WithoutCancel(ctx), append(done.affected, c.subject())); err != nil {
 		return fault.Errorf(fault.Internal, "the change is stored, and a tree rejected it: %v", err)
 	}
-	c.res.Index = p.Index()
+	c.res.Index = p.served.now()
 	if after != nil { // no dry run
 		p.served.check(p.Ledger.Settled)
 		c.res.Index = after.Index()

@@ -46,7 +46,7 @@ func (p *pushes) Store() (StoreState, error) {
 	if err != nil {
 		return StoreState{}, err
 	}
-	served := p.Index() // first: it is not greater than Index
+	served := p.served.now() // first: it is not greater than Index
 	index := st.Snapshot().Index()
 	out := StoreState{Kind: StoreInFile, Served: served, Index: index, Last: index, Loaded: st.Loaded()}
 	if p.describeStore != nil {
