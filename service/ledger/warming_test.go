@@ -119,12 +119,17 @@ func TestWarming(t *testing.T) {
 		if got := pickedAddress(t, l, "c00000") + pickedAddress(t, l, "c00500") + pickedAddress(t, l, "c00997"); got != "b:80b:80c:80" {
 			t.Error(got)
 		}
-		// Another large change is built in the background again.
-		l.Apply(append(changesOf(n, "d"), resolver.Change{Target: "xds:///x", Config: &resource.Config{Target: "xds:///x", Pending: true}})).Close()
-		if err := l.Settle(t.Context(), []string{resolver.Target("c00000"), "xds:///x"}); err != nil || pickedAddress(t, l, "c00000") != "d:80" || warming(l) != 2 {
-			t.Errorf("%v; %d are warming", err, warming(l)) // the one that was removed, and the new target
+		// Another large change is built in the background again: until time passes, only one batch of
+		// what is new. That is the target that was removed, too.
+		const added = 3*warmingBatch + 2
+		l.Apply(append(changesOf(n+added-2, "d"), resolver.Change{Target: "xds:///x", Config: &resource.Config{Target: "xds:///x", Pending: true}})).Close()
+		if err := l.Settle(t.Context(), []string{resolver.Target("c00000"), "xds:///x"}); err != nil || pickedAddress(t, l, "c00000") != "d:80" {
+			t.Error(err)
 		}
-		synctest.Wait()
+		if got := warming(l); got < added-warmingBatch-1 || got > added {
+			t.Errorf("%d of %d are warming", got, added)
+		}
+		time.Sleep(2 * added / warmingBatch * warmingPause)
 		if got := warming(l); got != 0 {
 			t.Errorf("%d are warming", got)
 		}
