@@ -33,7 +33,9 @@ var roleOf = map[string]access.Roles{
 
 	"PUT /v1/clusters/{name}/endpoints": access.Push, "DELETE /v1/clusters/{name}/endpoints": access.Push,
 	"PUT /v1/clusters/{name}/config": access.Push, "DELETE /v1/clusters/{name}/config": access.Push,
-	"PUT /v1/snapshot": access.Push, "POST /v1/snapshot": access.Push,
+	"GET /v1/history": access.Read, "GET /v1/history/{index}": access.Read, "GET /v1/history/{index}/diff": access.Read,
+	"POST /v1/history/{index}/restore": access.Push,
+	"PUT /v1/snapshot":                 access.Push, "POST /v1/snapshot": access.Push,
 	"PUT /v1/targets/{name}": access.Push, "DELETE /v1/targets/{name}": access.Push,
 
 	"POST /v1/files/held/{hash}/permit": access.Admin,

@@ -120,6 +120,10 @@ func New(o Options) *Handler {
 	read.of(filtered).doing(snapshotting).get("/v1/snapshot", h.getSnapshot)
 	push.doing(snapshotting).put("/v1/snapshot", h.putSnapshot)
 	push.doing(snapshotting).post("/v1/snapshot", h.postSnapshot)
+	read.of(filtered).doing(reading).get("/v1/history", h.listChanges)
+	read.of(filtered).doing(reading).get("/v1/history/{index}", h.getChange)
+	read.of(filtered).doing(snapshotting).get("/v1/history/{index}/diff", h.getDifference)
+	push.of(filtered).doing(snapshotting).post("/v1/history/{index}/restore", h.restore)
 	read.of(filtered).doing(reading).get("/v1/files", h.listFiles)
 	admin.post("/v1/files/held/{hash}/permit", h.permitFiles)
 

@@ -71,6 +71,7 @@ func readPath(d *daemon, path string) string {
 	if strings.HasPrefix(path, "/v1/targets/") {
 		return strings.ReplaceAll(path, "{name}", "shop")
 	}
+	path = strings.ReplaceAll(path, "{index}", "1")
 	if path = strings.ReplaceAll(path, "{name}", "orders"); strings.HasSuffix(path, "/pick") {
 		path += "?cluster=orders"
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -91,7 +92,7 @@ func startBefore(
 		Connectors: map[resource.ConnectMode]lb.Connector{
 			resource.ConnectDefault: nil, resource.ConnectNone: nil,
 		},
-		Settings: sources.Settings{ConnectMode: resource.ConnectNone},
+		Settings: sources.Settings{ConnectMode: resource.ConnectNone, Changelog: changelog.Limits{Changes: 100, Bytes: 1 << 20}},
 		Draw: func() uint64 {
 			mu.Lock()
 			defer mu.Unlock()

@@ -108,7 +108,7 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		mux.ServeHTTP(httptest.NewRecorder(), r)
 		return got
 	}
-	options := sources.ChangeOptions{DryRun: true, Precondition: sources.Precondition{IfMatch: []string{"one", "two"}}, From: "192.0.2.1:7", Caller: " 192.0.2.1"}
+	options := sources.ChangeOptions{DryRun: true, Precondition: sources.Precondition{IfMatch: []string{"one", "two"}}, From: "192.0.2.1:7", Address: "192.0.2.1:7", Caller: " 192.0.2.1"}
 	got := request("PUT", "/a%2Fb?dry_run&allow_empty&strict=false", "type: EDS", func(w http.ResponseWriter, r *http.Request) (any, error) {
 		return pushRequest(w, r, sources.Config)
 	})

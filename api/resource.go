@@ -159,7 +159,13 @@ func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*so
 // readChange reads the parameters and headers of a change: dry_run, the preconditions, and more
 // parameters.
 func readChange(w http.ResponseWriter, r *http.Request, more ...parameter) (o sources.ChangeOptions, err error) {
-	o.From, o.Caller = from(w, r), turnName(w, r)
+	o.From, o.Caller, o.Address = from(w, r), turnName(w, r), addressOf(r)
+	if c := callerOf(w); c != nil {
+		o.Name = c.Name
+	}
+	if o.Message, err = message(r); err != nil {
+		return o, err
+	}
 	known := append([]parameter{{name: "dry_run", set: func(v value) string { return v.boolean(&o.DryRun) }}}, more...)
 	if err = readParameters(r.URL.RawQuery, known...); err != nil {
 		return o, err

@@ -17,16 +17,20 @@ import (
 
 // Bounds of flags.
 const (
-	maxDrainDelay   = 10 * time.Minute
-	maxDrainTimeout = 10 * time.Minute
-	minConnections  = 16
-	maxConnections  = 1_000_000
-	maxOnDemand     = 100_000 // --on-demand, --on-demand-unknown
-	maxOnDemandIdle = 24 * time.Hour
-	minHistoryBytes = 1 << 20
-	maxHistoryBytes = 16 << 30
-	maxEventLoops   = 64
-	maxName         = 253 // bytes, as of a host name
+	maxDrainDelay         = 10 * time.Minute
+	maxDrainTimeout       = 10 * time.Minute
+	minConnections        = 16
+	maxConnections        = 1_000_000
+	maxOnDemand           = 100_000 // --on-demand, --on-demand-unknown
+	maxOnDemandIdle       = 24 * time.Hour
+	maxChangeHistory      = 10_000
+	minChangeHistoryBytes = 64 << 10
+	maxChangeHistoryBytes = 1 << 30
+	maxChangeHistoryAge   = 10 * 365 * 24 * time.Hour
+	minHistoryBytes       = 1 << 20
+	maxHistoryBytes       = 16 << 30
+	maxEventLoops         = 64
+	maxName               = 253 // bytes, as of a host name
 
 	defaultMaxBulk    = 64
 	defaultMaxWaiting = 10_000
@@ -37,53 +41,56 @@ const defaultListen = "127.0.0.1:8080"
 
 // Config is the configuration of the daemon, from flags, environment and file.
 type Config struct {
-	ConfigFile      string        `name:"config" help:"Configuration file (YAML) whose keys are flag names; the command line and the environment take precedence (default none)" env:"LBD_CONFIG" placeholder:"FILE"`
-	Listen          []string      `help:"Address to listen on: host:port or unix:PATH, with options after commas (tls, mode=0660, roles=pick+read, anonymous=pick); repeatable (default ${default})" default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS[,OPTION]"`
-	Tokens          string        `help:"Identity file (YAML) of the callers: tokens, client certificates and unix users, with their roles (default none: callers need no identity)" env:"LBD_TOKENS" placeholder:"FILE"`
-	TLSCert         string        `name:"tls-cert" help:"Certificate chain of listeners with the option tls, in PEM (default none)" env:"LBD_TLS_CERT" placeholder:"FILE"`
-	TLSKey          string        `name:"tls-key" help:"Private key of the certificate, in PEM (default none)" env:"LBD_TLS_KEY" placeholder:"FILE"`
-	TLSClientCA     string        `name:"tls-client-ca" help:"Certificates of the authorities that sign client certificates, in PEM (default none: no client certificate is requested)" env:"LBD_TLS_CLIENT_CA" placeholder:"FILE"`
-	Audit           string        `help:"Audit log (JSON lines): a file, which is reopened on SIGHUP, or - for standard output (default none)" env:"LBD_AUDIT" placeholder:"FILE"`
-	AccessLog       string        `help:"Access log (JSON lines) of all requests: a file, which is reopened on SIGHUP, or - for standard output (default none)" env:"LBD_ACCESS_LOG" placeholder:"FILE"`
-	AllowHost       []string      `help:"Accepted Host header where callers without identity have roles: NAME or *.DOMAIN, in addition to IP addresses and localhost; repeatable (default none)" env:"LBD_ALLOW_HOST" placeholder:"NAME"`
-	Insecure        bool          `help:"Do not limit roles on non-loopback listeners without TLS, or for callers without identity (default false: limited to pick and metrics)" env:"LBD_INSECURE"`
-	Name            string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default the host name)" env:"LBD_NAME" placeholder:"NAME"`
-	Data            string        `help:"Directory that stores pushed resources; empty stores them in memory only (default \"${default}\")" default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
-	Store           string        `help:"Store of pushed resources: etcd://HOST:PORT,.../PREFIX, which several daemons share (default none: a file in the data directory)" env:"LBD_STORE" placeholder:"URL"`
-	StoreAccess     StoreAccess   `embed:""`
-	Advertise       string        `help:"URL at which the other daemons of the store reach the API of this one: http://HOST:PORT or https://HOST:PORT (default the first TCP address to listen on, or the address from which etcd is reached if that is of all interfaces)" env:"LBD_ADVERTISE" placeholder:"URL"`
-	FleetCA         string        `name:"fleet-ca" help:"Authorities that sign the certificates of the other daemons of the store, in PEM (default those of the system)" env:"LBD_FLEET_CA" placeholder:"FILE"`
-	Zone            string        `help:"Zone of this daemon, for GET /v1/fleet (default none)" env:"LBD_ZONE" placeholder:"NAME"`
-	Resources       string        `help:"Directory of xDS resource files (JSON, YAML, protobuf) to watch; a pushed resource takes precedence over a file (default none)" env:"LBD_RESOURCES" placeholder:"DIR"`
-	LenientFiles    bool          `help:"Accept unknown fields in resource files, with a warning (default false: they make the file invalid)" env:"LBD_LENIENT_FILES"`
-	MaxRemoved      *int          `help:"Maximum number of clusters that one change of the resource files may remove without a permit (default half of those in the files, at least 1)" env:"LBD_MAX_REMOVED" placeholder:"N"`
-	Bootstrap       string        `help:"Bootstrap file, in gRPC's format, of the management server to follow (default $GRPC_XDS_BOOTSTRAP, a file, or $GRPC_XDS_BOOTSTRAP_CONFIG, its content)" env:"LBD_BOOTSTRAP" placeholder:"FILE"`
-	Target          []string      `help:"Target to host: xds:///NAME or NAME, whose routes choose the cluster of a pick; repeatable (default none)" env:"LBD_TARGET" placeholder:"NAME"`
-	OnDemand        int           `help:"Maximum number of on-demand clusters that the management server has confirmed, 1 to 100000 (default ${default})" default:"1000" env:"LBD_ON_DEMAND" placeholder:"N"`
-	OnDemandUnknown int           `help:"Maximum number of on-demand names that the management server has not confirmed, 1 to 100000 (default ${default})" default:"1000" env:"LBD_ON_DEMAND_UNKNOWN" placeholder:"N"`
-	OnDemandIdle    time.Duration `help:"Idle time after which an on-demand cluster is released, 1s to 24h (default ${default})" default:"10m" env:"LBD_ON_DEMAND_IDLE" placeholder:"DURATION"`
-	Connect         string        `help:"Connect mode of clusters that do not set one: ${enum} (default ${default})" enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT" placeholder:"MODE"`
-	PickWait        time.Duration `help:"Default wait for picks that do not set wait, 0s to 60s (default ${default})" default:"1s" env:"LBD_PICK_WAIT" placeholder:"DURATION"`
-	MaxConnections  int           `help:"Maximum number of API connections, 16 to 1000000; when it is reached, the connection that was idle longest is closed (default half of the file descriptor limit, at most 65536)" env:"LBD_MAX_CONNECTIONS" placeholder:"N"`
-	EventLoops      *int          `help:"Number of event loops, which serve picks, the ends of leases and watches over HTTP/1.1 without TLS, 0 to 64; 0 serves them as other requests (default half of the CPUs, at least 1)" env:"LBD_EVENT_LOOPS" placeholder:"N"`
-	MaxPeerConns    int           `name:"max-peer-connections" help:"Maximum number of API connections of one peer: an address, a /64 network of IPv6, or a user of a unix socket; loopback addresses have no limit (default the caller share of all connections, half)" env:"LBD_MAX_PEER_CONNECTIONS" placeholder:"N"`
-	APIBytes        int64         `name:"api-bytes" help:"Maximum memory for request bodies, responses that are not yet written, leases and idempotency keys, in bytes (default half of GOMEMLIMIT, which is by default 80% of the container's memory; 1 GiB without a limit)" env:"LBD_API_BYTES" placeholder:"BYTES"`
-	MaxLeases       int           `help:"Maximum number of leases (default ${default})" default:"1000000" env:"LBD_MAX_LEASES" placeholder:"N"`
-	MaxLeaseShare   float64       `help:"Part of a cluster's circuit breaker that one owner may hold with leases, from 0 to 1; metadata lbd.max_lease_share of a cluster takes precedence (default 0: no limit)" env:"LBD_MAX_LEASE_SHARE" placeholder:"PART"`
-	MaxTTL          time.Duration `name:"max-ttl" help:"Maximum ttl of a lease, 1ms to 10m (default ${default})" default:"10m" env:"LBD_MAX_TTL" placeholder:"DURATION"`
-	MaxStreams      int           `help:"Maximum number of watches (default half of the API connections, at most 10000)" env:"LBD_MAX_STREAMS" placeholder:"N"`
-	MaxBulk         int           `help:"Maximum number of concurrent requests that read or change many resources (default ${default})" default:"64" env:"LBD_MAX_BULK" placeholder:"N"`
-	MaxWaitingPicks int           `help:"Maximum number of picks that wait for an endpoint (default ${default})" default:"10000" env:"LBD_MAX_WAITING_PICKS" placeholder:"N"`
-	CallerShare     float64       `help:"Part of each of these limits that one caller may use, from 0 to 1; callers without identity on a local listener may use all (default ${default})" default:"0.5" env:"LBD_CALLER_SHARE" placeholder:"PART"`
-	CallerRate      float64       `help:"Maximum number of requests per second of one caller; its entry in the identity file can set another (default 0: no limit)" env:"LBD_CALLER_RATE" placeholder:"N"`
-	AllowEndpoints  []string      `help:"Network in which endpoints may be, such as 10.0.0.0/8; repeatable (default none: all networks)" env:"LBD_ALLOW_ENDPOINTS" placeholder:"CIDR"`
-	DenyEndpoints   []string      `help:"Network in which endpoints may not be, or none; repeatable (default lbd and link-local and unspecified addresses: 169.254.0.0/16, fe80::/10, fd00:ec2::254, 0.0.0.0/8, ::)" env:"LBD_DENY_ENDPOINTS" placeholder:"CIDR"`
-	DrainDelay      time.Duration `help:"Time after SIGTERM during which /readyz fails and new connections are still accepted, 0s to 10m (default ${default})" default:"0s" env:"LBD_DRAIN_DELAY" placeholder:"DURATION"`
-	DrainTimeout    time.Duration `help:"Maximum time that requests in flight have to finish at shutdown, 0s to 10m (default ${default})" default:"10s" env:"LBD_DRAIN_TIMEOUT" placeholder:"DURATION"`
-	HistoryBytes    int           `help:"Maximum memory for the history of all clusters, in bytes: 0 (no history), or 1048576 to 17179869184 (default ${default})" default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
-	RequireIfMatch  bool          `help:"Reject pushes and deletions without If-Match or If-None-Match (default false)" env:"LBD_REQUIRE_IF_MATCH"`
-	LogLevel        string        `help:"Minimum log level: ${enum} (default ${default})" enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL" placeholder:"LEVEL"`
-	LogFormat       string        `help:"Log format: ${enum} (default ${default})" enum:"text,json" default:"text" env:"LBD_LOG_FORMAT" placeholder:"FORMAT"`
+	ConfigFile         string        `name:"config" help:"Configuration file (YAML) whose keys are flag names; the command line and the environment take precedence (default none)" env:"LBD_CONFIG" placeholder:"FILE"`
+	Listen             []string      `help:"Address to listen on: host:port or unix:PATH, with options after commas (tls, mode=0660, roles=pick+read, anonymous=pick); repeatable (default ${default})" default:"127.0.0.1:8080" env:"LBD_LISTEN" placeholder:"ADDRESS[,OPTION]"`
+	Tokens             string        `help:"Identity file (YAML) of the callers: tokens, client certificates and unix users, with their roles (default none: callers need no identity)" env:"LBD_TOKENS" placeholder:"FILE"`
+	TLSCert            string        `name:"tls-cert" help:"Certificate chain of listeners with the option tls, in PEM (default none)" env:"LBD_TLS_CERT" placeholder:"FILE"`
+	TLSKey             string        `name:"tls-key" help:"Private key of the certificate, in PEM (default none)" env:"LBD_TLS_KEY" placeholder:"FILE"`
+	TLSClientCA        string        `name:"tls-client-ca" help:"Certificates of the authorities that sign client certificates, in PEM (default none: no client certificate is requested)" env:"LBD_TLS_CLIENT_CA" placeholder:"FILE"`
+	Audit              string        `help:"Audit log (JSON lines): a file, which is reopened on SIGHUP, or - for standard output (default none)" env:"LBD_AUDIT" placeholder:"FILE"`
+	AccessLog          string        `help:"Access log (JSON lines) of all requests: a file, which is reopened on SIGHUP, or - for standard output (default none)" env:"LBD_ACCESS_LOG" placeholder:"FILE"`
+	AllowHost          []string      `help:"Accepted Host header where callers without identity have roles: NAME or *.DOMAIN, in addition to IP addresses and localhost; repeatable (default none)" env:"LBD_ALLOW_HOST" placeholder:"NAME"`
+	Insecure           bool          `help:"Do not limit roles on non-loopback listeners without TLS, or for callers without identity (default false: limited to pick and metrics)" env:"LBD_INSECURE"`
+	Name               string        `help:"Name of this daemon in the dashboard and in GET /v1/daemon (default the host name)" env:"LBD_NAME" placeholder:"NAME"`
+	Data               string        `help:"Directory that stores pushed resources; empty stores them in memory only (default \"${default}\")" default:"${data}" env:"LBD_DATA" placeholder:"DIR"`
+	Store              string        `help:"Store of pushed resources: etcd://HOST:PORT,.../PREFIX, which several daemons share (default none: a file in the data directory)" env:"LBD_STORE" placeholder:"URL"`
+	StoreAccess        StoreAccess   `embed:""`
+	Advertise          string        `help:"URL at which the other daemons of the store reach the API of this one: http://HOST:PORT or https://HOST:PORT (default the first TCP address to listen on, or the address from which etcd is reached if that is of all interfaces)" env:"LBD_ADVERTISE" placeholder:"URL"`
+	FleetCA            string        `name:"fleet-ca" help:"Authorities that sign the certificates of the other daemons of the store, in PEM (default those of the system)" env:"LBD_FLEET_CA" placeholder:"FILE"`
+	Zone               string        `help:"Zone of this daemon, for GET /v1/fleet (default none)" env:"LBD_ZONE" placeholder:"NAME"`
+	Resources          string        `help:"Directory of xDS resource files (JSON, YAML, protobuf) to watch; a pushed resource takes precedence over a file (default none)" env:"LBD_RESOURCES" placeholder:"DIR"`
+	LenientFiles       bool          `help:"Accept unknown fields in resource files, with a warning (default false: they make the file invalid)" env:"LBD_LENIENT_FILES"`
+	MaxRemoved         *int          `help:"Maximum number of clusters that one change of the resource files may remove without a permit (default half of those in the files, at least 1)" env:"LBD_MAX_REMOVED" placeholder:"N"`
+	Bootstrap          string        `help:"Bootstrap file, in gRPC's format, of the management server to follow (default $GRPC_XDS_BOOTSTRAP, a file, or $GRPC_XDS_BOOTSTRAP_CONFIG, its content)" env:"LBD_BOOTSTRAP" placeholder:"FILE"`
+	Target             []string      `help:"Target to host: xds:///NAME or NAME, whose routes choose the cluster of a pick; repeatable (default none)" env:"LBD_TARGET" placeholder:"NAME"`
+	OnDemand           int           `help:"Maximum number of on-demand clusters that the management server has confirmed, 1 to 100000 (default ${default})" default:"1000" env:"LBD_ON_DEMAND" placeholder:"N"`
+	OnDemandUnknown    int           `help:"Maximum number of on-demand names that the management server has not confirmed, 1 to 100000 (default ${default})" default:"1000" env:"LBD_ON_DEMAND_UNKNOWN" placeholder:"N"`
+	OnDemandIdle       time.Duration `help:"Idle time after which an on-demand cluster is released, 1s to 24h (default ${default})" default:"10m" env:"LBD_ON_DEMAND_IDLE" placeholder:"DURATION"`
+	Connect            string        `help:"Connect mode of clusters that do not set one: ${enum} (default ${default})" enum:"tcp,tcp_hold,tls,none" default:"tcp" env:"LBD_CONNECT" placeholder:"MODE"`
+	PickWait           time.Duration `help:"Default wait for picks that do not set wait, 0s to 60s (default ${default})" default:"1s" env:"LBD_PICK_WAIT" placeholder:"DURATION"`
+	MaxConnections     int           `help:"Maximum number of API connections, 16 to 1000000; when it is reached, the connection that was idle longest is closed (default half of the file descriptor limit, at most 65536)" env:"LBD_MAX_CONNECTIONS" placeholder:"N"`
+	EventLoops         *int          `help:"Number of event loops, which serve picks, the ends of leases and watches over HTTP/1.1 without TLS, 0 to 64; 0 serves them as other requests (default half of the CPUs, at least 1)" env:"LBD_EVENT_LOOPS" placeholder:"N"`
+	MaxPeerConns       int           `name:"max-peer-connections" help:"Maximum number of API connections of one peer: an address, a /64 network of IPv6, or a user of a unix socket; loopback addresses have no limit (default the caller share of all connections, half)" env:"LBD_MAX_PEER_CONNECTIONS" placeholder:"N"`
+	APIBytes           int64         `name:"api-bytes" help:"Maximum memory for request bodies, responses that are not yet written, leases and idempotency keys, in bytes (default half of GOMEMLIMIT, which is by default 80% of the container's memory; 1 GiB without a limit)" env:"LBD_API_BYTES" placeholder:"BYTES"`
+	MaxLeases          int           `help:"Maximum number of leases (default ${default})" default:"1000000" env:"LBD_MAX_LEASES" placeholder:"N"`
+	MaxLeaseShare      float64       `help:"Part of a cluster's circuit breaker that one owner may hold with leases, from 0 to 1; metadata lbd.max_lease_share of a cluster takes precedence (default 0: no limit)" env:"LBD_MAX_LEASE_SHARE" placeholder:"PART"`
+	MaxTTL             time.Duration `name:"max-ttl" help:"Maximum ttl of a lease, 1ms to 10m (default ${default})" default:"10m" env:"LBD_MAX_TTL" placeholder:"DURATION"`
+	MaxStreams         int           `help:"Maximum number of watches (default half of the API connections, at most 10000)" env:"LBD_MAX_STREAMS" placeholder:"N"`
+	MaxBulk            int           `help:"Maximum number of concurrent requests that read or change many resources (default ${default})" default:"64" env:"LBD_MAX_BULK" placeholder:"N"`
+	MaxWaitingPicks    int           `help:"Maximum number of picks that wait for an endpoint (default ${default})" default:"10000" env:"LBD_MAX_WAITING_PICKS" placeholder:"N"`
+	CallerShare        float64       `help:"Part of each of these limits that one caller may use, from 0 to 1; callers without identity on a local listener may use all (default ${default})" default:"0.5" env:"LBD_CALLER_SHARE" placeholder:"PART"`
+	CallerRate         float64       `help:"Maximum number of requests per second of one caller; its entry in the identity file can set another (default 0: no limit)" env:"LBD_CALLER_RATE" placeholder:"N"`
+	AllowEndpoints     []string      `help:"Network in which endpoints may be, such as 10.0.0.0/8; repeatable (default none: all networks)" env:"LBD_ALLOW_ENDPOINTS" placeholder:"CIDR"`
+	DenyEndpoints      []string      `help:"Network in which endpoints may not be, or none; repeatable (default lbd and link-local and unspecified addresses: 169.254.0.0/16, fe80::/10, fd00:ec2::254, 0.0.0.0/8, ::)" env:"LBD_DENY_ENDPOINTS" placeholder:"CIDR"`
+	DrainDelay         time.Duration `help:"Time after SIGTERM during which /readyz fails and new connections are still accepted, 0s to 10m (default ${default})" default:"0s" env:"LBD_DRAIN_DELAY" placeholder:"DURATION"`
+	DrainTimeout       time.Duration `help:"Maximum time that requests in flight have to finish at shutdown, 0s to 10m (default ${default})" default:"10s" env:"LBD_DRAIN_TIMEOUT" placeholder:"DURATION"`
+	HistoryBytes       int           `help:"Maximum memory for the history of all clusters, in bytes: 0 (no history), or 1048576 to 17179869184 (default ${default})" default:"67108864" env:"LBD_HISTORY_BYTES" placeholder:"BYTES"`
+	ChangeHistory      int           `help:"Maximum number of changes of pushed resources in the history, 0 (no history) to 10000 (default ${default})" default:"1000" env:"LBD_CHANGE_HISTORY" placeholder:"N"`
+	ChangeHistoryBytes int64         `help:"Maximum size of this history in the store, in bytes, 65536 to 1073741824 (default ${default})" default:"33554432" env:"LBD_CHANGE_HISTORY_BYTES" placeholder:"BYTES"`
+	ChangeHistoryAge   time.Duration `help:"Maximum age of a change in this history, 1m to 87600h, or 0s: any age (default ${default})" default:"0s" env:"LBD_CHANGE_HISTORY_AGE" placeholder:"DURATION"`
+	RequireIfMatch     bool          `help:"Reject pushes and deletions without If-Match or If-None-Match (default false)" env:"LBD_REQUIRE_IF_MATCH"`
+	LogLevel           string        `help:"Minimum log level: ${enum} (default ${default})" enum:"debug,info,warn,error" default:"info" env:"LBD_LOG_LEVEL" placeholder:"LEVEL"`
+	LogFormat          string        `help:"Log format: ${enum} (default ${default})" enum:"text,json" default:"text" env:"LBD_LOG_FORMAT" placeholder:"FORMAT"`
 }
 
 // Validate checks what kong does not check. kong calls it.
@@ -103,6 +110,9 @@ func (c *Config) Validate() error {
 	}
 	if c.HistoryBytes != 0 && (c.HistoryBytes < minHistoryBytes || c.HistoryBytes > maxHistoryBytes) {
 		return fmt.Errorf("--history-bytes must be 0 or from %d to %d", minHistoryBytes, maxHistoryBytes)
+	}
+	if err := c.validateChangeHistory(); err != nil {
+		return err
 	}
 	if len(c.Name) > maxName || !utf8.ValidString(c.Name) {
 		return fmt.Errorf("--name must be at most %d bytes of UTF-8", maxName)
@@ -151,6 +161,20 @@ func (c *Config) eventLoops() int {
 		return *c.EventLoops
 	}
 	return min(max(1, overload.CPUs()/2), maxEventLoops)
+}
+
+// validateChangeHistory checks the limits of the history of pushed resources.
+func (c *Config) validateChangeHistory() error {
+	if c.ChangeHistory < 0 || c.ChangeHistory > maxChangeHistory {
+		return fmt.Errorf("--change-history must be from 0 to %d", maxChangeHistory)
+	}
+	if c.ChangeHistoryBytes < minChangeHistoryBytes || c.ChangeHistoryBytes > maxChangeHistoryBytes {
+		return fmt.Errorf("--change-history-bytes must be from %d to %d", minChangeHistoryBytes, maxChangeHistoryBytes)
+	}
+	if c.ChangeHistoryAge == 0 {
+		return nil
+	}
+	return within("change-history-age", c.ChangeHistoryAge, time.Minute, maxChangeHistoryAge)
 }
 
 // historyBytes returns --history-bytes as an option of the service, where -1 is no history.

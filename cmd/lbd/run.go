@@ -19,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/web"
 )
@@ -69,7 +70,8 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		Version:    buildVersion(),
 		Settings: sources.Settings{
 			ConnectMode: c.connectMode(), Bootstrap: b, Targets: c.Target, RequireIfMatch: c.RequireIfMatch, MaxRemoved: c.MaxRemoved,
-			OnDemand: c.OnDemand, OnDemandUnknown: c.OnDemandUnknown, OnDemandIdle: c.OnDemandIdle,
+			Changelog: changelog.Limits{Changes: c.ChangeHistory, Bytes: c.ChangeHistoryBytes, Age: c.ChangeHistoryAge},
+			OnDemand:  c.OnDemand, OnDemandUnknown: c.OnDemandUnknown, OnDemandIdle: c.OnDemandIdle,
 		},
 		HistoryBytes: c.historyBytes(),
 		Overload:     lacks,

@@ -287,9 +287,12 @@ func (v Version) change() (c Change, same bool) {
 }
 
 // Summary is a sentence: how many resources changed, and how.
-func Summary(changes []Change) string {
+func Summary(changes []Change) string { return SummaryOf(changes, len(changes)) }
+
+// SummaryOf is Summary of the first few of a number of changes.
+func SummaryOf(changes []Change, count int) string {
 	var b strings.Builder
-	b.WriteString(Count(len(changes), "resource") + " changed")
+	b.WriteString(Count(count, "resource") + " changed")
 	separator := ": "
 	for i, c := range changes[:min(len(changes), MaxListed)] {
 		if c.Difference == "" {
@@ -297,7 +300,7 @@ func Summary(changes []Change) string {
 		}
 		part := separator + strings.TrimPrefix(c.Resource, string(resource.TypeAssignment)+"/") + ": " + c.Difference
 		if b.Len()+len(part) > MaxSentence {
-			fmt.Fprintf(&b, "; and %d more", len(changes)-i)
+			fmt.Fprintf(&b, "; and %d more", count-i)
 			break
 		}
 		b.WriteString(part)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -79,7 +80,7 @@ type change struct {
 
 	cluster string // empty for a change of several
 	target  string // the full name of a target that is hosted or dropped
-	// pushed are the resources that it adds or replaces.
+	// pushed are the resources of a snapshot.
 	pushed map[resource.Key]resource.Item
 	// current returns the name and the hash of the content that the precondition is
 	// about, and whether it exists. It is called only if there is a precondition.
@@ -88,6 +89,12 @@ type change struct {
 	run func(tx *store.Tx) error
 
 	res *PushResult
+	// replaced are the resources that it changes, in the order of res.Changes.
+	replaced []changelog.Replaced
+	// recordKey is the key of its record, if it has one.
+	recordKey resource.Key
+	// restored is the index that a restore restores; 0 for another change.
+	restored uint64
 }
 
 func keyed(key resource.Key) func(*store.Tx) (string, string, bool) {
@@ -107,73 +114,77 @@ func (c *change) subject() string {
 }
 
 // put stores a resource and adds to the result what that changes.
-func (c *change) put(tx *store.Tx, i resource.Item) (changed bool, err error) {
+func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) (changed bool, err error) {
 	if i.Key.Type == Config {
 		if err := markSecured(tx, i.Key.Name, i.Raw, i.Cluster); err != nil {
 			return false, err
 		}
 	}
 	before, exists := tx.Get(i.Key)
-	switch {
-	case !exists:
-		c.changed(i.Key, "added")
-	case bytes.Equal(before.Raw, i.Raw):
+	if exists && bytes.Equal(before.Raw, i.Raw) {
 		return false, tx.PutValue(i.Key, i.Raw, i) // which fails unless the disk has it
-	default:
-		c.changed(i.Key, "modified")
 	}
+	how := "added"
+	if exists {
+		how = "modified"
+	}
+	p.changed(tx, c, how, before, i)
 	return true, tx.PutValue(i.Key, i.Raw, i)
 }
 
 // remove deletes a resource, and adds that to the result. It reports false if there
 // is none.
-func (c *change) remove(tx *store.Tx, key resource.Key) bool {
-	if !tx.Delete(key) {
+func (p *pushes) remove(tx *store.Tx, c *change, key resource.Key) bool {
+	before, exists := tx.Get(key)
+	if !exists {
 		return false
 	}
+	p.changed(tx, c, "removed", before, resource.Item{Key: key})
+	tx.Delete(key)
 	if key.Type == Config {
 		tx.Delete(resource.Key{Type: securedType, Name: key.Name})
 	}
-	c.changed(key, "removed")
 	return true
 }
 
-func (c *change) changed(key resource.Key, how string) {
-	c.res.Changes = append(c.res.Changes, difference.Change{Resource: key.String(), Change: how})
-}
-
-type effect struct {
-	affected []string // targets
-	versions difference.Versions
+// changed adds a change of a resource to the result, the first few with words. tx has the resource
+// as it was before, which has no Raw if it did not exist.
+func (p *pushes) changed(tx *store.Tx, c *change, how string, before store.Entry, after resource.Item) {
+	d := difference.Change{Resource: after.Key.String(), Change: how}
+	if len(c.res.Changes) < difference.MaxListed && !internal(after.Key) {
+		var was resource.Item
+		if before.Raw != nil {
+			was, _, _ = p.decoded(tx.Get, before) // has no value where it is invalid
+		}
+		d.Difference = difference.Describe(was, after)
+	}
+	c.res.Changes = append(c.res.Changes, d)
+	c.replaced = append(c.replaced, changelog.Replaced{Key: after.Key, Change: d, Before: before.Raw, After: after.Raw})
 }
 
 // inFlight are the changes that the store's writer runs. It commits several together.
 type inFlight struct {
 	mu      sync.Mutex
-	changes map[*change]effect
+	changes map[*change][]string // targets that the commit affected
 }
 
 // begin is called by the writer, before it commits c.
 func (f *inFlight) begin(c *change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.changes[c] = effect{}
+	f.changes[c] = nil
 }
 
-func (f *inFlight) commit(affected []string, vs difference.Versions) {
+func (f *inFlight) commit(affected []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for c, e := range f.changes {
-		e.affected = append(e.affected, affected...)
-		if e.versions == nil { // else this is the commit after its own
-			e.versions = vs
-		}
-		f.changes[c] = e
+	for c, all := range f.changes {
+		f.changes[c] = append(all, affected...)
 	}
 }
 
-// end returns what the commit of c did, and perhaps the one after it.
-func (f *inFlight) end(c *change) effect {
+// end returns the targets that the commit of c affected, and perhaps those of the one after it.
+func (f *inFlight) end(c *change) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer delete(f.changes, c)
@@ -202,7 +213,7 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	empty := *c.res
 	empty.Changes, empty.Warnings = slices.Clip(empty.Changes), slices.Clip(empty.Warnings)
 	after, err := st.Update(ctx, func(tx *store.Tx) error {
-		*c.res = empty // a store may run this again
+		*c.res, c.replaced = empty, nil // a store may run this again
 		if c.Precondition.required() {
 			if err := c.Precondition.check(c.current(tx)); err != nil {
 				return err
@@ -215,23 +226,22 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 			return errDryRun
 		}
 		p.inFlight.begin(c)
-		return nil
+		return p.record(tx, st, c)
 	})
-	done := p.inFlight.end(c)
+	affected := p.inFlight.end(c)
 	if err == nil && len(c.res.Changes) > 0 || errors.Is(err, store.ErrCannotWrite) && st.Err() == nil {
 		p.storeHealth.wrote(err)
 	}
 	if err != nil && !errors.Is(err, errDryRun) {
 		return storeError(err)
 	}
-	p.describe(c, done.versions)
 	// The change is durable: an error because the caller did not wait for the trees
 	// would be wrong. It may affect several targets: an assignment can serve more clusters
 	// than the one of its name. Unchanged content may have been pushed a moment ago.
 	if len(c.res.Changes) == 0 || c.DryRun {
-		done.affected = nil
+		affected = nil
 	}
-	if err := p.Ledger.Settle(context.WithoutCancel(ctx), append(done.affected, c.subject())); err != nil {
+	if err := p.Ledger.Settle(context.WithoutCancel(ctx), append(affected, c.subject())); err != nil {
 		return fault.Errorf(fault.Internal, "the change is stored, and a tree rejected it: %v", err)
 	}
 	c.res.Index = p.served.now()
@@ -243,33 +253,6 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 		c.res.Generation = t.Channel.Generation()
 	}
 	return nil
-}
-
-// describe adds words to the first few changes of a push. A commit has the versions; a
-// dry run compares what it would push.
-func (p *pushes) describe(c *change, vs difference.Versions) {
-	listed := c.res.Changes[:min(len(c.res.Changes), difference.MaxListed)]
-	if c.DryRun {
-		p.withResolver(func(r *resolver.Resolver) {
-			for _, change := range listed {
-				key := change.Key()
-				after, ok := c.pushed[key]
-				if !ok {
-					after.Key = key
-				}
-				vs = append(vs, difference.Version{Before: r.Value(resource.SourcePush, "", key), After: after})
-			}
-		})
-	}
-	at := make(map[resource.Key]int, len(listed))
-	for i := range listed {
-		at[listed[i].Key()] = i
-	}
-	for _, v := range vs { // those of all changes in the same commit
-		if i, ok := at[v.After.Key]; ok {
-			listed[i].Difference = difference.Describe(v.Before, v.After)
-		}
-	}
 }
 
 // storeError returns the error of a change that the store did not commit. A deadline within an

@@ -30,7 +30,7 @@ func (p *pushes) HostTarget(ctx context.Context, target string, o ChangeOptions)
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
-		_, err := c.put(tx, item)
+		_, err := p.put(tx, c, item)
 		return err
 	}
 	return p.apply(ctx, c)
@@ -45,7 +45,7 @@ func (p *pushes) DropTarget(ctx context.Context, target string, o ChangeOptions)
 	}
 	c.run = func(tx *store.Tx) error {
 		others := p.hostedElsewhere(key.Name, tx.Get)
-		if c.remove(tx, key) {
+		if p.remove(tx, c, key) {
 			for _, h := range others {
 				c.res.Warnings = append(c.res.Warnings, fault.Problem{Resource: key.String(), Reason: "is still hosted: " + h.Holds()})
 			}

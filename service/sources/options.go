@@ -10,6 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/admission"
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
@@ -44,6 +45,8 @@ type Settings struct {
 	MaxRemoved *int
 	// SharedStore is true for a daemon that shares its store with others: the service sets it.
 	SharedStore bool
+	// Changelog limits the history of pushed resources. Without Changes, there is none.
+	Changelog changelog.Limits
 	// Targets are the full names of xds targets that are always hosted, as
 	// [ledger.TargetName] returns them.
 	Targets []string

@@ -5,8 +5,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -25,6 +27,9 @@ type publisher struct {
 	subscribe func(*resolver.Resolver)
 	// confirm is called with the published configs, without the lock.
 	confirm func([]resolver.Change)
+	// index returns the index of the store that picks use.
+	index    func() uint64
+	observed changelog.Observed
 
 	mu       sync.Mutex // guards resolver, and the order in which its configs are published
 	resolver *resolver.Resolver
@@ -121,6 +126,11 @@ func (p *publisher) addChanges(e observe.Event, vs difference.Versions) {
 	if len(changes) == 0 {
 		return
 	}
+	source := changelog.FromServer
+	if e.Type == observe.EventFileChanged {
+		source = changelog.FromFile
+	}
+	p.observed.Add(changelog.Entry{Index: p.index(), Time: time.Now().UTC(), Source: source, File: e.File}, changes)
 	e.Says, e.Changes = difference.Summary(changes), difference.WithoutWords(changes)
 	if len(changes) == 1 {
 		e.Cluster = clusterOf(changes[0].Key())

@@ -27,6 +27,9 @@ type ChangeOptions struct {
 	// Caller identifies the caller among those that wait for their turns: unlike From, it is
 	// the same for all connections of a caller.
 	Caller string
+	// Name, Address and Message are for the history: the name of the caller's identity, if there
+	// is one, its address, and what it says about the change.
+	Name, Address, Message string
 }
 
 // PushRequest pushes one resource of a cluster.
@@ -54,12 +57,11 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 		return nil, err
 	}
 	item := d.Item
-	c.pushed = map[resource.Key]resource.Item{key: item}
 	c.res = &PushResult{Hash: hash(item.Raw), Warnings: d.Warnings, Notes: d.Notes}
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
-		if changed, err := c.put(tx, item); err != nil || !changed {
+		if changed, err := p.put(tx, c, item); err != nil || !changed {
 			return err
 		}
 		if r.Kind == Config {
@@ -83,7 +85,7 @@ func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o Change
 	key := resource.Key{Type: kind, Name: cluster}
 	c := &change{ChangeOptions: o, cluster: cluster, current: keyed(key), res: &PushResult{}}
 	c.run = func(tx *store.Tx) error {
-		if !c.remove(tx, key) {
+		if !p.remove(tx, c, key) {
 			return notPushed(key)
 		}
 		if kind == Config {
@@ -219,10 +221,7 @@ type SnapshotRequest struct {
 func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushResult, error) {
 	before := "" // the hash, if it was requested
 	c := &change{ChangeOptions: r.ChangeOptions}
-	c.current = func(tx *store.Tx) (name, hash string, exists bool) {
-		before = hashAll(tx.All(), runtime.Gosched)
-		return "the snapshot", before, true // it exists even if it is empty
-	}
+	c.current = p.currentSnapshot(&before)
 	b, err := p.readSnapshot(ctx, r)
 	if err != nil {
 		p.report(c, err)
@@ -246,6 +245,15 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 	return p.apply(ctx, c)
 }
 
+// currentSnapshot returns a function for change.current about all pushed resources, which stores their
+// hash.
+func (*pushes) currentSnapshot(hash *string) func(*store.Tx) (string, string, bool) {
+	return func(tx *store.Tx) (string, string, bool) {
+		*hash = hashAll(tx.All(), runtime.Gosched)
+		return "the snapshot", *hash, true // it exists even if it is empty
+	}
+}
+
 // readSnapshot decodes the body of a push. It waits for its turn.
 func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.Bundle, error) {
 	turn, err := p.begin(ctx, r.Caller, r.Body)
@@ -262,13 +270,13 @@ func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.
 
 func (p *pushes) putAll(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest, c *change) error {
 	if r.Replace {
-		if err := c.replace(tx, b, r); err != nil {
+		if err := p.replace(tx, c, b, r); err != nil {
 			return err
 		}
 	}
 	var checked []resource.Item // configurations, too, whose assignments may have changed
 	for _, i := range b.Items {
-		changed, err := c.put(tx, i)
+		changed, err := p.put(tx, c, i)
 		if err != nil {
 			return err
 		}
@@ -276,6 +284,14 @@ func (p *pushes) putAll(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest, c *c
 			checked = append(checked, i)
 		}
 	}
+	return misspelled(p.checkChanges(tx, c, checked, r.AllowEmpty), b.Warnings, func(unknown []fault.Problem) {
+		decode.Place(r.Body, r.Format, false, unknown)
+	})
+}
+
+// checkChanges returns an error if a change takes TLS from connections, or, unless empty clusters are
+// allowed, leaves a cluster without a usable endpoint. items are the resources that it adds or replaces.
+func (p *pushes) checkChanges(tx *store.Tx, c *change, items []resource.Item, allowEmpty bool) error {
 	for _, change := range c.res.Changes {
 		if key := change.Key(); key.Type == Config {
 			if err := p.unsecured(tx, key.Name); err != nil {
@@ -283,12 +299,15 @@ func (p *pushes) putAll(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest, c *c
 			}
 		}
 	}
-	if r.AllowEmpty || len(c.res.Changes) == 0 {
+	if allowEmpty || len(c.res.Changes) == 0 {
 		return nil
 	}
-	for _, i := range checked {
+	for _, i := range items {
+		if i.Key.Type != Endpoints && i.Key.Type != Config {
+			continue
+		}
 		if err := p.blocked(tx, i); err != nil {
-			return misspelled(err, b.Warnings, func(unknown []fault.Problem) { decode.Place(r.Body, r.Format, false, unknown) })
+			return err
 		}
 	}
 	for _, change := range c.res.Changes { // a deletion may empty a cluster that stays
@@ -303,10 +322,10 @@ func (p *pushes) putAll(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest, c *c
 
 // replace deletes the resources that b does not have. A snapshot that would delete all is
 // more often an accident than intended.
-func (c *change) replace(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest) error {
+func (p *pushes) replace(tx *store.Tx, c *change, b *decode.Bundle, r *SnapshotRequest) error {
 	for e := range tx.All() {
 		if _, stays := c.pushed[e.Key]; !stays && !internal(e.Key) {
-			c.remove(tx, e.Key)
+			p.remove(tx, c, e.Key)
 		}
 	}
 	n := len(c.res.Changes)

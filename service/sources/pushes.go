@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -44,7 +45,7 @@ func newPushes(p *publisher, files *resourceFiles) *pushes {
 	return &pushes{
 		publisher: p, files: files, results: newResults(p.Registry),
 		storeHealth: storeHealth{logger: p.Logger, events: p.Events},
-		inFlight:    inFlight{changes: make(map[*change]effect)},
+		inFlight:    inFlight{changes: make(map[*change][]string)},
 		served:      newServed(),
 	}
 }
@@ -144,9 +145,9 @@ func (p *pushes) Commit(c store.Commit) {
 		entries[i].Key = key // also of one that was removed, which has no Raw
 	}
 	updates, hosts := p.updates(c.After.Get, entries, func(resource.Key, fault.Problem) {})
-	affected, vs := p.publish(resource.SourcePush, updates, p.host(hosts))
+	affected, _ := p.publish(resource.SourcePush, updates, p.host(hosts))
 	p.served.published(c.After.Index(), affected)
-	p.inFlight.commit(affected, vs)
+	p.inFlight.commit(affected)
 }
 
 // updates returns what store entries are to the resolver: updates of resources, and
@@ -158,7 +159,7 @@ func (p *pushes) updates(
 	updates = make([]resource.Update, 0, len(entries))
 	for _, e := range entries {
 		switch {
-		case e.Key.Type == securedType:
+		case e.Key.Type == securedType, e.Key.Type == changelog.Type:
 		case e.Key.Type == hostedType:
 			hosts = append(hosts, hosting{e.Key.Name, e.Raw != nil})
 		case e.Raw == nil:
@@ -178,7 +179,9 @@ func (p *pushes) updates(
 }
 
 // internal reports whether a store's entry is no xDS resource.
-func internal(key resource.Key) bool { return key.Type == hostedType || key.Type == securedType }
+func internal(key resource.Key) bool {
+	return key.Type == hostedType || key.Type == securedType || key.Type == changelog.Type
+}
 
 // markAll marks the stored Clusters that are in use with TLS: an older lbd left no
 // marks.

@@ -26,8 +26,9 @@ func New(o Options) *Sources {
 	s := &Sources{onDemand: newOnDemand(p), resourceFiles: &resourceFiles{publisher: p}}
 	s.servers = &servers{publisher: p, demand: s.onDemand}
 	s.pushes = newPushes(p, s.resourceFiles)
+	p.index = s.pushes.Index
 	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
-	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect))
+	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory))
 	return s
 }
 

@@ -55,6 +55,18 @@ func (s *Snapshot) All() iter.Seq[Entry] {
 	}
 }
 
+// Of yields the entries of a type, in the order of their names.
+func (s *Snapshot) Of(kind resource.Type) iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		first, _ := search(s.entries, resource.Key{Type: kind})
+		for _, e := range s.entries[first:] {
+			if e.Key.Type != kind || !yield(*e) {
+				return
+			}
+		}
+	}
+}
+
 // Len returns the number of entries.
 func (s *Snapshot) Len() int { return len(s.entries) }
 

@@ -1,0 +1,180 @@
+package changelog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// Records sorts the entries of records from the newest to the oldest. One that is not committed
+// yet, in a transaction, is the newest.
+func Records(of iter.Seq[store.Entry]) []store.Entry {
+	out := slices.Collect(of)
+	slices.SortFunc(out, func(a, b store.Entry) int {
+		return cmp.Or(cmp.Compare(b.Index-1, a.Index-1), cmp.Compare(b.Key.Name, a.Key.Name)) // 0 becomes the largest
+	})
+	return out
+}
+
+// Limits bound a history. Each is a maximum, and 0 none.
+type Limits struct {
+	Changes int
+	Bytes   int64 // of the records
+	Age     time.Duration
+}
+
+// maxExpired limits how many records one change removes: more would make a commit of etcd large.
+const maxExpired = 32
+
+// Expired returns the oldest records that are to be removed when a new one with a size is added.
+func (l Limits) Expired(records []store.Entry, size int, now time.Time) []resource.Key {
+	n, bytes := 1, int64(size)
+	keep := 0
+	for _, e := range records {
+		n++
+		bytes += int64(len(e.Raw))
+		if l.Changes > 0 && n > l.Changes || l.Bytes > 0 && bytes > l.Bytes || l.Age > 0 && now.Sub(e.Updated) > l.Age {
+			break
+		}
+		keep++
+	}
+	var out []resource.Key
+	for _, e := range slices.Backward(records[keep:]) {
+		if len(out) == maxExpired {
+			break
+		}
+		out = append(out, e.Key)
+	}
+	return out
+}
+
+// Oldest returns the oldest index whose resources follow from records and what is stored at an
+// index.
+func Oldest(records []store.Entry, index uint64) uint64 {
+	if len(records) == 0 {
+		return index
+	}
+	oldest := records[len(records)-1].Index
+	if oldest == 0 { // not committed
+		return index
+	}
+	return oldest - 1
+}
+
+// Content is a resource at an index.
+type Content struct {
+	// Raw is nil if the resource did not exist.
+	Raw []byte
+	// Hash is that of Raw; empty if the resource did not exist.
+	Hash string
+	// Unknown is why Raw is not known; nil if it is.
+	Unknown error
+}
+
+// Errors of Content.
+var (
+	ErrNotKept  = errors.New("its content was too large for the history")
+	ErrNoRecord = errors.New("it was changed without a record: by another version of lbd, or by a daemon without history")
+)
+
+// A Present returns the present content of a resource, and whether it exists.
+type Present func(resource.Key) (raw []byte, exists bool)
+
+// Query is what At computes.
+type Query struct {
+	Records []store.Entry // of all changes, as Records returns them
+	Now     Present
+	Hash    func([]byte) string
+	// Of reports whether a resource is of interest; nil for all.
+	Of func(resource.Key) bool
+	// Pause is called between records.
+	Pause func()
+}
+
+// At returns the resources that are different now from what they were at an index, as they were then.
+func (q *Query) At(index uint64) (map[resource.Key]Content, error) {
+	was := map[resource.Key]Content{}
+	checked := map[resource.Key]bool{}
+	for _, e := range q.Records {
+		q.Pause()
+		r, err := Decode(e)
+		if err == nil {
+			if e.Index == 0 || e.Index > index {
+				err = q.undo(was, r)
+			} else {
+				err = q.check(was, checked, r)
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the change of index %d: %w", e.Index, err)
+		}
+	}
+	maps.DeleteFunc(was, func(key resource.Key, c Content) bool { return c.Unknown == nil && c.Hash == q.now(key) })
+	return was, nil
+}
+
+// now returns the hash of the present content, or an empty one.
+func (q *Query) now(key resource.Key) string {
+	if raw, exists := q.Now(key); exists {
+		return q.Hash(raw)
+	}
+	return ""
+}
+
+// undo changes a state to that before a change.
+func (q *Query) undo(state map[resource.Key]Content, r *Record) error {
+	details, err := r.Details()
+	if err != nil {
+		return err
+	}
+	if q.Of != nil && !slices.ContainsFunc(details, func(d Detail) bool { return q.Of(d.Key()) }) {
+		return nil
+	}
+	before, err := r.replaced(details)
+	if err != nil {
+		return err
+	}
+	for i, d := range details {
+		c := Content{Raw: before[i], Hash: d.Before}
+		switch {
+		case q.Of != nil && !q.Of(d.Key()):
+			continue
+		case d.Before != "" && !r.kept:
+			c.Unknown = ErrNotKept
+		case d.Before != "" && q.Hash(c.Raw) != d.Before:
+			return errDamaged
+		}
+		state[d.Key()] = c
+	}
+	return nil
+}
+
+// check compares a state with what the last change before it left of each resource.
+func (q *Query) check(state map[resource.Key]Content, checked map[resource.Key]bool, r *Record) error {
+	details, err := r.Details()
+	if err != nil {
+		return err
+	}
+	for _, d := range details {
+		key := d.Key()
+		if checked[key] || q.Of != nil && !q.Of(key) {
+			continue
+		}
+		checked[key] = true
+		c, changed := state[key]
+		if !changed {
+			c.Hash = q.now(key)
+		}
+		if c.Hash != d.After {
+			state[key] = Content{Unknown: ErrNoRecord}
+		}
+	}
+	return nil
+}
