@@ -11,6 +11,7 @@ import { Cluster } from "./pages/cluster.tsx";
 import { Clusters } from "./pages/clusters.tsx";
 import { Events } from "./pages/events.tsx";
 import { Explain } from "./pages/explain.tsx";
+import { Fleet } from "./pages/fleet.tsx";
 import { Push } from "./pages/push.tsx";
 import { Store } from "./pages/store.tsx";
 import { Target, Targets } from "./pages/targets.tsx";
@@ -25,6 +26,7 @@ const pages: { path: string; label: string }[] = [
   { path: "targets", label: "Targets" },
   { path: "xds", label: "xDS" },
   { path: "store", label: "Store" },
+  { path: "fleet", label: "Fleet" },
   { path: "events", label: "Events" },
   { path: "explain", label: "Explain" },
   { path: "push", label: "Push" },
@@ -44,6 +46,8 @@ function page({ path, query }: Place) {
       return <Events query={query} />;
     case "store":
       return <Store />;
+    case "fleet":
+      return <Fleet />;
     case "explain":
       return <Explain query={query} />;
     case "push":

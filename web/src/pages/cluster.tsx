@@ -6,7 +6,7 @@ import { clusterPath, get, Refusal, says, withQuery } from "../api.ts";
 import { EventLog, inTree } from "../eventlog.ts";
 import { brief, count, percent, rate } from "../format.ts";
 import { headline } from "../headline.ts";
-import type { ClusterCounts, ClusterHistory, ClusterState, EventList, EventType, LbdEvent, SecurityState } from "../model.ts";
+import type { ClusterCounts, ClusterHistory, ClusterState, EventList, EventType, FleetShare, LbdEvent, SecurityState } from "../model.ts";
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { EventRows, eventTypes, marksOf } from "../parts/events.tsx";
@@ -354,6 +354,7 @@ function Facts({ state, now, counts, lately }: {
           ) : (
             "none"
           )}
+          {state.circuit_breaker?.fleet && <Share of={state.circuit_breaker.fleet} />}
           {state.circuit_breaker && ` (limit from ${state.circuit_breaker.limit_from})`}
           {(breaker || leaves.length > 0) && whole}
         </dd>
@@ -397,6 +398,17 @@ function Facts({ state, now, counts, lately }: {
         </div>
       )}
     </dl>
+  );
+}
+
+/** The part of this lbd of a limit of the fleet. */
+function Share({ of: f }: { of: FleetShare }) {
+  if (!f.joined) return <span class="warn"> no share of the fleet's limit: no session in the store</span>;
+  return (
+    <>
+      {" "}
+      <a href="#/fleet">share</a> {count(f.share)} of the fleet's {count(f.limit)}, demand {count(f.demand)}
+    </>
   );
 }
 

@@ -141,6 +141,7 @@ const places: [string, ready: string][] = [
   ["#/targets/xds%3A%2F%2F%2Fshop", ".routes"],
   ["#/xds", 'p:has-text("no management server")'],
   ["#/store", 'dd:has-text("accepted")'],
+  ["#/fleet", 'p:has-text("without --store")'],
   ["#/events", ".event"],
 ];
 const looks = [["light", "none"], ["dark", "none"], ["dark", "active"]] as const;
