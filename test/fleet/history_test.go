@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+type historyList struct {
+	Changes []struct {
+		Index    uint64 `json:"index"`
+		Restored uint64 `json:"restored"`
+		Says     string `json:"says"`
+		Kept     bool   `json:"kept"`
+	} `json:"changes"`
+	Oldest uint64 `json:"oldest"`
+}
+
+// history returns the history of a daemon, once it serves an index.
+func (d *daemon) history(t *testing.T, index uint64) (list historyList, text string) {
+	t.Helper()
+	status, text := d.request(http.MethodGet, fmt.Sprintf("/v1/history?limit=1000&wait=10s&min_index=%d", index), "")
+	if err := json.Unmarshal([]byte(text), &list); err != nil || status != http.StatusOK {
+		t.Fatalf("%d %s", status, text)
+	}
+	return list, text
+}
+
+// TestHistory: daemons that push at the same time have one history, which has every change exactly
+// once, also after a daemon was killed. Each of them can restore what another one has replaced.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	m := startMember(t)
+	url := "etcd://" + m.client + "/lbd"
+	daemons := []*daemon{startDaemon(t, url), startDaemon(t, url)}
+	for _, d := range daemons {
+		d.untilReady(t, http.StatusOK)
+	}
+	const each = 25
+	var mu sync.Mutex
+	acknowledged := map[uint64]int{}
+	var clients sync.WaitGroup
+	for i, d := range daemons {
+		clients.Go(func() {
+			for n := range each {
+				_, text := d.push("orders", 1+i*each+n)
+				var answer struct{ Index uint64 }
+				if err := json.Unmarshal([]byte(text), &answer); err != nil || answer.Index == 0 {
+					t.Errorf("push: %s", text)
+				}
+				mu.Lock()
+				acknowledged[answer.Index]++
+				mu.Unlock()
+			}
+		})
+	}
+	clients.Wait()
+	var last uint64
+	for index := range acknowledged {
+		last = max(last, index)
+	}
+	one, text := daemons[0].history(t, last)
+	if _, other := daemons[1].history(t, last); other != text || len(one.Changes) != 2*each {
+		t.Fatalf("%d changes; the same at both: %v", len(one.Changes), other == text)
+	}
+	for _, c := range one.Changes {
+		if acknowledged[c.Index]--; acknowledged[c.Index] < 0 || !c.Kept || !strings.Contains(c.Says, "orders") {
+			t.Errorf("%+v", c)
+		}
+	}
+	daemons[0].kill()
+	daemons[0].start(t)
+	daemons[0].untilReady(t, http.StatusOK)
+	if _, after := daemons[0].history(t, last); after != text {
+		t.Errorf("the history is another one after a restart: %s", after)
+	}
+	// What the first push has left comes back.
+	first := one.Changes[len(one.Changes)-1].Index
+	was, body := daemons[1].request(http.MethodPost, fmt.Sprintf("/v1/history/%d/restore?cluster=orders", first), "")
+	if was != http.StatusOK {
+		t.Fatalf("%d %s", was, body)
+	}
+	now, _ := daemons[0].history(t, last+1)
+	if c := now.Changes[0]; c.Restored != first {
+		t.Errorf("%+v", c)
+	}
+	status, body := daemons[0].request(http.MethodGet, fmt.Sprintf("/v1/history/%d/diff?against=now&cluster=orders", first), "")
+	if status != http.StatusOK || !strings.Contains(body, `"count":0`) {
+		t.Errorf("the restored state differs: %d %s", status, body)
+	}
+}
