@@ -187,6 +187,44 @@ func TestAt(t *testing.T) {
 	}
 }
 
+// TestChangesOfOneCommit: changes of one resource that are committed together are undone in the right
+// order.
+func TestChangesOfOneCommit(t *testing.T) {
+	contents := [][]byte{[]byte("0"), []byte("1"), []byte("2"), nil, []byte("4"), []byte("5")}
+	commit := func(base *store.Snapshot, from, to int) *store.Snapshot {
+		b := base.NewBatch(time.Unix(1, 0), 0)
+		for i := from; i < to; i++ {
+			tx := b.Begin()
+			k := key("a")
+			r := Replaced{Key: k, Change: difference.Change{Resource: k.String(), Change: "modified"}, After: contents[i]}
+			if i > 0 {
+				r.Before = contents[i-1]
+			}
+			if tx.Discard(k); contents[i] != nil {
+				_ = tx.Put(k, contents[i])
+			}
+			_ = tx.Put(NewKey(), (&Record{}).Encode([]Replaced{r}, 100, hash))
+			b.Add(tx)
+		}
+		after, _ := base.Apply(b.Written(), base.Index()+1)
+		return after
+	}
+	now := commit(commit(new(store.Snapshot), 0, 1), 1, len(contents))
+	q := Query{Records: Records(now.Of(Type)), Hash: hash, Pause: func() {}, Now: func(k resource.Key) ([]byte, bool) {
+		e, exists := now.Get(k)
+		return e.Raw, exists
+	}}
+	if got, err := q.At(1); err != nil || string(got[key("a")].Raw) != "0" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := q.At(2); err != nil || len(got) != 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := q.At(0); err != nil || got[key("a")].Hash != "" || len(got) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // TestNotKept: contents that are too large are not kept, and older ones stay known.
 func TestNotKept(t *testing.T) {
 	m := newModel(t)

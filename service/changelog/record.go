@@ -9,12 +9,12 @@ import (
 	"bytes"
 	"compress/flate"
 	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lbd-dev/lbd/service/difference"
@@ -22,7 +22,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// Type is the store's type of records. Their names are unique, and of no other meaning.
+// Type is the store's type of records. Their names are unique, and sort those of one commit.
 const Type resource.Type = "Change"
 
 const (
@@ -81,11 +81,22 @@ type Detail struct {
 // Key returns the key of the resource.
 func (d *Detail) Key() resource.Key { return difference.Change{Resource: d.Resource}.Key() }
 
-// NewKey returns a key for the record of a change.
+// lastKey is the time in the last key, in nanoseconds.
+var lastKey atomic.Int64
+
+// NewKey returns a key for the record of a change. It sorts after those that this process has made
+// before: a commit may have several changes of one resource.
 func NewKey() resource.Key {
-	id := make([]byte, 12)
+	at := time.Now().UnixNano()
+	for last := lastKey.Load(); ; last = lastKey.Load() {
+		at = max(at, last+1)
+		if lastKey.CompareAndSwap(last, at) {
+			break
+		}
+	}
+	id := make([]byte, 8)
 	_, _ = rand.Read(id) // never fails
-	return resource.Key{Type: Type, Name: hex.EncodeToString(id)}
+	return resource.Key{Type: Type, Name: fmt.Sprintf("%016x%x", at, id)}
 }
 
 var compressors = sync.Pool{New: func() any {

@@ -91,8 +91,6 @@ type change struct {
 	res *PushResult
 	// replaced are the resources that it changes, in the order of res.Changes.
 	replaced []changelog.Replaced
-	// recordKey is the key of its record, if it has one.
-	recordKey resource.Key
 	// restored is the index that a restore restores; 0 for another change.
 	restored uint64
 }

@@ -30,9 +30,6 @@ func (p *pushes) record(tx *store.Tx, st store.Store, c *change) error {
 	if p.Changelog.Changes == 0 || len(c.replaced) == 0 || c.target != "" {
 		return nil
 	}
-	if c.recordKey.Name == "" {
-		c.recordKey = changelog.NewKey()
-	}
 	r := changelog.Record{Caller: c.Name, Address: c.Address, Message: c.Message, Restored: c.restored}
 	raw := r.Encode(c.replaced, p.Changelog.Bytes/2, hash)
 	// The records of the snapshot, not those of tx: the change does not depend on them.
@@ -40,7 +37,7 @@ func (p *pushes) record(tx *store.Tx, st store.Store, c *change) error {
 	for _, key := range p.Changelog.Expired(records, len(raw), time.Now()) {
 		tx.Discard(key)
 	}
-	return tx.PutValue(c.recordKey, raw, nil)
+	return tx.PutValue(changelog.NewKey(), raw, nil)
 }
 
 // Changes returns changes of resources, the newest first: pushes, and what this daemon has observed
