@@ -12,6 +12,7 @@ import { Clusters } from "./pages/clusters.tsx";
 import { Events } from "./pages/events.tsx";
 import { Explain } from "./pages/explain.tsx";
 import { Fleet } from "./pages/fleet.tsx";
+import { History } from "./pages/history.tsx";
 import { Push } from "./pages/push.tsx";
 import { Store } from "./pages/store.tsx";
 import { Target, Targets } from "./pages/targets.tsx";
@@ -27,6 +28,7 @@ const pages: { path: string; label: string }[] = [
   { path: "xds", label: "xDS" },
   { path: "store", label: "Store" },
   { path: "fleet", label: "Fleet" },
+  { path: "history", label: "History" },
   { path: "events", label: "Events" },
   { path: "explain", label: "Explain" },
   { path: "push", label: "Push" },
@@ -48,6 +50,8 @@ function page({ path, query }: Place) {
       return <Store />;
     case "fleet":
       return <Fleet />;
+    case "history":
+      return <History index={name} query={query} />;
     case "explain":
       return <Explain query={query} />;
     case "push":

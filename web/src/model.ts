@@ -5,6 +5,9 @@ import type { components } from "./schema.d.ts";
 type Schemas = components["schemas"];
 
 export type BrokenRule = Schemas["BrokenRule"];
+export type ChangeEntry = Schemas["Entry"];
+export type ChangeList = Schemas["ChangeList"];
+export type ChangesOf = Schemas["ChangesOf"];
 export type ClusterCounts = Schemas["ClusterCounts"];
 export type ClusterList = Schemas["ClusterList"];
 export type ClusterState = Schemas["ClusterState"];
@@ -17,6 +20,7 @@ export type EventList = Schemas["EventList"];
 export type EventType = Schemas["EventType"];
 export type FleetShare = Schemas["FleetShare"];
 export type FleetState = Schemas["State"];
+export type IndexDifference = Schemas["Difference"];
 export type LbdEvent = Schemas["Event"];
 export type LimitState = Schemas["LimitState"];
 export type Locality = Schemas["Locality"];
