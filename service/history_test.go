@@ -158,3 +158,26 @@ func TestNoChangeHistory(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// BenchmarkPush measures durable pushes of about 10 KB, of which one endpoint changes, without and with
+// a history.
+func BenchmarkPush(b *testing.B) {
+	for _, bm := range []struct {
+		name   string
+		limits changelog.Limits
+	}{{"without history", changelog.Limits{}}, {"with history", changelog.Limits{Changes: 1000, Bytes: 32 << 20}}} {
+		b.Run(bm.name, func(b *testing.B) {
+			s, _ := start(b, b.TempDir(), func(o *service.Options) { o.Settings.Changelog = bm.limits })
+			var bodies [2][]byte
+			for i := range bodies {
+				bodies[i] = assignment(b, nil, place{"a", 0, 1, append(endpoints("a", 150), endpoints(string(rune('b'+i)), 1)...)})
+			}
+			b.ReportMetric(float64(len(bodies[0])), "bytes")
+			i := 0
+			for b.Loop() {
+				push(b, s, sources.Endpoints, "orders", bodies[i%2])
+				i++
+			}
+		})
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/web"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // serve builds the parts, connects them, and serves until ctx ends. It calls ready with the
@@ -165,7 +166,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		addresses[i] = printable(l)
 		group.Go(func() error { return front.serve(l, sec) })
 	}
-	log.Info("serving", "addresses", addresses, "version", buildVersion(), "data", c.Data, "resources", st.Snapshot().Len())
+	log.Info("serving", "addresses", addresses, "version", buildVersion(), "data", c.Data, "resources", resources(st.Snapshot()))
 	ready(addresses)
 	notify(log, daemon.SdNotifyReady)
 
@@ -181,4 +182,14 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	err = group.Wait()
 	log.Info("stopped")
 	return err
+}
+
+// resources returns the number of xDS resources among what is stored.
+func resources(s *store.Snapshot) (n int) {
+	for e := range s.All() {
+		if e.Key.Type.URL() != "" {
+			n++
+		}
+	}
+	return n
 }
