@@ -39,6 +39,15 @@ export function span(ms: number): string {
   return h % 24 ? `${d} d ${h % 24} h` : `${d} d`;
 }
 
+const units: Record<string, number> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1, "µs": 1e-3, ns: 1e-6 };
+
+/** The milliseconds of a Go duration: "1h2m3.5s", "1.05ms". */
+export function duration(text: string): number {
+  let ms = 0;
+  for (const [, n, unit] of text.matchAll(/([\d.]+)(h|ms|m|s|µs|ns)/g)) ms += Number(n) * units[unit!]!;
+  return ms;
+}
+
 /** A clock time of the reader's zone: "03:12:44". */
 export function clock(t: number): string {
   return new Date(t).toLocaleTimeString("en-GB", { hour12: false });

@@ -1,9 +1,9 @@
-// The daemons that share a store: how far each is, its parts of limits, and where they disagree.
+// The replicas that share a store: how far each is, its shares of limits, and where they disagree.
 
 import { useState } from "preact/hooks";
 import { get, says } from "../api.ts";
-import { count, rate, span } from "../format.ts";
-import type { FleetState, LimitState, ReplicaState } from "../model.ts";
+import { count, duration, plural, rate, span } from "../format.ts";
+import type { Disagreement, FleetState, LimitState, ReplicaState, ShareState } from "../model.ts";
 import { Alert, Title } from "../parts/basics.tsx";
 import { useRound } from "../question.ts";
 import { clusterHref } from "../route.ts";
@@ -12,6 +12,8 @@ import { clusterHref } from "../route.ts";
 const every = 3000;
 /** Seconds without a response of etcd that are usual. */
 const usual = 10;
+/** The maximum number of shares of a replica that are listed without a click. */
+const maxOpen = 3;
 
 export function Fleet() {
   const [fleet, setFleet] = useState<FleetState | null>(null);
@@ -25,56 +27,59 @@ export function Fleet() {
     setError,
   );
   return (
-    <div class={error === null ? "" : "old"}>
+    <div class={error === null && fleet?.joined !== false ? "" : "old"}>
       <Title text="Fleet" />
       {error !== null && <Alert>{says(error)}</Alert>}
       {!fleet && error === null && <p>Loading…</p>}
-      {fleet && !fleet.shared && <p>This lbd shares its store with no other: it was started without --store.</p>}
+      {fleet && !fleet.shared && (
+        <p>
+          This lbd is not in a fleet: it was started without --store, which <code>docs/fleet.md</code> describes.
+        </p>
+      )}
       {fleet?.shared && <Shared of={fleet} />}
     </div>
   );
 }
 
 function Shared({ of: f }: { of: FleetState }) {
-  const live = f.replicas.filter((r) => r.state === "live").length;
+  const live = f.replicas.filter((r) => r.state === "live");
+  const gone = f.replicas.filter((r) => r.state !== "live");
   return (
     <>
       {!f.joined && (
-        <p class="error">This lbd has no session in the store: it admits no requests of limits of the fleet, and the rest is as it was when it had one.</p>
+        <p class="error">
+          This lbd has no session in the store: it admits no requests of limits of the fleet, and the rest is as it was when it had one.
+        </p>
       )}
-      {f.error && <p class="error">The other daemons could not be read: {f.error}</p>}
-      {f.disagreements.length > 0 && (
-        <>
-          <h2>Disagreements</h2>
-          <ul>
-            {f.disagreements.map((d) => (
-              <li key={`${d.cluster} ${d.address}`}>
-                <a href={clusterHref(d.cluster)}>{d.cluster}</a>: <span class="warn">{d.says}</span> <span class="of">{d.from.join(", ")}</span>
-              </li>
-            ))}
-          </ul>
-          {f.more_disagreements !== undefined && <p class="of">and {count(f.more_disagreements)} more</p>}
-        </>
+      {f.error && (
+        <p class="error">
+          The summaries of the other replicas cannot be read{f.summary_age && `, and are ${span(duration(f.summary_age))} old`}: {f.error}
+        </p>
       )}
+      {f.disagreements.length > 0 && <Disagreements of={f.disagreements} more={f.more_disagreements ?? 0} />}
       <h2>
-        {count(live)} of {count(f.replicas.length)} daemons live
+        {plural(live.length, "replica")}
+        {gone.length > 0 && `, and ${count(gone.length)} gone`}
       </h2>
-      <div class="scroll" tabIndex={0} role="group" aria-label="Daemons">
-        <table>
+      {gone.length > 0 && <p>A replica that is gone has ended or lost the store. Its shares are kept until its leases have ended.</p>}
+      <div class="scroll" tabIndex={0} role="group" aria-label="Replicas">
+        <table class="replicas">
           <thead>
             <tr>
-              <th scope="col">daemon</th>
+              <th scope="col">replica</th>
               <th scope="col">state</th>
-              <th scope="col">version</th>
+              <th scope="col">address</th>
               <th scope="col">zone</th>
+              <th scope="col">version</th>
               <th scope="col" class="number">index</th>
               <th scope="col">current</th>
               <th scope="col" class="number">picks/s</th>
-              <th scope="col" class="number">shares</th>
+              <th scope="col" class="number" title="endpoints that it cannot reach">unreachable</th>
+              <th scope="col">shares of limits</th>
             </tr>
           </thead>
           <tbody>
-            {f.replicas.map((r) => (
+            {[...live, ...gone].map((r) => (
               <Replica key={r.id} of={r} />
             ))}
           </tbody>
@@ -85,26 +90,81 @@ function Shared({ of: f }: { of: FleetState }) {
   );
 }
 
+function Disagreements({ of, more }: { of: Disagreement[]; more: number }) {
+  return (
+    <>
+      <h2>Endpoints that only some replicas can reach</h2>
+      <ul class="disagreements">
+        {of.map((d) => (
+          <li key={`${d.cluster} ${d.address}`}>
+            <a href={clusterHref(d.cluster)}>{d.cluster}</a>: <span class="warn">{d.says}</span>{" "}
+            <span class="of">
+              ({d.from.join(", ")}
+              {d.unreachable > d.from.length && ` and ${count(d.unreachable - d.from.length)} more`})
+            </span>
+          </li>
+        ))}
+      </ul>
+      {more > 0 && <p class="of">and {count(more)} more</p>}
+    </>
+  );
+}
+
 function Replica({ of: r }: { of: ReplicaState }) {
   const s = r.summary;
+  const late = s !== undefined && s.behind_seconds > usual;
+  const isLive = r.state === "live";
   return (
     <tr>
-      <th scope="row">
-        {r.name || r.id}
-        {r.self && <span class="of"> this lbd</span>}
-        {r.address && <span class="of"> {r.address}</span>}
+      <th scope="row" title={r.id}>
+        {r.name || r.id.slice(0, 8)}
+        {r.self && <span class="tag tone-accent">this one</span>}
       </th>
-      <td class={r.state === "live" ? "" : "warn"}>{r.state}</td>
-      <td title={r.version}>{r.version.slice(0, 20)}</td>
-      <td>{r.zone ?? "–"}</td>
+      <td>
+        <span class={`state ${isLive ? "good" : "unwell"}`}>
+          <span aria-hidden="true">{isLive ? "●" : "▲"}</span> {r.state}
+        </span>
+      </td>
+      <td>{r.address ? <code>{r.address}</code> : "–"}</td>
+      <td>{r.zone || "–"}</td>
+      <td title={r.version}>{r.version.slice(0, 20) || "–"}</td>
       <td class="number">
         {s ? count(s.index) : "–"}
-        {s && s.behind > 0 && <span class="warn"> {count(s.behind)} behind</span>}
+        {s && s.behind > 0 && <div class="warn">{count(s.behind)} behind</div>}
       </td>
-      <td class={s && s.behind_seconds > usual ? "warn" : ""}>{s ? (s.behind_seconds > usual ? `${span(s.behind_seconds * 1000)} ago` : "now") : "–"}</td>
+      <td class={late ? "warn" : ""}>{s ? (late ? `${span(s.behind_seconds * 1000)} ago` : "now") : "–"}</td>
       <td class="number">{s ? rate(s.picks_per_second) : "–"}</td>
-      <td class="number">{count(r.shares.length + (r.more_shares ?? 0))}</td>
+      <td class={s?.unreachable ? "number warn" : "number"}>{s?.unreachable === undefined ? "–" : count(s.unreachable)}</td>
+      <td>
+        <Shares of={r.shares} more={r.more_shares ?? 0} />
+      </td>
     </tr>
+  );
+}
+
+function Shares({ of, more }: { of: ShareState[]; more: number }) {
+  if (of.length === 0) return <>–</>;
+  const list = (
+    <ul>
+      {of.map((s) => (
+        <li key={`${s.cluster} ${s.eds_service_name ?? ""}`}>
+          <a href={clusterHref(s.cluster)}>{s.cluster}</a> {count(s.share)} of {count(s.limit)}
+          {s.returns_within ? (
+            <span class="of">, free within {span(duration(s.returns_within))}</span>
+          ) : (
+            <span class={s.demand > s.share ? "warn" : "of"}>, demand {count(s.demand)}</span>
+          )}
+        </li>
+      ))}
+      {more > 0 && <li class="of">and {count(more)} more</li>}
+    </ul>
+  );
+  if (of.length <= maxOpen) return list;
+  return (
+    <details>
+      <summary>{plural(of.length + more, "share")}</summary>
+      {list}
+    </details>
   );
 }
 
@@ -113,16 +173,16 @@ function Limits({ of, more }: { of: LimitState[]; more: number }) {
     <>
       <h2>Limits of the fleet</h2>
       <div class="scroll" tabIndex={0} role="group" aria-label="Limits of the fleet">
-        <table>
+        <table class="limits">
           <thead>
             <tr>
               <th scope="col">cluster</th>
               <th scope="col" class="number">limit</th>
-              <th scope="col" class="number">shares</th>
               <th scope="col" class="number">demand</th>
+              <th scope="col" class="number">shares</th>
+              <th scope="col" class="number" title="of replicas that are gone">of them kept</th>
               <th scope="col" class="number">free</th>
-              <th scope="col" class="number">kept</th>
-              <th scope="col" class="number">daemons</th>
+              <th scope="col" class="number">replicas</th>
             </tr>
           </thead>
           <tbody>
@@ -132,10 +192,10 @@ function Limits({ of, more }: { of: LimitState[]; more: number }) {
                   <a href={clusterHref(l.cluster)}>{l.cluster}</a>
                 </th>
                 <td class="number">{count(l.limit)}</td>
-                <td class={l.shares > l.limit ? "number warn" : "number"}>{count(l.shares)}</td>
                 <td class={l.demand > l.limit ? "number warn" : "number"}>{count(l.demand)}</td>
-                <td class="number">{count(l.free)}</td>
+                <td class={l.shares > l.limit ? "number warn" : "number"}>{count(l.shares)}</td>
                 <td class="number">{count(l.kept)}</td>
+                <td class="number">{count(l.free)}</td>
                 <td class="number">{count(l.replicas)}</td>
               </tr>
             ))}
