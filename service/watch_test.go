@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -194,6 +195,39 @@ func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 		state = read[observe.ClusterState](t, m.data)
 		if after > time.Second || len(state.AmbientErrors) != 1 || state.AmbientErrors[0].Resource != "Cluster/orders" || state.AmbientErrors[0].Error != "deleted" {
 			t.Errorf("an ambient error, after %v: %v", after, m)
+		}
+	})
+}
+
+// TestWatchClusterReportsTheLimitOfTheFleet: a watcher gets a new state when the daemon leaves the fleet, or
+// another limit is in force. Shares are counts.
+func TestWatchClusterReportsTheLimitOfTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fleet := &fakeFleet{}
+		s, _ := start(t, "", func(o *service.Options) { o.Fleet = fleet })
+		push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		fleet.set(2, 7)
+		w := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
+		defer w.Close()
+		w.must("state")
+		w.must("counts")
+		fleet.set(3, 8)
+		if c := read[observe.ClusterCounts](t, w.must("counts").data); *c.Breaker.Share != 3 || *c.Breaker.Demand != 8 {
+			t.Errorf("share %d, demand %d", *c.Breaker.Share, *c.Breaker.Demand)
+		}
+		if m, _ := w.within(idle); m.kind != "" {
+			t.Errorf("for counts, %q was sent: %s", m.kind, m.data)
+		}
+		for _, want := range []policy.ShareState{{Limit: 10, Share: 3, Demand: 8}, {Joined: true, Limit: 9, Share: 3, Demand: 8}} {
+			fleet.counters.SharedLimit().Describe(want)
+			m, after := w.within(time.Minute)
+			if m.kind != "state" || after > time.Second {
+				t.Fatalf("after %v: %v", after, m)
+			}
+			if f := read[observe.ClusterState](t, m.data).Breaker.Fleet; f.Joined != want.Joined || f.Limit != want.Limit {
+				t.Errorf("%+v instead of %+v", f, want)
+			}
 		}
 	})
 }

@@ -31,7 +31,7 @@ type watchedCluster struct {
 // A message "state" has the [ClusterState]: at once, unless lastID is its ID or its
 // generation, and then after each change: at most every 100 ms, or every second if the
 // generation is the same (an endpoint connects, weights follow load, a management server
-// is unreachable). Counts alone do not make another state. A message "counts" has the
+// is unreachable, the fleet is left). Counts alone do not make another state. A message "counts" has the
 // [ClusterCounts]: at once, and once a second if they changed. The last message is
 // "gone", without data, after the cluster was removed. Both have what [ClusterState.Within]
 // leaves of them. The errors are those of Cluster, RateLimited and ShuttingDown.
@@ -171,6 +171,7 @@ type look struct {
 	stale      bool
 	ambient    *ledger.Ambient
 	targets    string
+	limits     string // of the fleet
 }
 
 func (f *clusterFeed) lookAt(m *ledger.Cluster) look {
@@ -179,7 +180,20 @@ func (f *clusterFeed) lookAt(m *ledger.Cluster) look {
 		record: m.Record, config: m.Version, generation: channel.Generation(), revision: channel.ClusterSummary(m.Name).Revision,
 		stale: m.Stale(), ambient: m.Ambient(),
 		targets: strings.Join(f.watches.state.ledger.Hosted().LivesIn(m.Name), " "),
+		limits:  fleetLimits(m),
 	}
+}
+
+// fleetLimits returns the limits of the fleet that are in force, and whether this daemon may have shares of
+// them; empty without such limits.
+func fleetLimits(m *ledger.Cluster) string {
+	var out []byte
+	for _, l := range m.Leaves {
+		if s, ok := l.Fleet(); ok {
+			out = strconv.AppendInt(strconv.AppendBool(out, s.Joined), s.Limit, 10)
+		}
+	}
+	return string(out)
 }
 
 // readState reads and encodes the state, and reports whether it could.
@@ -251,7 +265,7 @@ func (b *BreakerState) withoutCounts() *BreakerState {
 	}
 	out := &BreakerState{MaxRequests: b.MaxRequests, LimitFrom: b.LimitFrom}
 	if b.Fleet != nil {
-		out.Fleet = new(FleetShare)
+		out.Fleet = &FleetShare{Joined: b.Fleet.Joined, Limit: b.Fleet.Limit}
 	}
 	return out
 }
