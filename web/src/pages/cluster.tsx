@@ -3,13 +3,15 @@
 import { Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { clusterPath, get, Refusal, says, withQuery } from "../api.ts";
+import { limitOf } from "../breaker.ts";
 import { EventLog, inTree } from "../eventlog.ts";
 import { brief, count, percent, rate } from "../format.ts";
 import { headline } from "../headline.ts";
-import type { ClusterCounts, ClusterHistory, ClusterState, EventList, EventType, FleetShare, LbdEvent, SecurityState } from "../model.ts";
+import type { ClusterCounts, ClusterHistory, ClusterState, EventList, EventType, LbdEvent, SecurityState } from "../model.ts";
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { EventRows, eventTypes, marksOf } from "../parts/events.tsx";
+import { Shares } from "../parts/share.tsx";
 import { Tree } from "../parts/tree.tsx";
 import { useQuestion } from "../question.ts";
 import { dropKey, History, perSecond } from "../rates.ts";
@@ -272,6 +274,7 @@ function Charts({ history, state, events, now, until, most }: {
   const drops = history.columns(byCategory, (s, k) => perSecond(s, "drops", k), until);
   const flight = history.columns(["inFlight", "maxRequests"], (s, k) => s.breakers[leaf]?.[k as "inFlight" | "maxRequests"] ?? null, until);
   const marks = marksOf(events, onPicks);
+  const ofFleet = (state.circuit_breaker ?? state.leaves?.find((l) => l.name === leaf)?.circuit_breaker)?.fleet !== undefined;
   const whole = isShared(state) ? ", of the whole process" : "";
   const failsOver = state.priorities.length > 1;
   const priorities = history.columns(["priority"], (s) => (s.priority === undefined || s.priority < 0 ? null : s.priority), until);
@@ -296,7 +299,7 @@ function Charts({ history, state, events, now, until, most }: {
       {limited && (
         <Chart
           {...same} whole title={`In flight against the limit${leaf && ` of ${leaf}`}`} unit={`requests${whole}`}
-          lines={[{ label: "in flight", color: "accent", fill: true }, { label: "limit", color: "bad", dash: [6, 4] }]}
+          lines={[{ label: "in flight", color: "accent", fill: true }, { label: ofFleet ? "limit of the fleet" : "limit", color: "bad", dash: [6, 4] }]}
           x={flight.x} columns={flight.lines} marks={marksOf(events, ["circuit_breaker_opened"])} format={(v) => count(v)}
         />
       )}
@@ -337,7 +340,7 @@ function Facts({ state, now, counts, lately }: {
         <dd>
           {breaker ? (
             <span class={breaker.open ? "warn" : ""}>
-              {count(breaker.in_flight)} in flight of at most {count(breaker.max_requests)}
+              {count(breaker.in_flight)} in flight of at most {count(limitOf(breaker))}
               {breaker.open && ": full, picks are refused"}
             </span>
           ) : leaves.length > 0 ? (
@@ -346,7 +349,7 @@ function Facts({ state, now, counts, lately }: {
               if (!b) return null; // the Cluster does not exist or is in error
               return (
                 <div key={l.name} class={b.open ? "warn" : ""}>
-                  {l.name}: {count(b.in_flight)} of {count(b.max_requests)}
+                  {l.name}: {count(b.in_flight)} of {count(limitOf(b))}
                   {b.open && ", full"}
                 </div>
               );
@@ -354,11 +357,11 @@ function Facts({ state, now, counts, lately }: {
           ) : (
             "none"
           )}
-          {state.circuit_breaker?.fleet && <Share of={state.circuit_breaker.fleet} />}
           {state.circuit_breaker && ` (limit from ${state.circuit_breaker.limit_from})`}
           {(breaker || leaves.length > 0) && whole}
         </dd>
       </div>
+      <Shares state={state} counts={counts} />
       {counts && counts.leases > 0 && <Leases counts={counts} />}
       <div>
         <dt>Policy</dt>
@@ -398,17 +401,6 @@ function Facts({ state, now, counts, lately }: {
         </div>
       )}
     </dl>
-  );
-}
-
-/** The part of this lbd of a limit of the fleet. */
-function Share({ of: f }: { of: FleetShare }) {
-  if (!f.joined) return <span class="warn"> no share of the fleet's limit: no session in the store</span>;
-  return (
-    <>
-      {" "}
-      <a href="#/fleet">share</a> {count(f.share)} of the fleet's {count(f.limit)}, demand {count(f.demand)}
-    </>
   );
 }
 
