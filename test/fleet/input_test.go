@@ -99,7 +99,7 @@ func TestUnreadableRecords(t *testing.T) {
 	d.untilReady(t, http.StatusOK)
 	d.mustPush(t, "orders", 1)
 	d.mustPush(t, "users", 1)
-	all, err := bare.Get(t.Context(), "lbd/state/resource/", clientv3.WithPrefix())
+	all, err := bare.Get(t.Context(), "lbd/state/resource/ClusterLoadAssignment/", clientv3.WithPrefix())
 	if err != nil || len(all.Kvs) != 2 {
 		t.Fatalf("%v, %v", all, err)
 	}
