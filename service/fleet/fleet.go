@@ -65,7 +65,8 @@ type Fleet struct {
 	events chan func() // that Run executes
 	wake   chan struct{}
 	ended  chan struct{} // closed when Run has ended
-	joined atomic.Bool
+	// joinedUntil is the deadline of the session, of clock; 0 without one.
+	joinedUntil atomic.Int64
 	// present are the replicas that have a session, this one included. It is replaced, never changed.
 	present atomic.Pointer[[]roster.Replica]
 
@@ -98,8 +99,9 @@ func newFleet(s store, o Options) *Fleet {
 // ID identifies this process among the replicas.
 func (f *Fleet) ID() string { return f.id }
 
-// Joined reports whether the process has a session.
-func (f *Fleet) Joined() bool { return f.joined.Load() }
+// Joined reports whether the process has a session that etcd cannot have ended. Without one, it admits no
+// requests of limits of the fleet.
+func (f *Fleet) Joined() bool { return f.clock() < time.Duration(f.joinedUntil.Load()) }
 
 // Shares reports whether there are limits of the fleet in this process.
 func (f *Fleet) Shares() bool {
@@ -212,7 +214,7 @@ func (f *Fleet) leave(ctx context.Context, tick <-chan time.Time, calls *sync.Wa
 			f.log.Warn("the session of the fleet ends by itself", "error", err)
 		}
 	}
-	f.joined.Store(false)
+	f.joinedUntil.Store(0)
 }
 
 // do executes a function in Run.

@@ -167,6 +167,9 @@ func TestCutOff(t *testing.T) {
 		if n := cut.held.Load(); n != 0 || cut.take(time.Second, s.clock) {
 			t.Errorf("%d requests at the replica that is cut off", n)
 		}
+		if cut.Joined() {
+			t.Error("the replica that is cut off reports a session")
+		}
 		if used := s.run(10*time.Second, 9*time.Second, 40, 40); used < 15 {
 			t.Errorf("%.1f in flight at the other replica", used)
 		}
@@ -174,6 +177,9 @@ func TestCutOff(t *testing.T) {
 		s.run(12*time.Second, 11*time.Second, 40, 40)
 		if share := cut.counters.SharedLimit().Limit(); share != 10 {
 			t.Errorf("a share of %d after it is connected again", share)
+		}
+		if !cut.Joined() {
+			t.Error("no session is reported after it is connected again")
 		}
 		s.close()
 	})

@@ -138,7 +138,7 @@ func (f *Fleet) readOnce(ctx context.Context) (view, error) {
 func (f *Fleet) joinedWith(session int64, deadline time.Duration, v view) {
 	f.session, f.deadline, f.view = session, deadline, v
 	f.listSessions()
-	f.joined.Store(true)
+	f.joinedUntil.Store(int64(deadline))
 	for _, l := range f.limits {
 		f.begin(l)
 	}
@@ -149,6 +149,7 @@ func (f *Fleet) keptAlive(session int64, deadline time.Duration) {
 		return
 	}
 	f.deadline = max(f.deadline, deadline)
+	f.joinedUntil.Store(int64(f.deadline))
 	for _, l := range f.limits {
 		l.machine.KeptAlive(session, deadline)
 		l.due = true
@@ -157,7 +158,7 @@ func (f *Fleet) keptAlive(session int64, deadline time.Duration) {
 
 func (f *Fleet) lost() {
 	f.session = 0
-	f.joined.Store(false)
+	f.joinedUntil.Store(0)
 	for _, l := range f.limits {
 		l.machine.Lost()
 		l.due = true
