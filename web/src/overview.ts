@@ -1,5 +1,6 @@
 // The list of all clusters. An update handles only the clusters that changed, of up to 10,000.
 
+import { limitOf } from "./breaker.ts";
 import type { ClusterSummary } from "./model.ts";
 import { Pace, type PaceNow, total } from "./rates.ts";
 
@@ -7,11 +8,13 @@ import { Pace, type PaceNow, total } from "./rates.ts";
 export interface Breaker {
   in_flight: number;
   max_requests: number;
+  share?: number;
+  fleet?: { share: number };
   open: boolean;
   of?: string;
 }
 
-const filled = (b: Breaker | null) => (b && b.max_requests > 0 ? b.in_flight / b.max_requests : b?.open ? 1 : 0);
+const filled = (b: Breaker | null) => (b && limitOf(b) > 0 ? b.in_flight / limitOf(b) : b?.open ? 1 : 0);
 
 function breakerOf(c: ClusterSummary): Breaker | null {
   let out: Breaker | null = c.counts?.breaker ?? c.circuit_breaker ?? null;

@@ -3,6 +3,7 @@
 import { Fragment } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { allClusters, says } from "../api.ts";
+import { limitOf } from "../breaker.ts";
 import * as clock from "../clock.ts";
 import { count, percent, plural, rate } from "../format.ts";
 import type { ClusterSummary, ClusterUpdate } from "../model.ts";
@@ -125,7 +126,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         return (
           <span class={`fill ${b.open ? "warn" : ""}`} title={b.of && `the fullest of its leaves: ${b.of}`}>
             {b.open ? "full " : ""}
-            {count(b.in_flight)} / {count(b.max_requests)} <Bar part={r.fill} tone={b.open ? "bad" : ""} />
+            {count(b.in_flight)} / {count(limitOf(b))} <Bar part={r.fill} tone={b.open ? "bad" : ""} />
           </span>
         );
       },

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get, Refusal, says, withQuery } from "../api.ts";
+import { limitOf } from "../breaker.ts";
 import { brief, count, localityName, percent } from "../format.ts";
 import type { ClusterList, Locality, PickAnswer, Problem, Step, TargetList } from "../model.ts";
 import { State, Title } from "../parts/basics.tsx";
@@ -266,10 +267,10 @@ function Picture({ step }: { step: Step }) {
       <div class="gauge">
         <svg class="line" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
           <rect class="rest" width="100" height="10" />
-          <rect class={b.refused ? "bad" : "part"} width={b.max_requests > 0 ? Math.min(100, (100 * b.in_flight) / b.max_requests) : 100} height="10" />
+          <rect class={b.refused ? "bad" : "part"} width={limitOf(b) > 0 ? Math.min(100, (100 * b.in_flight) / limitOf(b)) : 100} height="10" />
         </svg>
         <span>
-          {count(b.in_flight)} in flight of at most {count(b.max_requests)}: {b.refused ? "full, refused" : "passes"}
+          {count(b.in_flight)} in flight of at most {count(limitOf(b))}{b.share !== undefined && ` of the fleet's ${count(b.max_requests)}`}: {b.refused ? "full, refused" : "passes"}
         </span>
       </div>
     );

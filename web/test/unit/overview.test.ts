@@ -160,3 +160,10 @@ test("a cluster without counts keeps its rates", () => {
   o.tick(start + 60_000);
   assert.equal(busy!.picks, 0, "they end as any other");
 });
+
+test("the breaker of a limit of the fleet is as full as the share of this lbd", () => {
+  const o = new Overview();
+  const c = counted("orders", 0, 0);
+  o.take([{ ...c, counts: { ...c.counts!, breaker: { in_flight: 3, max_requests: 100, share: 4, demand: 9, open: false } } }]);
+  assert.equal(o.shown("", "all", { by: "name", down: false })[0]!.fill, 0.75);
+});
