@@ -237,7 +237,8 @@ check-web: web ## Build the dashboard and run the tests of its logic
 .PHONY: test-web
 test-web: check-web build ## Test the dashboard in Chromium (CHROMIUM, /usr/bin/chromium) against the real daemon
 	CGO_ENABLED=0 go build -trimpath -o bin/control-plane ./examples/control-plane
-	LBD=$(CURDIR)/bin/lbd CONTROL_PLANE=$(CURDIR)/bin/control-plane ESBUILD=$(ESBUILD) node web/test/run.mjs browser
+	go build -C test/fleet -o $(CURDIR)/bin/etcd ./etcd
+	LBD=$(CURDIR)/bin/lbd ETCD=$(CURDIR)/bin/etcd CONTROL_PLANE=$(CURDIR)/bin/control-plane ESBUILD=$(ESBUILD) node web/test/run.mjs browser
 
 .PHONY: screenshots
 screenshots: web build ## Make docs/screenshots with Chromium and the demo

@@ -95,6 +95,30 @@ export async function startDaemon(command: "serve" | "demo", port = 0, more: str
   return daemon;
 }
 
+export interface Etcd {
+  /** HOST:PORT for --store. */
+  address: string;
+  stop(): Promise<void>;
+}
+
+/** Starts the etcd that ETCD names, with an empty store. It ends with this process, too. */
+export async function startEtcd(): Promise<Etcd> {
+  if (!process.env.ETCD) throw new Error("ETCD should name an etcd of test/fleet: run make test-web");
+  const child = spawn(process.env.ETCD, { stdio: ["pipe", "pipe", "inherit"] });
+  const ended = new Promise<void>((end) => child.once("exit", () => end()));
+  const address = await new Promise<string>((ready, failed) => {
+    child.stdout.once("data", (d: Buffer) => ready(d.toString().trim()));
+    child.once("exit", (code) => failed(new Error(`etcd ended with ${code}`)));
+  });
+  return {
+    address,
+    async stop() {
+      child.stdin.end();
+      await ended;
+    },
+  };
+}
+
 /** Pushes a resource. */
 export async function push(d: Daemon, path: string, body: unknown, method = "PUT"): Promise<void> {
   const r = await d.call(method, path, body);
