@@ -12,7 +12,7 @@ import { Clusters } from "./pages/clusters.tsx";
 import { Events } from "./pages/events.tsx";
 import { Explain } from "./pages/explain.tsx";
 import { Fleet } from "./pages/fleet.tsx";
-import { History } from "./pages/history.tsx";
+import { Change, History } from "./pages/history.tsx";
 import { Push } from "./pages/push.tsx";
 import { Store } from "./pages/store.tsx";
 import { Target, Targets } from "./pages/targets.tsx";
@@ -28,8 +28,8 @@ const pages: { path: string; label: string }[] = [
   { path: "xds", label: "xDS" },
   { path: "store", label: "Store" },
   { path: "fleet", label: "Fleet" },
-  { path: "history", label: "History" },
   { path: "events", label: "Events" },
+  { path: "history", label: "History" },
   { path: "explain", label: "Explain" },
   { path: "push", label: "Push" },
 ];
@@ -46,12 +46,12 @@ function page({ path, query }: Place) {
       return <Xds />;
     case "events":
       return <Events query={query} />;
+    case "history":
+      return name ? <Change index={name} query={query} /> : <History query={query} />;
     case "store":
       return <Store />;
     case "fleet":
       return <Fleet />;
-    case "history":
-      return <History index={name} query={query} />;
     case "explain":
       return <Explain query={query} />;
     case "push":

@@ -1,345 +1,247 @@
-// The history of resources: who changed what, what differs, and restoring after a preview.
+// Changes of resources, what one of them changed, and its restore.
 
 import { useEffect, useState } from "preact/hooks";
-import { call, clusterPath, get, Refusal, says, withQuery } from "../api.ts";
-import { compareMessages } from "../diff.ts";
-import { type Message } from "../document.ts";
+import { get, says, withQuery } from "../api.ts";
+import { compareAssignments, compareMessages } from "../diff.ts";
+import { assignmentOf, type Message } from "../document.ts";
 import { count, dayAndClock, plural } from "../format.ts";
-import type { ChangeEntry, ChangeList, ChangesOf, IndexDifference, PushAnswer } from "../model.ts";
-import { Ago, Alert, Title, useNow } from "../parts/basics.tsx";
-import { AskForToken, useAccess } from "../parts/token.tsx";
-import { useQuestion } from "../question.ts";
+import { compareLines } from "../lines.ts";
+import type { ChangeList, ChangesOf, HistoryDifference, HistoryEntry, VersionChange } from "../model.ts";
+import { Alert, Title } from "../parts/basics.tsx";
+import { Differences, Sign } from "../parts/effects.tsx";
+import { Restore } from "../parts/restore.tsx";
+import { useQuestion, useRound } from "../question.ts";
+import { resourceName } from "../restore.ts";
 import { clusterHref, href, replaceQuery } from "../route.ts";
 
-const sources: Record<ChangeEntry["source"], string> = { push: "push", file: "resource file", server: "management server" };
+/** The polling interval of the list, in milliseconds: no stream has the history. */
+const every = 5000;
+/** That of one change, which only a token can make visible. */
+const rarely = 60_000;
+/** Delay of a search after the last key, in milliseconds. */
+const pause = 300;
 
-export function History({ index, query }: { index?: string; query: URLSearchParams }) {
-  return index === undefined ? <List query={query} /> : <One index={index} />;
-}
+/** The number of resources that a page lists. */
+const most = 200;
 
-/** Who made a change. */
-const who = (c: ChangeEntry) => (c.source === "push" ? (c.caller ?? c.address ?? "") : (c.file ?? sources[c.source]));
-
-function List({ query }: { query: URLSearchParams }) {
+export function History({ query }: { query: URLSearchParams }) {
   const [cluster, setCluster] = useState(query.get("cluster") ?? "");
-  const [list, setList] = useState<ChangeList | null>(null);
+  const [asked, setAsked] = useState({ cluster: cluster.trim(), before: query.get("before") ?? "" });
+  const [list, setList] = useState<{ of: string; changes: ChangeList } | null>(null);
   const [error, setError] = useState<unknown>(null);
-  const [round, setRound] = useState(0);
-  const question = useQuestion();
-  const access = useAccess();
-  const now = useNow();
-  const load = (before?: number) =>
-    question.ask(
-      (signal) => get<ChangeList>(withQuery("v1/history", { cluster, before: before?.toString() }), signal),
-      (page) => {
-        setList((old) => (before !== undefined && old ? { ...page, changes: [...old.changes, ...page.changes] } : page));
-        setError(null);
-      },
-      setError,
-    );
+  const key = JSON.stringify(asked);
+  useRound(
+    (signal) => get<ChangeList>(withQuery("v1/history", asked), signal), every, key,
+    (changes) => {
+      setList({ of: key, changes });
+      setError(null);
+    },
+    setError,
+  );
   useEffect(() => {
-    const timer = setTimeout(() => load(), 200);
-    replaceQuery(["history"], { cluster: cluster || undefined });
+    const name = cluster.trim();
+    if (name === asked.cluster) return;
+    const timer = setTimeout(() => {
+      setAsked({ cluster: name, before: "" });
+      setError(null);
+      replaceQuery(["history"], { cluster: name });
+    }, pause);
     return () => clearTimeout(timer);
-  }, [cluster, round, access.version]);
+  }, [cluster]);
+  const found = list?.of === key ? list.changes : null;
   return (
-    <>
-      <Title text="History" />
-      <div class="ask">
-        <label>
-          Cluster
-          <input value={cluster} autocomplete="off" placeholder="all" onInput={(e) => setCluster(e.currentTarget.value)} />
-        </label>
-        <button type="button" onClick={() => setRound((n) => n + 1)}>
-          Reload
-        </button>
+    <div class={error === null ? "" : "old"}>
+      <div class="top">
+        <Title text="History" />
+        <p class="sums" role="status">{found && plural(found.changes.length, "change")}</p>
       </div>
       {error !== null && <Alert>{says(error)}</Alert>}
-      {error instanceof Refusal && <AskForToken problem={error.problem} />}
-      {!list && error === null && <p>Loading…</p>}
-      {list?.changes.length === 0 && <p>No change is known since index {count(list.oldest)}.</p>}
-      {list && list.changes.length > 0 && (
-        <div class="scroll" tabIndex={0} role="group" aria-label="Changes">
-          <table class="changes">
-            <thead>
-              <tr>
-                <th scope="col" class="number">index</th>
-                <th scope="col">when</th>
-                <th scope="col">source</th>
-                <th scope="col">by</th>
-                <th scope="col">change</th>
-              </tr>
-            </thead>
-            <tbody>
-              {list.changes.map((c, i) => (
-                <tr key={i}>
-                  <th scope="row" class="number">
-                    {c.source === "push" ? <a href={href(["history", String(c.index)])}>{count(c.index)}</a> : count(c.index)}
-                  </th>
-                  <td class="age"><Ago at={c.time} now={now} /></td>
-                  <td>{sources[c.source]}</td>
-                  <td>{who(c)}</td>
-                  <td>
-                    {c.message && <b>{c.message} </b>}
-                    {c.restored !== undefined && <span class="of">restored {count(c.restored)}: </span>}
-                    {c.problem ? <span class="bad">{c.problem}</span> : c.says}
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
+      <form class="filters" role="search" onSubmit={(e) => e.preventDefault()}>
+        <label>
+          Cluster{" "}
+          <input type="search" value={cluster} placeholder="its exact name" autocomplete="off" onInput={(e) => setCluster(e.currentTarget.value)} />
+        </label>
+      </form>
+      {!found && error === null && <p>Loading…</p>}
+      {found && found.changes.length === 0 && <p>The history has no {asked.before ? "older " : ""}change{asked.cluster && ` of ${asked.cluster}`}.</p>}
+      {found && found.changes.length > 0 && <Changes of={found.changes} />}
+      <p class="more">
+        {asked.before && <a href={href(["history"], { cluster: asked.cluster })}>Newest</a>}
+        {found?.next !== undefined && <a href={href(["history"], { cluster: asked.cluster, before: String(found.next) })}>Older</a>}
+      </p>
+    </div>
+  );
+}
+
+function Changes({ of }: { of: HistoryEntry[] }) {
+  return (
+    <div class="scroll" tabIndex={0} role="group" aria-label="Changes">
+      <table class="history">
+        <thead>
+          <tr>
+            <th scope="col" class="number">index</th>
+            <th scope="col">time</th>
+            <th scope="col">source</th>
+            <th scope="col">who</th>
+            <th scope="col">message</th>
+            <th scope="col">change</th>
+          </tr>
+        </thead>
+        <tbody>
+          {of.map((c, i) => (
+            <tr key={`${c.index} ${c.time} ${i}`}>
+              <th scope="row" class="number"><a href={href(["history", String(c.index)])}>{c.index}</a></th>
+              <td class="age"><time dateTime={c.time}>{dayAndClock(Date.parse(c.time))}</time></td>
+              <td>{sourceOf(c)}</td>
+              <td>{whoOf(c)}</td>
+              <td>{c.message}</td>
+              <td><Words of={c} /></td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const sourceOf = (c: HistoryEntry) => (c.source === "file" ? `file ${c.file ?? ""}`.trim() : c.source === "server" ? "management server" : "push");
+const whoOf = (c: HistoryEntry) => [c.caller, c.address].filter(Boolean).join(", ");
+
+function Words({ of: c }: { of: HistoryEntry }) {
+  return (
+    <>
+      {c.problem ? <span class="error">Its record cannot be read: {c.problem}</span> : c.says}
+      {c.restored !== undefined && <span class="tag tone-accent">restores index {c.restored}</span>}
+      {c.source === "push" && !c.kept && !c.problem && <span class="tag">what it replaced is not kept</span>}
+    </>
+  );
+}
+
+export function Change({ index, query }: { index: string; query: URLSearchParams }) {
+  const path = `v1/history/${encodeURIComponent(index)}`;
+  const [of, setOf] = useState<ChangesOf | null>(null);
+  const [error, setError] = useState<unknown>(null);
+  const [diff, setDiff] = useState<HistoryDifference | null>(null);
+  const [unknown, setUnknown] = useState<unknown>(null);
+  const [resource, setResource] = useState(query.get("resource") ?? "");
+  const question = useQuestion();
+  useRound(
+    (signal) => get<ChangesOf>(path, signal), rarely, index,
+    (c) => {
+      setOf(c);
+      setError(null);
+    },
+    setError,
+  );
+  // What comes from files and servers has no commit that could be compared.
+  const pushed = of?.changes.some((c) => c.source === "push") ?? false;
+  useEffect(() => {
+    if (!pushed) return;
+    question.ask((signal) => get<HistoryDifference>(`${path}/diff`, signal), setDiff, setUnknown);
+  }, [pushed, index]);
+  const choose = (r: string) => {
+    setResource(r);
+    replaceQuery(["history", index], { resource: r });
+  };
+  const resources = diff?.changes.map((c) => c.resource) ?? of?.changes.flatMap((c) => c.changes.map((each) => each.resource)) ?? [];
+  return (
+    <div class={error === null ? "" : "old"}>
+      <div class="top">
+        <Title text={`Change ${index}`} />
+        <p class="sums"><a href="#/history">All changes</a></p>
+      </div>
+      {error !== null && <Alert>{says(error)}</Alert>}
+      {!of && error === null && <p>Loading…</p>}
+      {of && <Changes of={of.changes} />}
+      {of && !pushed && <p>lbd keeps no contents of changes from files and management servers: they cannot be compared or restored.</p>}
+      {pushed && of && (
+        <div class="sides">
+          <section aria-labelledby="differences-title">
+            <h2 id="differences-title">Differences</h2>
+            {unknown !== null && <p class="refusal">The differences are unknown: {says(unknown)}</p>}
+            {!diff && unknown === null && <p>Loading…</p>}
+            {diff && <Resources of={diff} chosen={resource} onChoose={choose} />}
+            {resource && <Document key={resource} path={path} resource={resource} />}
+          </section>
+          <Restore index={of.index} resources={resources} resource={resource} />
         </div>
       )}
-      {list?.next !== undefined && (
-        <button type="button" onClick={() => load(list.next)}>
-          Older changes
-        </button>
-      )}
+    </div>
+  );
+}
+
+function Resources({ of, chosen, onChoose }: { of: HistoryDifference; chosen: string; onChoose: (resource: string) => void }) {
+  const shown = of.changes.slice(0, most);
+  return (
+    <>
+      <ul class="differences" aria-label="Changed resources">
+        {shown.map((c) => (
+          <li key={c.resource}>
+            <Sign change={c.change} />{" "}
+            <button type="button" class="link" aria-expanded={c.resource === chosen} onClick={() => onChoose(c.resource === chosen ? "" : c.resource)}>
+              {c.resource}
+            </button>{" "}
+            {c.unknown ? <span class="error">{c.unknown}</span> : `${c.change}${c.difference ? `: ${c.difference}` : ""}`}
+          </li>
+        ))}
+      </ul>
+      {of.count === 0 && <p>None.</p>}
+      {of.count > shown.length && <p>and {count(of.count - shown.length)} more</p>}
     </>
   );
 }
 
-/** The index in an address; NaN if it is none. */
-const numberOf = (index: string) => (/^\d{1,15}$/.test(index) ? Number(index) : NaN);
-
-function One({ index }: { index: string }) {
-  const at = numberOf(index);
-  const [changes, setChanges] = useState<ChangesOf | null>(null);
-  const [difference, setDifference] = useState<IndexDifference | null>(null);
+/** What a change did to one resource: by field, and both contents by line. */
+function Document({ path, resource }: { path: string; resource: string }) {
+  const [change, setChange] = useState<VersionChange | "same" | null>(null);
   const [error, setError] = useState<unknown>(null);
   const question = useQuestion();
-  const access = useAccess();
   useEffect(() => {
     question.ask(
-      (signal) => Promise.all([get<ChangesOf>(`v1/history/${index}`, signal), get<IndexDifference>(`v1/history/${index}/diff`, signal)]),
-      ([c, d]) => {
-        setChanges(c);
-        setDifference(d);
-        setError(null);
-      },
+      (signal) => get<HistoryDifference>(withQuery(`${path}/diff`, { resource }), signal),
+      (d) => setChange(d.changes[0] ?? "same"),
       setError,
     );
-  }, [index, access.version]);
-  if (Number.isNaN(at)) return <Title text={`${index} is no index`} />;
+  }, [path, resource]);
+  const { type, name } = resourceName(resource);
   return (
-    <>
-      <Title text={`Change ${count(at)}`} />
-      <p>
-        <a href="#/history">All changes</a>
-      </p>
-      {error !== null && <Alert>{says(error)}</Alert>}
-      {error instanceof Refusal && <AskForToken problem={error.problem} />}
-      {!changes && error === null && <p>Loading…</p>}
-      {changes?.changes.map((c, i) => <About key={i} c={c} />)}
-      {difference && (
-        <>
-          <h2>What it changed</h2>
-          <ul class="resources">
-            {difference.changes.map((c) => (
-              <li key={c.resource}>
-                <Resource at={at} of={c} />
-              </li>
-            ))}
-          </ul>
-          {difference.count > difference.changes.length && <p class="of">and {count(difference.count - difference.changes.length)} more</p>}
-          <Restore at={at} resources={difference.changes.map((c) => c.resource)} />
-        </>
-      )}
-    </>
-  );
-}
-
-function About({ c }: { c: ChangeEntry }) {
-  return (
-    <p>
-      {c.message && <b>{c.message} </b>}
-      <span class="of">
-        {sources[c.source]} by {who(c)} at {dayAndClock(Date.parse(c.time))}
-        {c.restored !== undefined && <>, which restored index {count(c.restored)}</>}
-        {!c.kept && ", without what it replaced: that was too large"}
-      </span>
-    </p>
-  );
-}
-
-function Resource({ at, of }: { at: number; of: IndexDifference["changes"][number] }) {
-  const [whole, setWhole] = useState<IndexDifference["changes"][number] | null>(null);
-  const [error, setError] = useState("");
-  const question = useQuestion();
-  const show = (open: boolean) => {
-    if (!open || whole) return;
-    question.ask(
-      (signal) => get<IndexDifference>(withQuery(`v1/history/${at}/diff`, { resource: of.resource }), signal),
-      (d) => setWhole(d.changes[0] ?? null),
-      (e) => setError(says(e)),
-    );
-  };
-  const [kind = "", ...name] = of.resource.split("/");
-  const differences = whole ? compareMessages((whole.before as Message | undefined) ?? null, (whole.after as Message | undefined) ?? {}) : [];
-  return (
-    <>
-      {kind === "Cluster" || kind === "ClusterLoadAssignment" ? <a href={clusterHref(name.join("/"))}>{of.resource}</a> : of.resource}:{" "}
-      {of.unknown ? <span class="warn">{of.unknown}</span> : (of.difference ?? of.change)}
-      <details onToggle={(e) => show(e.currentTarget.open)}>
-        <summary>Contents</summary>
-        {error && <Alert>{error}</Alert>}
-        {whole && (
-          <>
-            <ul class="differences">
-              {differences.map((d, i) => (
-                <li key={i} class={d.change}>
-                  {d.what} {d.from !== undefined && <del>{d.from}</del>} {d.to !== undefined && <ins>{d.to}</ins>}
-                </li>
-              ))}
-            </ul>
-            <div class="sides">
-              <Text title="Before" of={whole.before} />
-              <Text title="After" of={whole.after} />
-            </div>
-          </>
-        )}
-      </details>
-    </>
-  );
-}
-
-function Text({ title, of }: { title: string; of: unknown }) {
-  return (
-    <section>
-      <h3>{title}</h3>
-      {of === undefined ? <p>It did not exist.</p> : <pre tabIndex={0} role="group" aria-label={title}>{JSON.stringify(of, null, 2)}</pre>}
+    <section aria-label={resource}>
+      <h3>{resource}</h3>
+      {(type === "Cluster" || type === "ClusterLoadAssignment") && <p><a href={clusterHref(name)}>See {name}</a></p>}
+      {error !== null && <p class="refusal">{says(error)}</p>}
+      {change === null && error === null && <p>Loading…</p>}
+      {change === "same" && <p>This change did not change it.</p>}
+      {change !== null && change !== "same" && (change.unknown ? <p class="refusal">{change.unknown}</p> : <Contents of={change} type={type} />)}
     </section>
   );
 }
 
-/** The parts that can be restored on condition that nothing has changed since the preview, each with the path of its ETag. */
-function partsOf(resources: string[]): { label: string; query: Record<string, string | boolean>; etag: string }[] {
-  const parts = [];
-  for (const resource of resources.slice(0, 20)) {
-    const [kind = "", ...rest] = resource.split("/");
-    const path = kind === "ClusterLoadAssignment" ? "/endpoints" : kind === "Cluster" ? "/config" : "";
-    if (path) parts.push({ label: resource, query: { resource }, etag: clusterPath(rest.join("/"), path) });
-  }
-  return [...parts, { label: "everything", query: { all: true }, etag: "v1/snapshot" }];
-}
-
-function Restore({ at, resources }: { at: number; resources: string[] }) {
-  const parts = partsOf(resources);
-  const [part, setPart] = useState(0);
-  const [to, setTo] = useState(at - 1);
-  const [message, setMessage] = useState("");
-  const [preview, setPreview] = useState<{ answer: PushAnswer; condition: Record<string, string> } | null>(null);
-  const [done, setDone] = useState<PushAnswer | null>(null);
-  const [error, setError] = useState("");
-  const [busy, setBusy] = useState(false);
-  const chosen = parts[part] ?? parts[0]!;
-  const ascii = /^[\x20-\x7e]*$/.test(message);
-  const send = (dryRun: boolean, condition: Record<string, string>) => {
-    const headers: Record<string, string> = message && !dryRun ? { ...condition, "Lbd-Message": message } : condition;
-    return call<PushAnswer>(withQuery(`v1/history/${to}/restore`, { ...chosen.query, dry_run: dryRun }), { method: "POST", headers });
-  };
-  const forget = () => {
-    setPreview(null);
-    setDone(null);
-    setError("");
-  };
-  const attempt = async (how: () => Promise<void>) => {
-    if (busy) return;
-    setBusy(true);
-    setError("");
-    try {
-      await how();
-    } catch (e) {
-      setPreview(null);
-      setError(e instanceof Refusal && e.problem.code === "precondition_failed" ? "It was changed in the meantime; nothing was restored. Preview it again." : says(e));
-    } finally {
-      setBusy(false);
-    }
-  };
-  const look = () =>
-    attempt(async () => {
-      const condition = await present(chosen.etag);
-      setPreview({ answer: (await send(true, condition)).body, condition });
-    });
-  const restore = () =>
-    attempt(async () => {
-      if (!preview) return;
-      setDone((await send(false, preview.condition)).body);
-      setPreview(null);
-    });
+function Contents({ of, type }: { of: VersionChange; type: string }) {
+  const before = (of.before as Message | undefined) ?? null;
+  const after = (of.after as Message | undefined) ?? null;
+  const fields = !after
+    ? []
+    : type === "ClusterLoadAssignment" ? compareAssignments(before && assignmentOf(before), assignmentOf(after)) : compareMessages(before, after);
+  const text = (m: Message | null) => (m ? JSON.stringify(m, null, 2) : "");
+  const lines = compareLines(text(before), text(after));
   return (
-    <section class="restore" aria-labelledby="restore-title">
-      <h2 id="restore-title">Restore</h2>
-      <div class="ask">
-        <label>
-          As of
-          <select
-            value={to}
-            onChange={(e) => {
-              setTo(Number(e.currentTarget.value));
-              forget();
-            }}
-          >
-            <option value={at - 1}>before this change</option>
-            <option value={at}>after this change</option>
-          </select>
-        </label>
-        <label>
-          What
-          <select
-            value={part}
-            onChange={(e) => {
-              setPart(Number(e.currentTarget.value));
-              forget();
-            }}
-          >
-            {parts.map((p, i) => (
-              <option key={p.label} value={i}>
-                {p.label}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label>
-          Message
-          <input value={message} maxLength={500} autocomplete="off" onInput={(e) => setMessage(e.currentTarget.value)} />
-        </label>
-        <button type="button" aria-disabled={busy} onClick={() => void look()}>
-          Preview
-        </button>
-      </div>
-      {!ascii && <p class="warn">Browsers send only ASCII characters in a message.</p>}
-      {error && <Alert>{error}</Alert>}
-      <div role="status">
-        {done && <p>Restored: {plural(done.changes.length, "resource")} changed, index {count(done.index)}.</p>}
-        {preview && preview.answer.changes.length === 0 && <p>Nothing would change.</p>}
-        {preview && preview.answer.changes.length > 0 && (
-          <>
-            <p>{plural(preview.answer.changes.length, "resource")} would change, later changes included:</p>
-            <ul>
-              {preview.answer.changes.slice(0, 20).map((c) => (
-                <li key={c.resource}>
-                  {c.resource}: {c.difference ?? c.change}
-                </li>
-              ))}
-            </ul>
-            <button type="button" class="primary" aria-disabled={busy || !ascii} onClick={() => ascii && void restore()}>
-              Restore
-            </button>
-          </>
+    <>
+      {after ? <Differences of={fields} isNew={!before} changes title="Difference to the version before" /> : <h3>Removed resource</h3>}
+      <h3>Contents</h3>
+      <div class="lines scroll" tabIndex={0} role="group" aria-label={`Contents of ${of.resource}, before and after`}>
+        {lines.slice(0, 5000).map((l, i) =>
+          l.change === "gap" ? (
+            <span key={i} class="gap">… {plural(Number(l.text), "equal line")}</span>
+          ) : l.change === "same" ? (
+            <span key={i}>{`  ${l.text}`}</span>
+          ) : l.change === "added" ? (
+            <ins key={i} class="added">{`+ ${l.text}`}</ins>
+          ) : (
+            <del key={i} class="removed">{`− ${l.text}`}</del>
+          ),
         )}
       </div>
-    </section>
+      {lines.length > 5000 && <p>and {count(lines.length - 5000)} more lines</p>}
+    </>
   );
-}
-
-/** The condition that what a path has is unchanged. */
-async function present(path: string): Promise<Record<string, string>> {
-  try {
-    const { etag } = await call(path, { method: "HEAD" }, () => Promise.resolve(null));
-    return etag ? { "If-Match": etag } : {};
-  } catch (e) {
-    if (e instanceof Refusal && e.problem.status === 404) return { "If-None-Match": "*" };
-    throw e;
-  }
 }

@@ -70,7 +70,7 @@ export function Effects({ v, answer }: { v: Verdict; answer: PushAnswer }) {
   );
 }
 
-function Sign({ change }: { change: string }) {
+export function Sign({ change }: { change: string }) {
   const sign = change === "added" ? "+" : change === "removed" ? "−" : "~";
   return (
     <span class={`sign ${change}`} aria-hidden="true">
@@ -79,10 +79,12 @@ function Sign({ change }: { change: string }) {
   );
 }
 
-function Differences({ of, isNew, changes }: { of: Difference[]; isNew: boolean; changes: boolean }) {
+const toCurrent = "Difference to the current version";
+
+export function Differences({ of, isNew, changes, title = toCurrent }: { of: Difference[]; isNew: boolean; changes: boolean; title?: string }) {
   return (
-    <section aria-label="Difference to the current version">
-      <h3>{isNew ? "New resource" : "Difference to the current version"}</h3>
+    <section aria-label={title}>
+      <h3>{isNew ? "New resource" : title}</h3>
       {of.length === 0 && <p>{changes ? "lbd would change it, but this page cannot show the difference." : "None."}</p>}
       <ul class="differences">
         {of.slice(0, 200).map((d, i) => (
