@@ -177,7 +177,7 @@ func (h *handlers) restore(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	q := &sources.RestoreRequest{Index: index, MaxRemoved: -1}
+	q := &sources.RestoreRequest{Index: index, Scope: scopeOf(w), MaxRemoved: -1}
 	all := false
 	if q.ChangeOptions, err = readChange(w, r, append(rangeParameters(&q.Range),
 		parameter{name: "all", set: func(v value) string { return v.boolean(&all) }},

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/lbd-dev/lbd/api/connections"
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
@@ -184,6 +186,8 @@ func TestLimitWithPartsOfRequests(t *testing.T) {
 		busy.send(parts[0])
 		if strings.HasPrefix(parts[0], pick) {
 			busy.answer()
+		} else {
+			k.untilIdle(t, 1) // the loop has read the part
 		}
 		third := k.caller(t)
 		third.send(pick)
@@ -195,6 +199,26 @@ func TestLimitWithPartsOfRequests(t *testing.T) {
 			t.Errorf("%q: %d %s", parts, r.StatusCode, body)
 		}
 	}
+}
+
+// untilIdle waits until the limiter counts a number of connections as idle.
+func (k *kit) untilIdle(t *testing.T, want int) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(k.limiter)
+	for range 10_000 {
+		families, err := registry.Gather()
+		noError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				if l := m.GetLabel(); len(l) == 1 && l[0].GetValue() == "idle" && int(m.GetGauge().GetValue()) == want {
+					return
+				}
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("not %d connections are idle", want)
 }
 
 // A peer at its limit gets a response, although a loop has accepted its connection.

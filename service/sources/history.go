@@ -239,8 +239,10 @@ func document(key resource.Key, raw []byte) Document {
 
 // RestoreRequest restores what was pushed at an index.
 type RestoreRequest struct {
-	ChangeOptions // whose precondition is about Range.Resource, or about all pushed resources
+	ChangeOptions // whose precondition is about Range.Resource, or about all pushed resources in Scope
 
+	// Scope is what the caller may see; nil for everything.
+	Scope *ledger.Scope
 	Index uint64
 	Range Range
 	// AllowEmpty permits clusters without a usable endpoint.
@@ -253,7 +255,7 @@ type RestoreRequest struct {
 // or none. They are checked as those of any push. When it returns, they are durable and picks see them.
 func (p *pushes) Restore(ctx context.Context, r *RestoreRequest) (*PushResult, error) {
 	c := &change{ChangeOptions: r.ChangeOptions, cluster: r.Range.Cluster, restored: r.Index, res: &PushResult{}}
-	c.current = p.currentSnapshot(new(string))
+	c.current = currentSnapshot(r.Scope, new(string))
 	if key := r.Range.Resource; key.Type != "" {
 		c.cluster, c.current = clusterOf(key), keyed(key)
 	}
@@ -367,7 +369,7 @@ func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decod
 			c.res.Hash = hash(e.Raw)
 		}
 	} else {
-		c.res.Hash = hashAll(tx.All(), runtime.Gosched)
+		c.res.Hash = hashAll(visible(tx.All(), r.Scope), runtime.Gosched)
 	}
 	return p.checkChanges(tx, c, items, r.AllowEmpty)
 }

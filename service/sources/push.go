@@ -12,6 +12,7 @@ import (
 
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -221,7 +222,7 @@ type SnapshotRequest struct {
 func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushResult, error) {
 	before := "" // the hash, if it was requested
 	c := &change{ChangeOptions: r.ChangeOptions}
-	c.current = p.currentSnapshot(&before)
+	c.current = currentSnapshot(nil, &before)
 	b, err := p.readSnapshot(ctx, r)
 	if err != nil {
 		p.report(c, err)
@@ -245,11 +246,11 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 	return p.apply(ctx, c)
 }
 
-// currentSnapshot returns a function for change.current about all pushed resources, which stores their
-// hash.
-func (*pushes) currentSnapshot(hash *string) func(*store.Tx) (string, string, bool) {
+// currentSnapshot returns a function for change.current about the pushed resources in a scope, which
+// stores their hash.
+func currentSnapshot(in *ledger.Scope, hash *string) func(*store.Tx) (string, string, bool) {
 	return func(tx *store.Tx) (string, string, bool) {
-		*hash = hashAll(tx.All(), runtime.Gosched)
+		*hash = hashAll(visible(tx.All(), in), runtime.Gosched)
 		return "the snapshot", *hash, true // it exists even if it is empty
 	}
 }
@@ -337,6 +338,17 @@ func (p *pushes) replace(tx *store.Tx, c *change, b *decode.Bundle, r *SnapshotR
 		return fault.Errorf(fault.Blocked, "the snapshot is empty and would remove all %d resources; set allow_empty=true to push it anyway", n)
 	}
 	return nil
+}
+
+// visible yields the entries that are in a scope.
+func visible(all iter.Seq[store.Entry], in *ledger.Scope) iter.Seq[store.Entry] {
+	return func(yield func(store.Entry) bool) {
+		for e := range all {
+			if in.Resource(e.Key) && !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // hashAll is the hash of resources with their names. A snapshot does not have the
