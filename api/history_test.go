@@ -45,8 +45,12 @@ func TestMessage(t *testing.T) {
 	for _, tt := range []struct {
 		message, want string
 	}{
-		{" to zone b ", "to zone b"}, {"é", "é"}, {strings.Repeat("x", 500), strings.Repeat("x", 500)},
-		{strings.Repeat("x", 501), "refused"}, {"a\tb", "refused"}, {"\xff", "refused"},
+		{" to zone b ", "to zone b"},
+		{"é", "é"},
+		{strings.Repeat("x", 500), strings.Repeat("x", 500)},
+		{strings.Repeat("x", 501), "refused"},
+		{"a\tb", "refused"},
+		{"\xff", "refused"},
 	} {
 		host := string(rune('a' + len(tt.message)%20))
 		w := d.do("PUT", orders, assignment("", host+":80"), "Lbd-Message: "+tt.message)
