@@ -142,8 +142,8 @@ const places: [string, ready: string][] = [
   ["#/xds", 'p:has-text("no management server")'],
   ["#/store", 'dd:has-text("accepted")'],
   ["#/fleet", 'p:has-text("without --store")'],
-  ["#/history", ".changes td"],
-  ["#/history/1", ".resources"],
+  ["#/history", "table.history td"],
+  ["#/history/1", '[aria-label="Changed resources"]'],
   ["#/events", ".event"],
 ];
 const looks = [["light", "none"], ["dark", "none"], ["dark", "active"]] as const;
