@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,11 +16,68 @@ import (
 
 type demoCommand struct {
 	Config
-	Control string `help:"Address of the HTTP API that stops and starts the demo's upstreams (default ${default})" default:"127.0.0.1:8081" env:"LBD_DEMO_CONTROL" placeholder:"ADDRESS"`
+	Control  string `help:"Address of the HTTP API that stops and starts the demo's upstreams (default ${default})" default:"127.0.0.1:8081" env:"LBD_DEMO_CONTROL" placeholder:"ADDRESS"`
+	Replicas int    `help:"Number of daemons, 1 to 5: more than one share an etcd that the demo starts, and have the ports after that of --control (default ${default})" default:"1" env:"LBD_DEMO_REPLICAS" placeholder:"N"`
 }
 
-// Run runs the daemon and the demo.
+// maxReplicas is the maximum of --replicas.
+const maxReplicas = 5
+
+// Validate checks what kong does not check. kong calls it.
+func (c *demoCommand) Validate() error {
+	switch {
+	case c.Replicas < 1 || c.Replicas > maxReplicas:
+		return fmt.Errorf("--replicas must be from 1 to %d", maxReplicas)
+	case c.Replicas > 1 && (c.Store != "" || c.Data != ""):
+		return errors.New("--replicas starts an etcd of its own, and stores nothing else: leave out --store and --data")
+	}
+	return c.Config.Validate()
+}
+
+// Run runs the daemons and the demo.
 func (c *demoCommand) Run(ctx context.Context) error {
+	if c.Replicas == 1 {
+		return c.play(ctx, []Config{c.Config})
+	}
+	return demo.WithEtcd(ctx, func(ctx context.Context, address string) error {
+		configs, err := c.replicas(address)
+		if err != nil {
+			return err
+		}
+		return c.play(ctx, configs)
+	})
+}
+
+// replicas returns the configs of daemons that share an etcd. The first one has the addresses of
+// --listen.
+func (c *demoCommand) replicas(etcd string) ([]Config, error) {
+	host, port, err := net.SplitHostPort(c.Control)
+	if err != nil {
+		return nil, fmt.Errorf("--control: %w", err)
+	}
+	first, err := strconv.Atoi(port)
+	if err != nil {
+		return nil, fmt.Errorf("--control: %q is not a port", port)
+	}
+	configs := make([]Config, c.Replicas)
+	for i := range configs {
+		configs[i] = c.Config
+		configs[i].Store = "etcd://" + etcd + "/demo"
+		configs[i].Name, configs[i].Zone = fmt.Sprintf("demo-%d", i+1), fmt.Sprintf("zone-%d", i+1)
+		if i == 0 {
+			continue
+		}
+		next := 0 // any
+		if first > 0 {
+			next = first + i
+		}
+		configs[i].Listen = []string{net.JoinHostPort(host, strconv.Itoa(next))}
+	}
+	return configs, nil
+}
+
+// play runs daemons and the demo.
+func (c *demoCommand) play(ctx context.Context, configs []Config) error {
 	control, err := listenOn(ctx, listen.Spec{Address: c.Control, Mode: listen.DefaultMode})
 	if err != nil {
 		return fmt.Errorf("the demo's control: %w", err)
@@ -25,22 +85,27 @@ func (c *demoCommand) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	serving := make(chan []string, 1)
-	group.Go(func() error {
-		defer stop()
-		return serve(ctx, c.Config, func(addresses []string) { serving <- addresses })
-	})
+	serving := make([]chan []string, len(configs))
+	for i, config := range configs {
+		serving[i] = make(chan []string, 1)
+		group.Go(func() error {
+			defer stop()
+			return serve(ctx, config, func(addresses []string) { serving[i] <- addresses })
+		})
+	}
 	group.Go(func() error {
 		defer control.Close()
-		select {
-		case <-ctx.Done():
-			return nil
-		case addresses := <-serving:
-			client, _, host := dialFor(listen.Spec{Address: addresses[0]})
-			return demo.Play(ctx, demo.Options{
-				Client: client, URL: "http://" + host, Control: control, In: os.Stdin, Out: os.Stdout,
-			})
+		o := demo.Options{Control: control, In: os.Stdin, Out: os.Stdout}
+		for i := range serving {
+			select {
+			case <-ctx.Done():
+				return nil
+			case addresses := <-serving[i]:
+				client, _, host := dialFor(listen.Spec{Address: addresses[0]})
+				o.Daemons = append(o.Daemons, demo.Daemon{Client: client, URL: "http://" + host})
+			}
 		}
+		return demo.Play(ctx, o)
 	})
 	return group.Wait()
 }

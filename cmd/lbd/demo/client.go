@@ -21,11 +21,15 @@ type object map[string]any
 
 // push pushes the cluster and its endpoints.
 func (w *world) push(ctx context.Context) error {
-	if err := w.put(ctx, "config", object{
+	config := object{
 		"type":               "EDS",
 		"eds_cluster_config": object{"eds_config": object{"ads": object{}}},
 		"circuit_breakers":   object{"thresholds": []object{{"max_requests": maxRequests}}},
-	}); err != nil {
+	}
+	if len(w.Daemons) > 1 {
+		config["metadata"] = object{"filter_metadata": object{"lbd": object{"limit_scope": "fleet"}}}
+	}
+	if err := w.put(ctx, "config", config); err != nil {
 		return err
 	}
 	localities := make([]object, len(zones))
@@ -66,7 +70,7 @@ func (w *world) put(ctx context.Context, what string, resource object) error {
 	if err != nil {
 		return err
 	}
-	if _, err := send(ctx, w.Client, http.MethodPut, w.URL+"/v1/clusters/"+cluster+"/"+what, string(body)); err != nil {
+	if _, err := w.Daemons[0].send(ctx, http.MethodPut, "/v1/clusters/"+cluster+"/"+what, string(body)); err != nil {
 		return fmt.Errorf("push the demo's %s: %w", what, err)
 	}
 	return nil
@@ -104,7 +108,7 @@ func (w *world) call(ctx context.Context) error {
 
 // callOnce makes one call. It ignores errors, which the dashboard shows.
 func (w *world) callOnce(ctx context.Context) {
-	body, err := send(ctx, w.Client, http.MethodPost, w.URL+"/pick?cluster="+cluster+"&ttl="+leaseTTL, "")
+	body, err := w.any().send(ctx, http.MethodPost, "/pick?cluster="+cluster+"&ttl="+leaseTTL, "")
 	var pick leased
 	if err != nil || json.Unmarshal(body, &pick) != nil {
 		return
@@ -116,7 +120,16 @@ func (w *world) callOnce(ctx context.Context) {
 	if rand.IntN(forgets) == 0 {
 		return
 	}
-	_, _ = send(ctx, w.Client, http.MethodPost, w.URL+"/v1/leases/"+pick.Lease.ID+"/done", `{"outcome":"`+outcome+`"}`)
+	// Any daemon can end it.
+	_, _ = w.any().send(ctx, http.MethodPost, "/v1/leases/"+pick.Lease.ID+"/done", `{"outcome":"`+outcome+`"}`)
+}
+
+// any returns one of the daemons.
+func (w *world) any() *Daemon { return &w.Daemons[rand.IntN(len(w.Daemons))] }
+
+// send makes a request to a path.
+func (d *Daemon) send(ctx context.Context, method, path, body string) ([]byte, error) {
+	return send(ctx, d.Client, method, d.URL+path, body)
 }
 
 // send makes one request. Another status than success is an error.

@@ -30,14 +30,19 @@ const (
 
 // Options configure the demo.
 type Options struct {
-	// Client and URL are used to call lbd.
-	Client *http.Client
-	URL    string
+	// Daemons are called by turns. More than one share their store.
+	Daemons []Daemon
 	// Control serves the control API. Play closes it.
 	Control net.Listener
 	// In has keys, one per line. Out gets the instructions and messages.
 	In  io.Reader
 	Out io.Writer
+}
+
+// Daemon is how to call one lbd.
+type Daemon struct {
+	Client *http.Client
+	URL    string
 }
 
 type world struct {
@@ -108,7 +113,16 @@ upstream stops or starts every %[5]v. Try in another shell:
 
 Keys (then Enter): 0 or 1 stops or starts that priority's upstreams. Ctrl-C ends the demo.
 
-`, w.URL, cluster, control, maxRequests, comesAndGoes)
+`, w.Daemons[0].URL, cluster, control, maxRequests, comesAndGoes)
+	if len(w.Daemons) == 1 {
+		return
+	}
+	fmt.Fprintln(w.Out, `These daemons share an etcd, and the limit of the cluster. A push to one is used by all:
+`)
+	for _, d := range w.Daemons {
+		fmt.Fprintf(w.Out, "  %s/#/fleet\n", d.URL)
+	}
+	fmt.Fprintln(w.Out)
 }
 
 // comeAndGo stops and starts the last upstream of priority 0, unless its
