@@ -108,7 +108,10 @@ func start(t *testing.T, cmd *exec.Cmd) *process {
 				Addresses []string `json:"addresses"`
 			}
 			if json.Unmarshal(lines.Bytes(), &record) == nil && record.Message == "serving" {
-				serving <- "http://" + record.Addresses[0]
+				select {
+				case serving <- "http://" + record.Addresses[0]:
+				default: // another daemon of the process
+				}
 			}
 		}
 		p.err = p.cmd.Wait()
