@@ -117,8 +117,7 @@ Keys (then Enter): 0 or 1 stops or starts that priority's upstreams. Ctrl-C ends
 	if len(w.Daemons) == 1 {
 		return
 	}
-	fmt.Fprintln(w.Out, `These daemons share an etcd, and the limit of the cluster. A push to one is used by all:
-`)
+	fmt.Fprint(w.Out, "These daemons share an etcd, and the limit of the cluster. A push to one is used by all:\n\n")
 	for _, d := range w.Daemons {
 		fmt.Fprintf(w.Out, "  %s/#/fleet\n", d.URL)
 	}
