@@ -240,25 +240,3 @@ func (r *Record) replaced(of []Detail) ([][]byte, error) {
 	}
 	return out, nil
 }
-
-// Touches reports whether the change is about a resource for which is returns true.
-func (r *Record) Touches(is func(resource.Key) bool) bool {
-	for _, c := range r.Changes {
-		if is(c.Key()) {
-			return true
-		}
-	}
-	if r.Count == len(r.Changes) {
-		return false
-	}
-	all, err := r.Details()
-	if err != nil {
-		return false
-	}
-	for i := range all {
-		if is(all[i].Key()) {
-			return true
-		}
-	}
-	return false
-}

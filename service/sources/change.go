@@ -113,21 +113,20 @@ func (c *change) subject() string {
 
 // put stores a resource and adds to the result what that changes.
 func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) (changed bool, err error) {
+	before, exists := tx.Get(i.Key)
+	if changed = !exists || !bytes.Equal(before.Raw, i.Raw); changed {
+		how := "added"
+		if exists {
+			how = "modified"
+		}
+		p.changed(tx, c, how, before, i) // with the mark of the content before
+	}
 	if i.Key.Type == Config {
 		if err := markSecured(tx, i.Key.Name, i.Raw, i.Cluster); err != nil {
 			return false, err
 		}
 	}
-	before, exists := tx.Get(i.Key)
-	if exists && bytes.Equal(before.Raw, i.Raw) {
-		return false, tx.PutValue(i.Key, i.Raw, i) // which fails unless the disk has it
-	}
-	how := "added"
-	if exists {
-		how = "modified"
-	}
-	p.changed(tx, c, how, before, i)
-	return true, tx.PutValue(i.Key, i.Raw, i)
+	return changed, tx.PutValue(i.Key, i.Raw, i) // unchanged content fails unless the disk has it
 }
 
 // remove deletes a resource, and adds that to the result. It reports false if there
