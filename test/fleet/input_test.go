@@ -120,7 +120,8 @@ func TestUnreadableRecords(t *testing.T) {
 		}
 	}
 	check(d)
-	d.kill()
+	d.signal(syscall.SIGTERM) // which waits until the local copy has both: only it is readable
+	d.exit(t)
 	d.start(t)
 	check(d)
 	d.mustPush(t, "orders", 2)
