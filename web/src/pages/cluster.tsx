@@ -7,10 +7,10 @@ import { limitOf } from "../breaker.ts";
 import { EventLog, inTree } from "../eventlog.ts";
 import { brief, count, percent, rate } from "../format.ts";
 import { headline } from "../headline.ts";
-import type { ClusterCounts, ClusterHistory, ClusterState, EventList, EventType, LbdEvent, SecurityState } from "../model.ts";
+import type { ChangeList, ClusterCounts, ClusterHistory, ClusterState, EventList, EventType, HistoryEntry, LbdEvent, SecurityState } from "../model.ts";
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
-import { EventRows, eventTypes, marksOf } from "../parts/events.tsx";
+import { EventRows, eventTypes, marksOf, marksOfChanges } from "../parts/events.tsx";
 import { Shares } from "../parts/share.tsx";
 import { Tree } from "../parts/tree.tsx";
 import { useQuestion } from "../question.ts";
@@ -31,8 +31,8 @@ const rateWindow = 10_000;
 const eventsEvery = 2000;
 
 const categoryColors = ["unwell", "accent", "busy", "bad", "good", "muted"];
-/** Events that are marked in charts of picks, most important first. */
-const onPicks: EventType[] = ["priority_switched", "leaf_skipped", "leaf_restored", "pushed", "file_accepted", "ejected", "unejected", "state_changed"];
+/** Events that are marked in charts of picks, beside changes of resources; most important first. */
+const onPicks: EventType[] = ["priority_switched", "leaf_skipped", "leaf_restored", "ejected", "unejected", "state_changed"];
 
 /** Requested types. Connection events are frequent, and the tree shows them; breaker events are requested separately. */
 const asked: EventType[] = eventTypes.filter((t) => !["connection_changed", "circuit_breaker_opened", "circuit_breaker_closed"].includes(t));
@@ -43,6 +43,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
   const [error, setError] = useState("");
   const [counts, setCounts] = useState<ClusterCounts | null>(null);
   const [version, setVersion] = useState(0);
+  const [changes, setChanges] = useState<HistoryEntry[]>([]);
   const log = useRef(new EventLog(2000)).current;
   const history = useRef(new History(windows.at(-1)!.ms + 60_000)).current;
   const priority = useRef<number | undefined>(undefined);
@@ -61,6 +62,11 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
       },
       () => undefined, // the stream reports the error
     );
+  const takeChanges = () =>
+    get<ChangeList>(withQuery("v1/history", { cluster: name, limit: "100" })).then(
+      (l) => setChanges(l.changes),
+      () => undefined, // as above
+    );
   const askEvents = () => {
     const n = newest.current;
     if (n.timer) return;
@@ -68,6 +74,7 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
       () => {
         n.timer = 0;
         n.at = Date.now();
+        void takeChanges();
         void takeEvents({ type: asked, limit: "300" });
         void takeEvents({ type: "circuit_breaker_opened", limit: "100" });
         // Events of other trees may be frequent.
@@ -175,17 +182,18 @@ export function Cluster({ name, target }: { name: string; target?: string }) {
       </div>
       {(error || gone) && <Alert>{error || gone}</Alert>}
       {!state && !gone && !error && live.state !== "refused" && <p role="status">Loading…</p>}
-      {state && !gone && <Details state={state} counts={counts} history={history} events={events} now={now} until={until} chosen={chosen} onChoose={setChosen} />}
+      {state && !gone && <Details state={state} counts={counts} history={history} events={events} changes={changes} now={now} until={until} chosen={chosen} onChoose={setChosen} />}
       {state && gone && <Happened events={events} />}
     </div>
   );
 }
 
-function Details({ state, counts, history, events, now, until, chosen, onChoose }: {
+function Details({ state, counts, history, events, changes, now, until, chosen, onChoose }: {
   state: ClusterState;
   counts: ClusterCounts | null;
   history: History;
   events: LbdEvent[];
+  changes: HistoryEntry[];
   now: number;
   /** Until when all is known; null where that is now. */
   until: number | null;
@@ -227,7 +235,7 @@ function Details({ state, counts, history, events, now, until, chosen, onChoose 
               ))}
             </fieldset>
           </div>
-          <Charts history={history} state={state} events={events} now={now} until={at} most={windows[chosen]!.ms} />
+          <Charts history={history} state={state} events={events} changes={changes} now={now} until={at} most={windows[chosen]!.ms} />
         </section>
       </div>
       <Happened events={events} />
@@ -251,10 +259,11 @@ const isShared = (c: ClusterState) => c.target !== undefined || (c.targets ?? []
 const categoriesOf = (c: ClusterState) =>
   c.leaves?.length ? c.leaves.flatMap((l) => l.drops.map((d) => ({ ...d, leaf: l.name }))) : c.drops.map((d) => ({ ...d, leaf: "" }));
 
-function Charts({ history, state, events, now, until, most }: {
+function Charts({ history, state, events, changes, now, until, most }: {
   history: History;
   state: ClusterState;
   events: LbdEvent[];
+  changes: HistoryEntry[];
   now: number;
   until: number;
   /** How much of the past is shown at most, in milliseconds. */
@@ -273,7 +282,7 @@ function Charts({ history, state, events, now, until, most }: {
   const picks = history.columns(results, (s, k) => perSecond(s, "picks", k), until);
   const drops = history.columns(byCategory, (s, k) => perSecond(s, "drops", k), until);
   const flight = history.columns(["inFlight", "maxRequests"], (s, k) => s.breakers[leaf]?.[k as "inFlight" | "maxRequests"] ?? null, until);
-  const marks = marksOf(events, onPicks);
+  const marks = [...marksOf(events, onPicks), ...marksOfChanges(changes)].sort((a, b) => b.t - a.t);
   const ofFleet = (state.circuit_breaker ?? state.leaves?.find((l) => l.name === leaf)?.circuit_breaker)?.fleet !== undefined;
   const whole = isShared(state) ? ", of the whole process" : "";
   const failsOver = state.priorities.length > 1;

@@ -20,6 +20,8 @@ export interface Mark {
   letter: string;
   color: string;
   says: string;
+  /** The page with more about it. */
+  href?: string;
 }
 
 export interface ChartProps {
@@ -138,7 +140,7 @@ function Table(p: ChartProps) {
         <ul class="marks">
           {p.marks.slice(0, 12).map((m) => (
             <li key={`${m.t}${m.says}`}>
-              <b>{m.letter}</b> {clock(m.t)}: {m.says}
+              <b>{m.letter}</b> {clock(m.t)}: {m.href ? <a href={m.href}>{m.says}</a> : m.says}
             </li>
           ))}
         </ul>

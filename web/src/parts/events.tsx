@@ -1,8 +1,8 @@
-// Events, as a list and as marks on a time axis.
+// Events, as a list and as marks on a time axis; changes of the history as marks.
 
 import { brief, clock, dayAndClock } from "../format.ts";
-import type { EventType, LbdEvent } from "../model.ts";
-import { clusterHref } from "../route.ts";
+import type { EventType, HistoryEntry, LbdEvent } from "../model.ts";
+import { clusterHref, href } from "../route.ts";
 import type { Mark } from "./chart.tsx";
 
 interface Words {
@@ -69,6 +69,14 @@ export function marksOf(events: LbdEvent[], types: EventType[]): Mark[] {
   }
   return out;
 }
+
+/** Changes of the history as marks of a chart, in their order. */
+export const marksOfChanges = (changes: HistoryEntry[]): Mark[] =>
+  changes.map((c) => {
+    const { letter, color } = wordsOf(c.source === "server" ? "xds_changed" : "pushed");
+    const says = [c.says || "changed", c.message && `“${c.message}”`, c.caller && `by ${c.caller}`].filter(Boolean).join(", ");
+    return { t: Date.parse(c.time), letter, color, says: brief(says), href: href(["history", String(c.index)]) };
+  });
 
 /** An event as a sentence with its details. */
 export function sentence(e: LbdEvent): string {

@@ -66,6 +66,21 @@ test("older changes are on a next page", async (t) => {
   assert.deepEqual(faults, []);
 });
 
+test("changes are marked in the charts of their cluster, and the marks lead to them", async (t) => {
+  await push(daemon, endpoints("charted"), one);
+  assert.equal((await daemon.call("GET", "/pick?cluster=charted")).status, 200);
+  const { page, faults } = await visit(t, browser, daemon, "#/clusters/charted");
+  await page.click('summary:has-text("Picks by result as a table")');
+  await has(page, /charted: added/, ".marks a");
+  const headers = { "Content-Type": "application/json", "Lbd-Message": "one replaced" };
+  await fetch(daemon.url + endpoints("charted"), { method: "PUT", body: JSON.stringify(two), headers });
+  await page.waitForFunction(() => /“one replaced”/.test(window.document.querySelector(".marks a")?.textContent ?? ""));
+  await page.click(".marks a >> nth=0");
+  await has(page, /^Change \d+$/, "h1");
+  await has(page, /one replaced/);
+  assert.deepEqual(faults, []);
+});
+
 test("a change has its differences, and both contents of a resource", async (t) => {
   const index = await pushTwice("orders");
   const { page, faults } = await visit(t, browser, daemon, `#/history?cluster=orders`);
