@@ -184,7 +184,11 @@ func (f *Fleet) turn(ctx context.Context, l *limit, calls *sync.WaitGroup) {
 	out := l.machine.Advance(now, use)
 	l.set(out, retired)
 	st := l.machine.Status()
-	shared.Describe(policy.ShareState{Joined: f.session != 0 && now < out.Deadline, Limit: st.Limit, Share: out.Share, Demand: st.Demand, Spare: st.Spare})
+	state := policy.ShareState{Joined: f.session != 0 && now < out.Deadline, Limit: st.Limit, Demand: st.Demand, Spare: st.Spare}
+	if state.Joined { // otherwise etcd may have given the share to others
+		state.Share = out.Share
+	}
+	shared.Describe(state)
 	if l.err != "" || now < l.retryAt {
 		return // what cannot be read must not be replaced
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -112,6 +113,27 @@ func startDaemon(t *testing.T, command ...string) daemon {
 		t.Fatal("lbd does not serve")
 		return daemon{}
 	}
+}
+
+// startEtcd builds and starts the etcd of test/fleet, with an empty store.
+func startEtcd(t *testing.T) endpoint {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "etcd")
+	runIn(t, filepath.Join(root, "test/fleet"), "go", "build", "-o", file, "./etcd")
+	cmd := exec.Command(file)
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	stop := sync.OnceFunc(func() { // it removes its store when its input ends
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(stop)
+	address, err := bufio.NewReader(stdout).ReadString('\n')
+	must(t, err)
+	return endpoint{strings.TrimSpace(address), stop}
 }
 
 // call sends a request, and returns the status and the body.

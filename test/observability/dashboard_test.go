@@ -181,7 +181,7 @@ func fill(expr, instance, cluster, window string) string {
 
 // units are the units of queries: of the first pattern that matches.
 var units = []struct{ pattern, unit string }{
-	{`histogram_quantile|time\(\) - `, "s"},
+	{`histogram_quantile|time\(\) - |lbd_store_behind_seconds`, "s"},
 	{`\) / |lbd_drop_ratio|lbd_endpoint_share`, "percentunit"},
 	{`_bytes`, "bytes"},
 	{`rate\(lbd_(picks|circuit_breaker_rejections|http_requests)_total`, "reqps"},
