@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -165,7 +166,12 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	if got := secures(nil, nothing); !got["new"] || !got["old"] || !strings.Contains(log.String(), "every TLS handshake fails") {
 		t.Errorf("without a bootstrap: %v\n%s", got, &log)
 	}
-	got := secures(nil, func(s *service.Service) {
+	got := secures(nil, func(s *service.Service) { // the words need the mark of what is replaced
+		res, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: encode(t, plainCluster), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		must(t, err)
+		if words := fmt.Sprint(res.Changes); !strings.Contains(words, "transport_socket") {
+			t.Errorf("a plain Cluster instead: %s", words)
+		}
 		stored, err := s.Snapshot(t.Context(), "", nil, sources.JSON)
 		if err != nil || strings.Contains(string(stored.Body.Bytes()), "Secured") {
 			t.Errorf("the snapshot is %s, %v", stored.Body, err)
