@@ -45,7 +45,8 @@ func (cs *Children[K, T]) Init(conn *Conn, name string, r Reporter, changed func
 // Child returns the child of a key, or nil.
 func (cs *Children[K, T]) Child(key K) *ChildPolicy[K, T] { return cs.byKey.Get(key) }
 
-// Add adds a CONNECTING child. conn makes its Conn.
+// Add adds a CONNECTING child. conn makes its Conn. One of the same key is replaced, and
+// closed by the next Keep.
 func (cs *Children[K, T]) Add(key K, conn func(balancer.ClientConn) *Conn) *ChildPolicy[K, T] {
 	c := &ChildPolicy[K, T]{
 		Key:     key,
@@ -68,7 +69,9 @@ func (cs *Children[K, T]) Keep(order []*ChildPolicy[K, T]) (closed bool) {
 	}
 	for _, c := range cs.Order {
 		if !c.kept {
-			cs.byKey.Delete(c.Key)
+			if cs.Child(c.Key) == c {
+				cs.byKey.Delete(c.Key)
+			}
 			cs.states.RecordTransition(c.Counted, connectivity.Shutdown)
 			c.Close()
 			closed = true

@@ -53,7 +53,10 @@ func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error
 	for i, t := range cfg.Targets {
 		id := t.Locality.ID
 		c := b.Child(id)
-		if c == nil {
+		// A locality that had no endpoints starts anew when it gets some: its
+		// TRANSIENT_FAILURE, which would last until READY, is not theirs. grpc-go has no
+		// child for it until then.
+		if c == nil || len(c.Own.Endpoints) == 0 && len(t.Locality.Endpoints) > 0 {
 			c = b.Add(id, b.Conn.Child)
 		}
 		order[i] = c

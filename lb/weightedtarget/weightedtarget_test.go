@@ -52,7 +52,7 @@ func newStage(t *testing.T, steps ...step) *stage {
 
 type step func(s *stage)
 
-// config gives the localities, each as "zone:weight".
+// config gives the localities, each as "zone:weight", or "zone:weight-" without endpoints.
 func config(targets ...string) step {
 	return func(s *stage) {
 		s.t.Helper()
@@ -61,6 +61,9 @@ func config(targets ...string) step {
 			zone, weight, _ := strings.Cut(target, ":")
 			if s.localities[target] == nil {
 				l := &policy.Locality{ID: resource.Locality{Zone: zone}}
+				if !strings.HasSuffix(weight, "-") {
+					l.Endpoints = []*resource.Endpoint{{Addresses: []string{zone}, Weight: 1}}
+				}
 				if _, err := fmt.Sscan(weight, &l.Weight); err != nil {
 					s.t.Fatal(err)
 				}
@@ -182,6 +185,26 @@ func TestWeightedTarget(t *testing.T) {
 		{"and then both", []step{config("a:1"), says("a", ready), config("a:1", "b:2"), says("b", ready)}, "READY a:1 b:2"},
 		{"a locality is added to failed ones: there is hope", []step{config("a:1"), says("a", failure), config("a:1", "b:2")}, "CONNECTING queue"},
 		{"a locality that comes back is new", []step{config("a:1", "b:2"), says("a", ready), config("b:2"), config("a:1", "b:2")}, "CONNECTING queue"},
+		{
+			"a locality that gets its first endpoint is new: the failure was for want of one",
+			[]step{config("a:1", "b:2-"), says("a", ready), says("b", failure), config("a:1-", "b:2"), says("a", failure), says("b", connecting)},
+			"CONNECTING queue",
+		},
+		{
+			"and is counted once",
+			[]step{config("a:1-"), says("a", failure), config("a:1"), says("a", connecting, failure)},
+			"TRANSIENT_FAILURE a: the actor failed",
+		},
+		{
+			"and is found by the next config",
+			[]step{config("a:1-"), says("a", failure), config("a:1"), says("a", ready), config("a:3"), updates("a", 2)},
+			"READY a:3",
+		},
+		{
+			"one that loses its last endpoint is not",
+			[]step{config("a:1"), says("a", ready), config("a:1-"), updates("a", 2), says("a", failure)},
+			"TRANSIENT_FAILURE a: the actor failed",
+		},
 		{"all are removed", []step{config("a:1"), says("a", ready), config()}, "TRANSIENT_FAILURE no locality to pick from"},
 		{
 			"an unchanged locality's child is left alone",
