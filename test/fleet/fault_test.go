@@ -258,9 +258,17 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// manyEntries is how many entries many puts.
+func manyEntries() int {
+	if long() {
+		return 1000
+	}
+	return 300
+}
+
 // many puts entries that do not fit into one transaction.
 func many(tx *store.Tx, version string) error {
-	for i := range 300 {
+	for i := range manyEntries() {
 		if err := tx.Put(key(fmt.Sprintf("many-%03d", i)), []byte(version+strings.Repeat(".", 5000))); err != nil {
 			return err
 		}

@@ -75,44 +75,45 @@ func (s *Store) confirm(ctx context.Context, client *clientv3.Client, a *attempt
 	switch {
 	case err != nil:
 		return outcome{err: unavailable(s.explain(err))}
-	case !res.Succeeded:
-		return outcome{conflict: true, revision: headRevision(res)}
+	case !res.Succeeded: // up to the last commit
+		return outcome{conflict: true, revision: modRevision(res, 0)}
 	}
 	return outcome{revision: a.applied}
 }
 
-// headRevision is the revision up to which a conflict must be applied: that of the last commit.
-func headRevision(res *clientv3.TxnResponse) int64 {
+// modRevision is that of the key that response n of a transaction read; 0 if it does not exist.
+func modRevision(res *clientv3.TxnResponse, n int) int64 {
 	revision := int64(0)
-	for _, kv := range res.Responses[0].GetResponseRange().GetKvs() {
+	for _, kv := range res.Responses[n].GetResponseRange().GetKvs() {
 		revision = max(revision, kv.ModRevision)
 	}
 	return revision
 }
 
-// begin puts the writer's key, unless it is there.
+// begin grants the lease of the writer's key, unless it has one. The first commit puts the key.
 func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
 	w := &s.writer
-	if w.revision != 0 {
+	if w.stop != nil && w.revision != uncertain {
 		select {
 		case <-w.expired:
-			w.revision = 0
+			w.revision = uncertain
 		default:
 			return nil
 		}
 	}
 	w.end(client)
-	w.sequence++ // no commit has it
 	request, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	lease, err := client.Grant(request, writerTTL)
 	if err != nil {
 		return err
 	}
-	at := s.keys.writer(s.id)
-	res, err := client.Put(request, at, string(encodeWriter(s.keys.relative(at), w.sequence)), clientv3.WithLease(lease.ID))
-	if err != nil {
-		return err
+	w.lease = lease.ID
+	if w.revision == uncertain {
+		w.sequence++ // no commit has it
+		if err := s.putWriter(request, client, w.sequence); err != nil {
+			return err
+		}
 	}
 	alive, stop := context.WithCancel(ctx)
 	responses, err := client.KeepAlive(alive, lease.ID)
@@ -126,7 +127,19 @@ func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
 		for range responses { // until the lease expires, or stop
 		}
 	})
-	w.lease, w.revision, w.expired, w.stop = lease.ID, res.Header.Revision, expired, stop
+	w.expired, w.stop = expired, stop
+	return nil
+}
+
+// putWriter puts the writer's key with a sequence that no commit has.
+func (s *Store) putWriter(ctx context.Context, client *clientv3.Client, sequence uint64) error {
+	at := s.keys.writer(s.id)
+	res, err := client.Put(ctx, at, string(encodeWriter(s.keys.relative(at), sequence)), clientv3.WithLease(s.writer.lease))
+	if err != nil {
+		s.writer.revision = uncertain
+		return err
+	}
+	s.writer.revision = res.Header.Revision
 	return nil
 }
 
@@ -166,7 +179,7 @@ func (s *Store) prepare(ctx context.Context, client *clientv3.Client, a *attempt
 	if len(w.changes) <= maxOperations && size <= maxBytes {
 		return w, nil
 	}
-	r, err := s.putBlob(ctx, client, w, encodeBatch(w.changes))
+	r, err := s.putCommitBlob(ctx, client, w, encodeBatch(w.changes))
 	w.large = &r
 	return w, err
 }
@@ -178,7 +191,7 @@ func (s *Store) encode(ctx context.Context, client *clientv3.Client, w *writes, 
 	}
 	rec := record{updated: e.Updated, raw: e.Raw}
 	if len(e.Raw) > maxInline {
-		r, err := s.putBlob(ctx, client, w, e.Raw)
+		r, err := s.putCommitBlob(ctx, client, w, e.Raw)
 		if err != nil {
 			return c, "", err
 		}
@@ -186,6 +199,19 @@ func (s *Store) encode(ctx context.Context, client *clientv3.Client, w *writes, 
 	}
 	c.record = rec.encode(c.key)
 	return c, blob, nil
+}
+
+// putCommitBlob writes a blob of a commit. The writer's key is put first: without it, its blobs
+// are garbage.
+func (s *Store) putCommitBlob(ctx context.Context, client *clientv3.Client, w *writes, content []byte) (reference, error) {
+	if s.writer.revision == 0 {
+		request, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		if err := s.putWriter(request, client, 0); err != nil {
+			return reference{}, err
+		}
+	}
+	return s.putBlob(ctx, client, w, content)
 }
 
 // putBlob writes content in parts. Its id has the attempt's sequence.
@@ -255,7 +281,7 @@ func (s *Store) put(ctx context.Context, client *clientv3.Client, a *attempt, w 
 		Else(clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.turn()), clientv3.OpGet(at)).Commit()
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // the functions run again, with a new key
-		s.writer.revision = 0
+		s.writer.revision = uncertain
 		return outcome{conflict: true}
 	case err != nil && isDefinite(err):
 		return outcome{err: s.failure(err)}
@@ -264,10 +290,10 @@ func (s *Store) put(ctx context.Context, client *clientv3.Client, a *attempt, w 
 	case res.Succeeded:
 		return outcome{revision: res.Header.Revision}
 	}
-	if kvs := res.Responses[2].GetResponseRange().GetKvs(); len(kvs) == 0 || kvs[0].ModRevision != s.writer.revision {
-		s.writer.revision = 0 // the lease has expired
+	if modRevision(res, 2) != s.writer.revision {
+		s.writer.revision = uncertain // the lease has expired
 	}
-	return outcome{conflict: true, revision: headRevision(res), turnLost: t.lost(res, 1)}
+	return outcome{conflict: true, revision: modRevision(res, 0), turnLost: t.lost(res, 1)}
 }
 
 func (c change) op(l layout) clientv3.Op {
@@ -283,7 +309,7 @@ func (c change) op(l layout) clientv3.Op {
 func (s *Store) resolve(ctx context.Context, client *clientv3.Client, reason error) outcome {
 	at := s.keys.writer(s.id)
 	revision := s.writer.revision
-	s.writer.revision = 0 // what is known of it is uncertain from now on
+	s.writer.revision = uncertain
 	request, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	res, err := client.Txn(request).If(clientv3.Compare(clientv3.ModRevision(at), "=", revision)).

@@ -22,7 +22,8 @@
 //   - What the functions have read is as in the snapshot: each key was not put after the last
 //     revision that the follower applied, and exists or not as before. Beyond 50 keys, or after
 //     a read of all: there was no commit since then.
-//   - The key of this writer is as its last transaction left it.
+//   - The key of this writer is as its last transaction left it, or does not exist before the
+//     first one.
 //   - No large commit is being folded, and no other writer has a turn.
 //
 // If a condition is false, the functions run again on a newer snapshot. After some conflicts,
@@ -32,7 +33,8 @@
 //
 // A transaction without a response, say because the connection was lost, may be committed at
 // any later time. The writer therefore changes its own key: from then on, the transaction can no
-// longer be committed, and whether it was is in that key. Only if that fails, too, or if the
+// longer be committed, and whether it was is in that key. (If the key is gone by then, so is its
+// lease, with which the transaction would put it: etcd rejects it.) Only if that fails, too, or if the
 // lease of the key has expired, the Update fails with a [*store.UnknownOutcomeError].
 //
 // # Large commits

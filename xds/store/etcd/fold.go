@@ -152,7 +152,7 @@ func (s *Store) deleteGarbage(ctx context.Context, client *clientv3.Client) erro
 		}
 		last[strings.TrimPrefix(string(kv.Key), s.keys.writers())] = sequence
 	}
-	if err := s.arrived.wait(request, headRevision(state)); err != nil {
+	if err := s.arrived.wait(request, modRevision(state, 0)); err != nil {
 		return err
 	}
 	used, ok := s.usedBlobs()

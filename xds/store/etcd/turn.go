@@ -54,6 +54,5 @@ func (t *turn) condition(l layout) clientv3.Cmp {
 
 // lost reports whether a turn has expired, by the key of the turn.
 func (t *turn) lost(res *clientv3.TxnResponse, n int) bool {
-	kvs := res.Responses[n].GetResponseRange().GetKvs()
-	return t != nil && (len(kvs) == 0 || kvs[0].ModRevision != t.revision)
+	return t != nil && modRevision(res, n) != t.revision
 }

@@ -43,11 +43,14 @@ type request struct {
 	done     chan struct{}
 }
 
+// uncertain is the revision of a key that may be there or not, and is to be put anew.
+const uncertain = -1
+
 // A writer is what the goroutine that commits knows. Only it uses it.
 type writer struct {
 	sequence uint64 // of the last attempt
 	lease    clientv3.LeaseID
-	revision int64 // of the writer's key; 0: it is to be put first
+	revision int64 // of the writer's key; 0: it was never put
 	expired  chan struct{}
 	stop     context.CancelFunc
 }
