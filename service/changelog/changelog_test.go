@@ -32,11 +32,12 @@ func key(name string) resource.Key {
 
 // model has all states of a store by index.
 type model struct {
-	t      *testing.T
-	states []map[resource.Key][]byte // of each index
-	silent []map[resource.Key]bool   // resources that were changed without a record, by index
-	now    *store.Snapshot
-	limits Limits
+	t       *testing.T
+	states  []map[resource.Key][]byte // of each index
+	silent  []map[resource.Key]bool   // resources that were changed without a record, by index
+	now     *store.Snapshot
+	trimmer Trimmer
+	limits  Limits
 }
 
 func newModel(t *testing.T) *model {
@@ -72,7 +73,7 @@ func (m *model) commit(contents map[resource.Key][]byte, recorded bool, most int
 	}
 	if recorded {
 		raw := (&Record{Caller: "ci"}).Encode(replaced, most, hash)
-		for _, k := range m.limits.Expired(m.records(), len(raw), time.Unix(int64(len(m.states)), 0)) {
+		for _, k := range m.trimmer.Expired(m.limits, m.now, len(raw), time.Unix(int64(len(m.states)), 0)) {
 			tx.Discard(k)
 		}
 		if err := tx.Put(NewKey(), raw); err != nil {
@@ -245,10 +246,13 @@ func TestNotKept(t *testing.T) {
 
 func TestExpired(t *testing.T) {
 	now := time.Unix(10_000, 0)
-	var records []store.Entry // from the newest
+	records := store.Changes{key("cluster"): {Key: key("cluster"), Raw: make([]byte, 5000)}}
 	for i := range 100 {
-		records = append(records, store.Entry{Key: key(fmt.Sprint(i)), Raw: make([]byte, 10), Updated: now.Add(-time.Duration(i) * time.Second)})
+		k := resource.Key{Type: Type, Name: fmt.Sprint(i)}
+		records[k] = &store.Entry{Key: k, Index: uint64(100 - i), Raw: make([]byte, 10), Updated: now.Add(-time.Duration(i) * time.Second)}
 	}
+	of, _ := new(store.Snapshot).Apply(records, 100)
+	var trimmer Trimmer
 	for _, tt := range []struct {
 		l           Limits
 		first, last string
@@ -261,7 +265,7 @@ func TestExpired(t *testing.T) {
 		{Limits{Age: 90 * time.Second}, "99", "91", 9},
 		{Limits{Changes: 2}, "99", "68", maxExpired},
 	} {
-		got := tt.l.Expired(records, 50, now)
+		got := trimmer.Expired(tt.l, of, 50, now)
 		if len(got) != tt.n || tt.n > 0 && (got[0].Name != tt.first || got[tt.n-1].Name != tt.last) {
 			t.Errorf("%+v: %v", tt.l, got)
 		}

@@ -7,7 +7,6 @@ package changelog
 
 import (
 	"bytes"
-	"compress/flate"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -16,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/klauspost/compress/flate"
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/xds/resource"

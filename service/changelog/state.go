@@ -17,10 +17,13 @@ import (
 // yet, in a transaction, is the newest.
 func Records(of iter.Seq[store.Entry]) []store.Entry {
 	out := slices.Collect(of)
-	slices.SortFunc(out, func(a, b store.Entry) int {
-		return cmp.Or(cmp.Compare(b.Index-1, a.Index-1), cmp.Compare(b.Key.Name, a.Key.Name)) // 0 becomes the largest
-	})
+	slices.SortFunc(out, func(a, b store.Entry) int { return compareRecords(&b, &a) })
 	return out
+}
+
+// compareRecords orders records by age, the oldest first.
+func compareRecords(a, b *store.Entry) int {
+	return cmp.Or(cmp.Compare(a.Index-1, b.Index-1), cmp.Compare(a.Key.Name, b.Key.Name)) // 0 becomes the largest
 }
 
 // Limits bound a history. Each is a maximum, and 0 none.
@@ -33,24 +36,50 @@ type Limits struct {
 // maxExpired limits how many records one change removes: more would make a commit of etcd large.
 const maxExpired = 32
 
-// Expired returns the oldest records that are to be removed when a new one with a size is added.
-func (l Limits) Expired(records []store.Entry, size int, now time.Time) []resource.Key {
-	n, bytes := 1, int64(size)
-	keep := 0
-	for _, e := range records {
-		n++
-		bytes += int64(len(e.Raw))
-		if l.Changes > 0 && n > l.Changes || l.Bytes > 0 && bytes > l.Bytes || l.Age > 0 && now.Sub(e.Updated) > l.Age {
-			break
+// A Trimmer finds what is to be removed from a history. It keeps what it has computed of a
+// snapshot, on which a store runs many Updates. One goroutine may use it at a time.
+type Trimmer struct {
+	of      *store.Snapshot
+	records int
+	bytes   int64
+	oldest  []store.Entry // up to maxExpired, the oldest first
+}
+
+// Expired returns the oldest records of a snapshot that are to be removed when a new one with a
+// size is added.
+func (t *Trimmer) Expired(l Limits, of *store.Snapshot, size int, now time.Time) []resource.Key {
+	if t.of != of {
+		t.of, t.records, t.bytes = of, 0, 0
+		for e := range of.Of(Type) {
+			t.records++
+			t.bytes += int64(len(e.Raw))
 		}
-		keep++
+		t.oldest = firstRecords(of.Of(Type), maxExpired)
 	}
+	n, bytes := t.records+1, t.bytes+int64(size)
 	var out []resource.Key
-	for _, e := range slices.Backward(records[keep:]) {
-		if len(out) == maxExpired {
+	for _, e := range t.oldest {
+		exceeded := l.Changes > 0 && n > l.Changes || l.Bytes > 0 && bytes > l.Bytes || l.Age > 0 && now.Sub(e.Updated) > l.Age
+		if !exceeded {
 			break
 		}
+		n--
+		bytes -= int64(len(e.Raw))
 		out = append(out, e.Key)
+	}
+	return out
+}
+
+// firstRecords returns the oldest records, up to a number.
+func firstRecords(records iter.Seq[store.Entry], most int) []store.Entry {
+	out := make([]store.Entry, 0, most+1)
+	for e := range records {
+		if len(out) == most && compareRecords(&e, &out[most-1]) > 0 {
+			continue
+		}
+		at, _ := slices.BinarySearchFunc(out, e, func(a, b store.Entry) int { return compareRecords(&a, &b) })
+		out = slices.Insert(out, at, e)
+		out = out[:min(len(out), most)]
 	}
 	return out
 }

@@ -33,8 +33,7 @@ func (p *pushes) record(tx *store.Tx, st store.Store, c *change) error {
 	r := changelog.Record{Caller: c.Name, Address: c.Address, Message: c.Message, Restored: c.restored}
 	raw := r.Encode(c.replaced, p.Changelog.Bytes/2, hash)
 	// The records of the snapshot, not those of tx: the change does not depend on them.
-	records := changelog.Records(st.Snapshot().Of(changelog.Type))
-	for _, key := range p.Changelog.Expired(records, len(raw), time.Now()) {
+	for _, key := range p.trimmer.Expired(p.Changelog, st.Snapshot(), len(raw), time.Now()) {
 		tx.Discard(key)
 	}
 	return tx.PutValue(changelog.NewKey(), raw, nil)

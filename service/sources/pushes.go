@@ -37,6 +37,7 @@ type pushes struct {
 	// describeStore is nil, or set before Start.
 	describeStore func(*StoreState)
 	store         atomic.Pointer[store.Store] // nil before Start has loaded it
+	trimmer       changelog.Trimmer           // of the functions of Updates, which the store runs one by one
 
 	committing sync.Mutex // orders Start's snapshot among the commits that are published
 }

@@ -3,14 +3,24 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/changelog"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/etcd"
 )
@@ -80,8 +90,9 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// TestRate measures pushes of 10 KB by 32 clients of one replica, and bare transactions of the same
-// bytes, by turns. With LBD_TEST_LONG, it fails if the first are less than 0.6 of the second.
+// TestRate measures pushes of 10 KB by 32 clients of one replica, with their history, and bare
+// transactions of the same bytes, by turns. With LBD_TEST_LONG, it fails if the first are less than
+// 0.6 of the second.
 func TestRate(t *testing.T) {
 	const clients, rounds = 32, 4
 	length := 500 * time.Millisecond
@@ -91,7 +102,7 @@ func TestRate(t *testing.T) {
 	m := &member{dir: t.TempDir(), client: freePort(t), peer: freePort(t), fsync: os.Getenv("LBD_FLEET_FSYNC") != ""}
 	m.start(t)
 	t.Cleanup(m.stop)
-	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{})
+	svc := startService(t, m)
 	bare := m.bare(t)
 	run := func(do func(client, n int) error) float64 {
 		var group sync.WaitGroup
@@ -114,29 +125,68 @@ func TestRate(t *testing.T) {
 		}
 		return float64(sum) / time.Since(began).Seconds()
 	}
-	content := func(n int) []byte {
-		b := make([]byte, 10_000)
-		copy(b, fmt.Sprint(n))
-		return b
+	versions := make([][2][]byte, clients)
+	for i := range versions {
+		versions[i] = pushVersions(t, i)
 	}
 	var ours, theirs float64
-	for round := range rounds {
+	for range rounds {
 		theirs += run(func(client, n int) error {
 			at := fmt.Sprint("bare/", client)
 			_, err := bare.Txn(t.Context()).If(clientv3.Compare(clientv3.CreateRevision("bare/none"), "=", 0)).
-				Then(clientv3.OpPut(at, string(content(n+round<<20)))).Commit()
+				Then(clientv3.OpPut(at, string(versions[client][n%2]))).Commit()
 			return err
 		})
 		ours += run(func(client, n int) error {
-			_, err := s.Update(t.Context(), func(tx *store.Tx) error {
-				tx.Get(key(fmt.Sprint(client)))
-				return tx.Put(key(fmt.Sprint(client)), content(n+round<<20))
+			_, err := svc.Push(t.Context(), &sources.PushRequest{
+				Kind: sources.Endpoints, Cluster: fmt.Sprint("c", client), Body: versions[client][n%2], Format: sources.Protobuf,
 			})
 			return err
 		})
 	}
-	t.Logf("%.0f pushes/s of 10 KB, %.0f bare transactions/s: %.2f times", ours/rounds, theirs/rounds, ours/theirs)
+	t.Logf("%.0f pushes/s of %d bytes, %.0f bare transactions/s: %.2f times", ours/rounds, len(versions[0][0]), theirs/rounds, ours/theirs)
 	if long() && ours < 0.6*theirs {
 		t.Error("less than 0.6 times")
 	}
+}
+
+// startService starts lbd, without HTTP, with a store in etcd and the default history of changes.
+func startService(t *testing.T, m *member) *service.Service {
+	t.Helper()
+	svc := service.New(service.Options{
+		Logger:     slog.New(slog.DiscardHandler),
+		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
+		Settings:   sources.Settings{ConnectMode: resource.ConnectNone, Changelog: changelog.Limits{Changes: 1000, Bytes: 32 << 20}},
+	})
+	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{OnCommit: svc.Commit, OnLost: svc.StoreLost})
+	t.Cleanup(svc.Close)
+	if err := svc.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	return svc
+}
+
+// pushVersions are two assignments of about 10 KB to a cluster, of which one endpoint differs.
+func pushVersions(t *testing.T, cluster int) (versions [2][]byte) {
+	t.Helper()
+	a := &endpointv3.ClusterLoadAssignment{ClusterName: fmt.Sprint("c", cluster), Endpoints: []*endpointv3.LocalityLbEndpoints{{
+		Locality: &corev3.Locality{Zone: "a"}, LoadBalancingWeight: wrapperspb.UInt32(1),
+	}}}
+	endpoint := func(last int) *endpointv3.LbEndpoint {
+		address := &corev3.SocketAddress{Address: fmt.Sprintf("10.0.%d.%d", last>>8, last&255), PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 8080}}
+		return &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+			Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: address}},
+		}}}
+	}
+	for i := 0; proto.Size(a) < 10_000; i++ {
+		a.Endpoints[0].LbEndpoints = append(a.Endpoints[0].LbEndpoints, endpoint(i))
+	}
+	for i := range versions {
+		a.Endpoints[0].LbEndpoints[0] = endpoint(1<<12 + i)
+		var err error
+		if versions[i], err = proto.Marshal(a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return versions
 }

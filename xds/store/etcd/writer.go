@@ -267,7 +267,7 @@ func (s *Store) runFunctions(group []*request) *attempt {
 		err := tx.Run(r.fn)
 		n, size := 0, 0
 		if err == nil {
-			n, size = measure(tx.Written())
+			n, size = measure(tx.Written(), b.Written())
 		}
 		if i > 0 && (operations+n > maxOperations || bytes+size > maxBytes) {
 			a.rest = group[i:]
@@ -301,9 +301,12 @@ func (a *attempt) read(key resource.Key) {
 	}
 }
 
-func measure(changes store.Changes) (n, bytes int) {
+// measure returns how many operations changes add to those of a batch, and about how many bytes.
+func measure(changes, batch store.Changes) (n, bytes int) {
 	for key, e := range changes {
-		n++
+		if _, twice := batch[key]; !twice {
+			n++
+		}
 		bytes += 2*len(key.Name) + 100
 		if e != nil {
 			bytes += min(len(e.Raw), maxInline)
