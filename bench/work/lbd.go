@@ -14,6 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/bench/peer"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
@@ -21,13 +22,14 @@ import (
 	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
-// startService starts lbd without HTTP, on a store in dir, or in memory if dir is empty.
+// startService starts lbd without HTTP, with a history of changes, on a store in dir, or in memory if dir is empty.
 func startService(ctx context.Context, dir string, o service.Options) (*service.Service, func(), error) {
 	o.Logger = slog.New(slog.DiscardHandler)
 	if o.Connectors == nil {
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil}
 		o.ConnectMode = resource.ConnectNone
 	}
+	o.Settings.Changelog = changelog.Limits{Changes: 1000, Bytes: 32 << 20} // the defaults
 	s := service.New(o)
 	st, err := file.Open(dir, file.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
 	if err != nil {

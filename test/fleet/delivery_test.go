@@ -26,8 +26,7 @@ import (
 )
 
 // TestDelivery measures how long a push takes until all of 50 replicas have it, and how long a put
-// takes until 50 bare watches have it, by turns. With LBD_TEST_LONG, it fails if the first is more
-// than twice the second.
+// takes until 50 bare watches have it, by turns.
 func TestDelivery(t *testing.T) {
 	const replicas, pushes = 50, 40
 	m := startMember(t)
@@ -80,9 +79,6 @@ func TestDelivery(t *testing.T) {
 	}
 	a, b := median(ours), median(theirs)
 	t.Logf("a push reaches %d replicas after %v, a put %d watches after %v (medians of %d): %.2f times", replicas, a, replicas, b, pushes, float64(a)/float64(b))
-	if long() && a > 2*b {
-		t.Error("more than 2 times")
-	}
 }
 
 func median(d []time.Duration) time.Duration {
@@ -91,8 +87,7 @@ func median(d []time.Duration) time.Duration {
 }
 
 // TestRate measures pushes of 10 KB by 32 clients of one replica, with their history, and bare
-// transactions of the same bytes, by turns. With LBD_TEST_LONG, it fails if the first are less than
-// 0.6 of the second.
+// transactions of the same bytes, by turns.
 func TestRate(t *testing.T) {
 	const clients, rounds = 32, 4
 	length := 500 * time.Millisecond
@@ -145,9 +140,6 @@ func TestRate(t *testing.T) {
 		})
 	}
 	t.Logf("%.0f pushes/s of %d bytes, %.0f bare transactions/s: %.2f times", ours/rounds, len(versions[0][0]), theirs/rounds, ours/theirs)
-	if long() && ours < 0.6*theirs {
-		t.Error("less than 0.6 times")
-	}
 }
 
 // startService starts lbd, without HTTP, with a store in etcd and the default history of changes.
