@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"mime"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,8 +101,13 @@ func qvalue(params string) float64 {
 // curlForm is the default Content-Type of curl --data-binary.
 const curlForm = "application/x-www-form-urlencoded"
 
+// listLine is the first line of a list of endpoints as text, after comments: it begins with an
+// address, which no resource in YAML does.
+var listLine = regexp.MustCompile(`^(?:\s*(?:#[^\n]*)?\n)*[ \t]*[^\s"'{}]+:[0-9]{1,5}(?:\s|$)`)
+
 // formatOf returns the format of a pushed body, from Content-Type. If that is absent or
-// curl's default, a body that begins with a brace is JSON, any other is YAML.
+// curl's default, a body that begins with a brace is JSON, one that begins with an
+// address is a list of endpoints, and any other is YAML.
 func formatOf(h http.Header, body []byte) (sources.Format, error) {
 	if err := plainBody(h); err != nil {
 		return 0, err
@@ -110,8 +116,11 @@ func formatOf(h http.Header, body []byte) (sources.Format, error) {
 	name, params, err := mime.ParseMediaType(contentType)
 	switch {
 	case contentType == "", err == nil && name == curlForm:
-		if bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")) {
+		switch {
+		case bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{")):
 			return sources.JSON, nil
+		case listLine.Match(body):
+			return sources.Text, nil
 		}
 		return sources.YAML, nil
 	case err != nil:
@@ -125,7 +134,10 @@ func formatOf(h http.Header, body []byte) (sources.Format, error) {
 			return r.format, nil
 		}
 	}
-	return 0, unsupported("Content-Type %q is not supported: send application/json, application/yaml or application/x-protobuf", contentType)
+	if name == "text/plain" {
+		return sources.Text, nil
+	}
+	return 0, unsupported("Content-Type %q is not supported: send application/json, application/yaml, application/x-protobuf, or text/plain for a list of endpoints", contentType)
 }
 
 // plainBody rejects a compressed body.

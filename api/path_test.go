@@ -81,6 +81,10 @@ func TestAcceptsText(t *testing.T) {
 func TestFormatOfWhatDoesNotSay(t *testing.T) {
 	for body, want := range map[string]sources.Format{
 		"{}": sources.JSON, " \n\t\r{": sources.JSON, "": sources.YAML, "a: {}": sources.YAML, "[]": sources.YAML,
+		`["10.0.0.7:80"]`: sources.YAML, "- 10.0.0.7:80\n": sources.YAML, "endpoints:\n": sources.YAML, "# 10.0.0.7:80\nendpoints: []": sources.YAML,
+		"{10.0.0.7:80": sources.JSON, "policy: 1\n10.0.0.7:80": sources.YAML,
+		"10.0.0.7:80": sources.Text, "\n\n# eu\n  # us\n10.0.0.7:80 2 eu/a\n": sources.Text, "[::1]:80\n": sources.Text,
+		"10.0.0.7:80\r\n10.0.0.8:80\r\n": sources.Text, "orders.internal:80": sources.Text, "10.0.0.7:800000": sources.YAML,
 	} {
 		for _, contentType := range []string{"", curlForm, curlForm + "; charset=utf-8"} {
 			if got, err := formatOf(http.Header{"Content-Type": {contentType}}, []byte(body)); err != nil || got != want {

@@ -40,8 +40,8 @@ func (h *handlers) getEndpoints(w http.ResponseWriter, r *http.Request) error {
 }
 
 // @Summary     Push the endpoints of a cluster
-// @Description A ClusterLoadAssignment, or a DiscoveryResponse with exactly one. Without Content-Type, a body that begins with a brace is JSON, any other is YAML. lbd answers when the push is on disk and picks use it.
-// @Accept      json,application/yaml,application/x-protobuf
+// @Description A ClusterLoadAssignment, or a DiscoveryResponse with exactly one; or a list of endpoints: strings of the form ADDRESS:PORT [WEIGHT] [REGION/ZONE[/SUB_ZONE]] in JSON or YAML, or text with one in each line. Without Content-Type, a body that begins with a brace is JSON, one that begins with an address is text, and any other is YAML. lbd answers when the push is on disk and picks use it.
+// @Accept      json,application/yaml,application/x-protobuf,plain
 // @Param       resource      body   object true  "envoy.config.endpoint.v3.ClusterLoadAssignment, at most 32 MiB"
 // @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"
 // @Param       strict        query  bool   false "false: unknown fields of JSON and YAML are warnings, not errors. Unknown fields of protobuf are always warnings"

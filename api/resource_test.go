@@ -30,6 +30,10 @@ func TestContentTypeSelectsFormat(t *testing.T) {
 		{assignment("", "a:1"), "-"},
 		{assignment("", "a:1"), "application/x-www-form-urlencoded"},
 		{proto, "application/x-protobuf"},
+		{"# one\na:1 2\n", "text/plain; charset=utf-8"},
+		{"a:1\n", "-"},
+		{`["a:1"]`, "application/json"},
+		{"- a:1\n", "-"},
 	} {
 		d.must(200, "DELETE", orders, "")
 		headers := []string{"Content-Type: " + c.contentType}
@@ -39,7 +43,7 @@ func TestContentTypeSelectsFormat(t *testing.T) {
 		d.must(http.StatusCreated, "PUT", orders, c.body, headers...)
 	}
 	for _, header := range []string{
-		"Content-Type: text/plain", "Content-Type: application/json; charset=latin1", "Content-Type: ;", "Content-Encoding: gzip",
+		"Content-Type: text/csv", "Content-Type: application/json; charset=latin1", "Content-Type: ;", "Content-Encoding: gzip",
 	} {
 		d.refused(fault.UnsupportedMedia, "PUT", orders, inJSON, header)
 	}

@@ -77,6 +77,7 @@ const (
 	JSON     = decode.FormatJSON
 	YAML     = decode.FormatYAML
 	Protobuf = decode.FormatProtobuf
+	Text     = decode.FormatText // a list of endpoints
 )
 
 // Kind is the type of one of the two resources of a cluster.

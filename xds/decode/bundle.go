@@ -80,6 +80,8 @@ func (d *bundling) read(body []byte) error {
 			return err
 		}
 		return d.json(body)
+	case FormatText:
+		return errListOfOther(FormatText)
 	default:
 		return d.json(body)
 	}

@@ -148,13 +148,19 @@ func rejectPanic(k resource.Key, err *error) {
 	}
 }
 
-// readText reads body, which is JSON or YAML, into m, in any envelope. It reports unknown
+// readText reads body, which is JSON, YAML or a list, into m, in any envelope. It reports unknown
 // fields and enum values.
 func readText(r *report, body []byte, m proto.Message) (err error) {
-	if r.Format == FormatYAML {
+	switch r.Format {
+	case FormatText:
+		return readTextList(body, m)
+	case FormatYAML:
 		if body, err = fromYAML(body); err != nil {
 			return err
 		}
+	}
+	if isList(body) && r.byHand {
+		return readJSONList(body, r.Format, m)
 	}
 	if err := readJSON(r, body, r.Format, m); err != nil {
 		return err

@@ -32,7 +32,7 @@ func TestSyntaxErrors(t *testing.T) {
 		want   string
 	}{
 		{"empty", decode.FormatJSON, " \n", "read JSON: the body is empty"},
-		{"a list", decode.FormatJSON, `[]`, "read JSON: line 1, column 1: unexpected token [, where an object is wanted"},
+		{"a list of numbers", decode.FormatJSON, `[1]`, "read JSON: [0]: is no string: write ADDRESS:PORT [WEIGHT] [REGION/ZONE], such as 10.0.0.7:8080 2 eu/a"},
 		{"null", decode.FormatJSON, `null`, "read JSON: line 1, column 1: unexpected token null, where an object is wanted"},
 		{"cut short", decode.FormatJSON, "{\n\"endpoints\":[{", "read JSON: line 2, column 15: endpoints[0]: the body is cut short"},
 		{"cut short in a text", decode.FormatJSON, `{"cluster_name":"ord`, "read JSON: line 1, column 21: cluster_name: the body is cut short"},

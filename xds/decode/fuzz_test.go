@@ -23,11 +23,12 @@ func fuzzDecoder(f *testing.F, kind resource.Type, check func(t *testing.T, orig
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			f.Add([]byte(body), uint8(decode.FormatJSON), uint8(origin))
 			f.Add([]byte(body), uint8(decode.FormatYAML), uint8(origin))
+			f.Add([]byte(body), uint8(decode.FormatText), uint8(origin))
 			f.Add(raw, uint8(decode.FormatProtobuf), uint8(origin))
 		}
 	}
 	f.Fuzz(func(t *testing.T, body []byte, format, origin uint8) {
-		o := decode.Options{Format: decode.Format(format % 3), Origin: decode.Origin(origin % 2), Name: "orders", Policies: acme, Lenient: origin&2 != 0}
+		o := decode.Options{Format: decode.Format(format % 4), Origin: decode.Origin(origin % 2), Name: "orders", Policies: acme, Lenient: origin&2 != 0}
 		d, err := decode.One(kind, body, o)
 		if err != nil {
 			expected(t, err)
@@ -73,6 +74,7 @@ func FuzzDecodeAssignment(f *testing.F) {
 		}
 	}, envoyFile, handwritten, "{}",
 		localities(locality("a", 0, 3, endpoint("h", 80), also("i", "j")), locality("b", 1, 1)),
+		`["10.0.0.1:80 2 eu/a", "[::1]:80"]`, "10.0.0.1:80 2 eu/a\n# us\n[::1]:80",
 		drop("throttle", 7, `"MILLION"`),
 		`{"resources":[{"@type":"`+assignmentType+`","cluster_name":"orders","foo":1}]}`,
 	)

@@ -28,10 +28,12 @@ const (
 	FormatYAML
 	// FormatProtobuf is binary protobuf.
 	FormatProtobuf
+	// FormatText is a list of endpoints, one in each line. Only One reads it.
+	FormatText
 )
 
-// String returns "JSON", "YAML" or "protobuf".
-func (f Format) String() string { return [...]string{"JSON", "YAML", "protobuf"}[f] }
+// String returns "JSON", "YAML", "protobuf" or "text".
+func (f Format) String() string { return [...]string{"JSON", "YAML", "protobuf", "text"}[f] }
 
 // Options select the rules and the format.
 type Options struct {
