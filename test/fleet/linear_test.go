@@ -469,7 +469,7 @@ func TestLinearizability(t *testing.T) {
 	f := newFleet(t, buildDaemon(t, ""))
 	end := time.Now().Add(duration(t))
 	for round := 0; round == 0 || time.Now().Before(end); round++ {
-		d := min(10*time.Second, max(time.Until(end), time.Second))
+		d := min(5*time.Second, max(time.Until(end), time.Second)) // what the checker can decide
 		before := f.snapshotNow(t)
 		all, stale := history(t, f, d, seed+uint64(round))
 		for _, text := range stale {
