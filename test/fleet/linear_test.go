@@ -463,11 +463,13 @@ func logFailure(t *testing.T, all []porcupine.Operation, info porcupine.Lineariz
 
 // TestLinearizability: concurrent pushes, deletions, conditional pushes and snapshots, while
 // members and replicas are killed, stopped, restarted and cut off, have the results of one
-// store.
+// store. In a long run, the checker may leave one history in 20 undecided, because of many
+// operations of unknown outcome.
 func TestLinearizability(t *testing.T) {
 	seed := rand.Uint64()
 	f := newFleet(t, buildDaemon(t, ""))
 	end := time.Now().Add(duration(t))
+	rounds, undecided := 0, 0
 	for round := 0; round == 0 || time.Now().Before(end); round++ {
 		d := min(5*time.Second, max(time.Until(end), time.Second)) // what the checker can decide
 		before := f.snapshotNow(t)
@@ -483,9 +485,20 @@ func TestLinearizability(t *testing.T) {
 		t.Logf("round %d of seed %d: %d operations, %v", round, seed, len(all), codes)
 		all = append([]porcupine.Operation{{ClientId: 0, Input: operation{kind: "snapshot", required: -1}, Call: -2, Output: response{code: "ok", content: before}, Return: -1}}, all...)
 		model.Init = func() []any { return []any{before} }
-		if result := check(t, all); result != porcupine.Ok {
+		switch result := check(t, all); result {
+		case porcupine.Ok:
+		case porcupine.Unknown:
+			undecided++
+		default:
 			t.Fatalf("seed %d: the history is %s", seed+uint64(round), result)
 		}
+		if undecided > 0 {
+			t.Logf("%d of %d histories were not decided", undecided, round+1)
+		}
+		rounds = round + 1
+	}
+	if undecided*20 > rounds {
+		t.Errorf("%d of %d histories were not decided", undecided, rounds)
 	}
 }
 
