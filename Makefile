@@ -157,16 +157,19 @@ bench-peers: build ## Compare speed and memory with grpc-go, nginx, HAProxy, Env
 test-bench: build ## Run each row of bench-peers for a moment, and test what they allocate
 	$(DAEMON) LBD_BENCH_PEERS=$(CURDIR)/$(PEERS) go test -C bench -count=1 -timeout 5m -v ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
+# The Go files of a module. What bin and node_modules have may change meanwhile.
+GOFILES = find . \( -name bin -o -name node_modules \) -prune -o -name '*.go' -print
+
 .PHONY: format
 format: $(GOLANGCI) ## Format the code (gofumpt, goimports)
-	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt); done
+	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt $$($(GOFILES))); done
 
 .PHONY: lint
 lint: check-format check-vet check-lint check-fix check-tidy check-cycles ## Check format, vet, linters, go fix, go.mod and reference cycles
 
 .PHONY: check-format
 check-format: $(GOLANGCI)
-	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt --diff); done
+	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt --diff $$($(GOFILES))); done
 
 .PHONY: check-vet
 check-vet:
