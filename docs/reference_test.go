@@ -137,7 +137,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 		"initial-cluster", "force-new-cluster", "cluster", // etcd's
 		"from-file", // kubectl's
 	}
-	foreign := []string{"LBD_TEST_LONG", "LBD_STORM", "LBD_FLEET_OUTAGE", "LBD_PORT", "LBD_SERVICE_HOST"} // the tests', Kubernetes'
+	foreign := []string{"LBD_TEST_LONG", "LBD_STORM", "LBD_FLEET_OUTAGE", "LBD_FLEET_FSYNC", "LBD_PORT", "LBD_SERVICE_HOST"} // the tests', Kubernetes'
 	flag := regexp.MustCompile(`(?:^|[^-\w])--([a-z][a-z-]*[a-z])`)
 	variable := regexp.MustCompile(`\bLBD_[A-Z_]*[A-Z]`)
 	for file, text := range pages(t) {
