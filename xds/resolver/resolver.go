@@ -47,6 +47,8 @@ type Resolver struct {
 
 	layers layers
 	hosts  map[string]*result // the assignment of each DNS name
+	// overlays are those of each cluster that has any.
+	overlays map[string]*overlays
 
 	targets map[string]*target // by name
 
@@ -63,6 +65,7 @@ func New(o Options) *Resolver {
 		options:   o,
 		layers:    layers{shared: make(map[resource.Key]*sources), ads: make(map[targetResource]*result)},
 		hosts:     make(map[string]*result),
+		overlays:  make(map[string]*overlays),
 		targets:   make(map[string]*target),
 		needs:     make(map[resource.Key]*few.Map[*target, *need]),
 		hostNames: make(map[string]bool),

@@ -163,6 +163,7 @@ func (w *walk) cluster(name string) *resource.ClusterConfig {
 		w.target.parts.Set(name, p)
 	}
 	is, need := r.cluster(w.target, name, p)
+	r.overlay(name, p, &is)
 	if need.Name != "" {
 		w.needs = append(w.needs, need)
 	}
@@ -231,7 +232,7 @@ func assign(cc *resource.ClusterConfig, a *result) {
 func equal(a, b *resource.ClusterConfig) bool {
 	return a == b ||
 		a.Cluster == b.Cluster && a.ClusterFrom == b.ClusterFrom && a.Pending == b.Pending &&
-			a.Assignment == b.Assignment && a.AssignmentFrom == b.AssignmentFrom &&
+			a.Assignment == b.Assignment && a.AssignmentFrom == b.AssignmentFrom && a.Overlaid == b.Overlaid &&
 			slices.Equal(a.Leaves, b.Leaves) &&
 			text(a.Err) == text(b.Err) && text(a.AssignmentErr) == text(b.AssignmentErr)
 }

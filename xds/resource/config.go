@@ -102,4 +102,23 @@ type ClusterConfig struct {
 	AssignmentFrom Provenance
 	Err            error // why the cluster cannot be used; the other fields are not set then
 	AssignmentErr  error // why the last good Assignment, or none, is in use
+	// Overlaid is what the sources say, if there are overlays: Cluster and Assignment are what the
+	// overlays make of it. Else it is nil.
+	Overlaid *Overlaid
+}
+
+// Overlays returns the overlays of the cluster, the oldest first.
+func (c *ClusterConfig) Overlays() []*Overlay {
+	if c.Overlaid == nil {
+		return nil
+	}
+	return c.Overlaid.Overlays
+}
+
+// Source returns the Cluster and the Assignment as the sources have them.
+func (c *ClusterConfig) Source() (*Cluster, *Assignment) {
+	if c.Overlaid == nil {
+		return c.Cluster, c.Assignment
+	}
+	return c.Overlaid.Cluster, c.Overlaid.Assignment
 }
