@@ -117,6 +117,12 @@ func New(o Options) *Handler {
 	push.of(named).doing(pushing).put("/v1/clusters/{name}/config", h.putConfig)
 	push.of(named).doing(pushing).delete("/v1/clusters/{name}/config", h.deleteConfig)
 
+	read.of(named).doing(reading).get("/v1/clusters/{name}/overlays", h.listClusterOverlays)
+	read.of(named).doing(reading).get("/v1/clusters/{name}/overlays/{id}", h.getOverlay)
+	push.of(named).doing(pushing).put("/v1/clusters/{name}/overlays/{id}", h.putOverlay)
+	push.of(named).doing(pushing).delete("/v1/clusters/{name}/overlays/{id}", h.deleteOverlay)
+	read.of(filtered).doing(reading).get("/v1/overlays", h.listOverlays)
+
 	read.of(filtered).doing(snapshotting).get("/v1/snapshot", h.getSnapshot)
 	push.doing(snapshotting).put("/v1/snapshot", h.putSnapshot)
 	push.doing(snapshotting).post("/v1/snapshot", h.postSnapshot)

@@ -91,6 +91,11 @@ var answers = map[fault.Code]answer{
 		means: "No held change of resource files has this hash, and no recently permitted one.",
 		fix:   "GET /v1/files lists the held changes with their hashes. The hash changes when the files change again.",
 	},
+	fault.UnknownOverlay: {
+		status: http.StatusNotFound, title: "Unknown overlay",
+		means: "The cluster has no overlay of this name: it was never put, or it was deleted, or it has expired.",
+		fix:   "GET /v1/overlays lists all overlays. GET /v1/history says who removed one.",
+	},
 	methodNotAllowed: {
 		status: http.StatusMethodNotAllowed, title: "Method not allowed",
 		means: "The path does not support the method.",
@@ -215,7 +220,7 @@ type Problem struct {
 	// Detail explains the error, for people.
 	Detail string `json:"detail"`
 	// Code is stable, for programs.
-	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,index_not_reached,storage_failed,store_unavailable,replica_unavailable" example:"no_ready_endpoint"`
+	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,unknown_overlay,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,index_not_reached,storage_failed,store_unavailable,replica_unavailable" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`

@@ -71,7 +71,7 @@ func readPath(d *daemon, path string) string {
 	if strings.HasPrefix(path, "/v1/targets/") {
 		return strings.ReplaceAll(path, "{name}", "shop")
 	}
-	path = strings.ReplaceAll(path, "{index}", "1")
+	path = strings.ReplaceAll(strings.ReplaceAll(path, "{index}", "1"), "{id}", "one")
 	if path = strings.ReplaceAll(path, "{name}", "orders"); strings.HasSuffix(path, "/pick") {
 		path += "?cluster=orders"
 	}
@@ -84,6 +84,7 @@ func TestReadsWaitForAnIndex(t *testing.T) {
 	d.must(http.StatusOK, "PUT", "/v1/clusters/orders/config?dry_run", maxRequests(3))
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/orders/config", maxRequests(100))
 	d.must(http.StatusCreated, "PUT", "/v1/targets/shop", "")
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/orders/overlays/one", `{"kind":"hold_ejections"}`)
 	n := 0
 	for _, op := range operations(t) {
 		reads := op.method == http.MethodGet && strings.HasPrefix(op.path, "/v1/") || strings.HasSuffix(op.path, "/pick")
@@ -101,25 +102,25 @@ func TestReadsWaitForAnIndex(t *testing.T) {
 		}
 		with := func(query string) string { return path + separator + query }
 		if !op.streams() {
-			if w := d.do(op.method, with("min_index=3"), ""); w.Code/100 != 2 {
-				t.Errorf("%s %s: %d %s", op.method, with("min_index=3"), w.Code, w.Body)
+			if w := d.do(op.method, with("min_index=4"), ""); w.Code/100 != 2 {
+				t.Errorf("%s %s: %d %s", op.method, with("min_index=4"), w.Code, w.Body)
 			}
 		}
 		for query, detail := range map[string]string{
-			"min_index=4":          "this replica serves index 3, not yet 4: set wait= to wait for it",
-			"wait=0s&min_index=4":  "this replica serves index 3, not yet 4: set wait= to wait for it",
-			"min_index=5&wait=1ms": "this replica serves index 3, not yet 5: min_index was not reached within 1ms",
-			"wait=1ms&min_index=" + strconv.FormatInt(1<<62, 10): "this replica serves index 3, not yet 4611686018427387904: min_index was not reached within 1ms",
+			"min_index=5":          "this replica serves index 4, not yet 5: set wait= to wait for it",
+			"wait=0s&min_index=5":  "this replica serves index 4, not yet 5: set wait= to wait for it",
+			"min_index=6&wait=1ms": "this replica serves index 4, not yet 6: min_index was not reached within 1ms",
+			"wait=1ms&min_index=" + strconv.FormatInt(1<<62, 10): "this replica serves index 4, not yet 4611686018427387904: min_index was not reached within 1ms",
 		} {
 			p, w := d.refused(fault.IndexNotReached, op.method, with(query), "")
-			if w.Code != http.StatusGatewayTimeout || p.Detail != detail || w.Header().Get(at) != "3" {
+			if w.Code != http.StatusGatewayTimeout || p.Detail != detail || w.Header().Get(at) != "4" {
 				t.Errorf("%s %s: %d %s %s", op.method, with(query), w.Code, w.Header().Get(at), w.Body)
 			}
 		}
-		for _, query := range []string{"min_index=-1", "min_index=x", "min_index=", "min_index", "min_index=9223372036854775808", "min_index=1.0", "min_index=1&min_index=2", "min_index=3&wait=1h"} {
+		for _, query := range []string{"min_index=-1", "min_index=x", "min_index=", "min_index", "min_index=9223372036854775808", "min_index=1.0", "min_index=1&min_index=2", "min_index=4&wait=1h"} {
 			d.refused(fault.InvalidArgument, op.method, with(query), "")
 		}
-		if !strings.HasSuffix(op.path, "/pick") {
+		if !strings.HasSuffix(op.path, "/pick") && !strings.HasSuffix(op.path, "/overlays/{id}") {
 			d.refusedWith("wait is only valid with ", fault.InvalidArgument, op.method, with("wait=1s"), "")
 		}
 	}

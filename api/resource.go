@@ -218,17 +218,25 @@ func writeResult(w http.ResponseWriter, result *sources.PushResult, dryRun bool,
 	if err != nil {
 		return err
 	}
-	status := http.StatusOK
+	writeJSON(w, pushStatus(result, dryRun), pushAnswer(w, result))
+	return nil
+}
+
+func pushStatus(result *sources.PushResult, dryRun bool) int {
 	if result.New && !dryRun {
-		status = http.StatusCreated
+		return http.StatusCreated
 	}
+	return http.StatusOK
+}
+
+// pushAnswer returns the answer to a change, and records the change for the audit log.
+func pushAnswer(w http.ResponseWriter, result *sources.PushResult) PushAnswer {
 	w.(*recorder).changes = result.Changes //nolint:errcheck // handlers are called with no other
 	setIndex(w)
-	writeJSON(w, status, PushAnswer{
+	return PushAnswer{
 		Generation: result.Generation, Index: result.Index, ETag: result.Hash,
 		Changes: orEmpty(result.Changes), Warnings: orEmpty(result.Warnings), Notes: orEmpty(result.Notes),
-	})
-	return nil
+	}
 }
 
 // orEmpty returns a list that is not null in JSON.

@@ -55,21 +55,26 @@ var visible = map[string]visibility{
 	"POST /v1/leases/{id}/renew": {request: "LEASE", status: 404},
 	"POST /v1/leases/done":       {request: "LEASE", status: 200, want: []string{"unknown_lease"}},
 
-	"GET /v1/clusters":                     {status: 200, hides: true, want: []string{`"name":"orders"`, `"targets":["xds:///orders-shop"]`}},
-	"GET /v1/clusters/watch":               {status: 200, hides: true, want: []string{"event: resync", `{"name":"orders"`, `"targets":["xds:///orders-shop"]`, "event: heartbeat"}},
-	"GET /v1/clusters/{name}":              {status: 200, hides: true, want: []string{`"targets":["xds:///orders-shop"]`}},
-	"GET /v1/clusters/{name}/watch":        {status: 200, hides: true, want: []string{"event: state", `"targets":["xds:///orders-shop"],"state":`, "event: counts"}},
-	"GET /v1/clusters/{name}/history":      {status: 200, want: []string{`"cluster":"orders"`}},
-	"GET /v1/clusters/{name}/endpoints":    {status: 200},
-	"GET /v1/clusters/{name}/config":       {status: 404},
-	"PUT /v1/clusters/{name}/endpoints":    {status: 400},
-	"DELETE /v1/clusters/{name}/endpoints": {request: "?dry_run=true", status: 200},
-	"PUT /v1/clusters/{name}/config":       {status: 400},
-	"DELETE /v1/clusters/{name}/config":    {request: "?dry_run=true", status: 404},
-	"GET /v1/targets":                      {status: 200, hides: true, want: []string{`"name":"xds:///orders-shop"`}},
-	"GET /v1/targets/{name}":               {name: "orders-shop", status: 200, hides: true, want: []string{`"cluster_states":[{"name":"orders"`}},
-	"PUT /v1/targets/{name}":               {name: "orders-shop", request: "?dry_run=true", status: 200},
-	"DELETE /v1/targets/{name}":            {name: "orders-shop", request: "?dry_run=true", status: 404},
+	"GET /v1/clusters":                         {status: 200, hides: true, want: []string{`"name":"orders"`, `"targets":["xds:///orders-shop"]`}},
+	"GET /v1/clusters/watch":                   {status: 200, hides: true, want: []string{"event: resync", `{"name":"orders"`, `"targets":["xds:///orders-shop"]`, "event: heartbeat"}},
+	"GET /v1/clusters/{name}":                  {status: 200, hides: true, want: []string{`"targets":["xds:///orders-shop"]`}},
+	"GET /v1/clusters/{name}/watch":            {status: 200, hides: true, want: []string{"event: state", `"targets":["xds:///orders-shop"],"state":`, "event: counts"}},
+	"GET /v1/clusters/{name}/history":          {status: 200, want: []string{`"cluster":"orders"`}},
+	"GET /v1/clusters/{name}/endpoints":        {status: 200},
+	"GET /v1/clusters/{name}/config":           {status: 404},
+	"PUT /v1/clusters/{name}/endpoints":        {status: 400},
+	"DELETE /v1/clusters/{name}/endpoints":     {request: "?dry_run=true", status: 200},
+	"PUT /v1/clusters/{name}/config":           {status: 400},
+	"DELETE /v1/clusters/{name}/config":        {request: "?dry_run=true", status: 404},
+	"GET /v1/overlays":                         {status: 200, hides: true, want: []string{`"id":"visible"`}},
+	"GET /v1/clusters/{name}/overlays":         {status: 200, want: []string{`"id":"visible"`}},
+	"GET /v1/clusters/{name}/overlays/{id}":    {status: 404},
+	"PUT /v1/clusters/{name}/overlays/{id}":    {status: 400},
+	"DELETE /v1/clusters/{name}/overlays/{id}": {request: "?dry_run=true", status: 404},
+	"GET /v1/targets":                          {status: 200, hides: true, want: []string{`"name":"xds:///orders-shop"`}},
+	"GET /v1/targets/{name}":                   {name: "orders-shop", status: 200, hides: true, want: []string{`"cluster_states":[{"name":"orders"`}},
+	"PUT /v1/targets/{name}":                   {name: "orders-shop", request: "?dry_run=true", status: 200},
+	"DELETE /v1/targets/{name}":                {name: "orders-shop", request: "?dry_run=true", status: 404},
 
 	"GET /v1/snapshot":                  {status: 200, hides: true, want: []string{`"cluster_name": "orders"`, `"name": "orders-shop"`}},
 	"PUT /v1/snapshot":                  {status: 403},
@@ -248,6 +253,8 @@ func startWithCanary(t *testing.T) (c *callers, lease string) {
 		served("orders", "10.0.0.1"), served("orders-eu", "10.0.0.2"), served(canary, "10.0.0.3"),
 		target("orders-shop", "orders", "linked"), served("linked", "10.0.0.5"), served("xds:///orders-"+canary, "10.0.0.6"), target(canary+"-shop", "orders", canary, "orders-inner"),
 	}, ",")+`]}`)
+	must(201, "push", "PUT", "/v1/clusters/orders/overlays/visible", `{"kind":"hold_ejections"}`)
+	must(201, "push", "PUT", "/v1/clusters/"+canary+"/overlays/"+canary, `{"kind":"hold_ejections"}`)
 	inner, err := xds.All([]byte(`{"resources":[`+served("orders-inner", "10.0.0.4")+`,{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"orders-inner",`+
 		`"type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}}}]}`), xds.Options{Format: xds.FormatJSON})
 	noError(t, err)

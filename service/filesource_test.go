@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
@@ -60,7 +61,10 @@ func startFiled(t *testing.T, a *archive) *filed {
 	if a.kept == nil {
 		a.kept = map[string]*files.Version{}
 	}
-	d.Service, _ = start(t, "", func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(d.log, nil)) })
+	d.Service, _ = start(t, "", func(o *service.Options) {
+		o.Logger = slog.New(slog.NewTextHandler(d.log, nil))
+		o.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20}
+	})
 	st, err := file.Open("", file.Options{})
 	must(t, err)
 	t.Cleanup(func() { _ = st.Close() })

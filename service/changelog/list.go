@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -127,7 +128,7 @@ func (c *Entry) restrict(f *Filter, r *Record) bool {
 		key := d.Key()
 		if f.Visible != nil && !f.Visible(key) {
 			c.Message = ""
-		} else if f.Name == "" || key.Name == f.Name {
+		} else if f.Name == "" || key.Name == f.Name || key.Type == overlay.Type && overlay.ClusterOf(key) == f.Name {
 			chosen = append(chosen, d)
 		}
 	}

@@ -21,6 +21,7 @@ const (
 	UnknownTarget        Code = "unknown_target"
 	UnknownLease         Code = "unknown_lease"
 	UnknownChange        Code = "unknown_change"
+	UnknownOverlay       Code = "unknown_overlay"
 	NoRoute              Code = "no_route"
 	PreconditionFailed   Code = "precondition_failed"
 	PreconditionRequired Code = "precondition_required"
@@ -54,7 +55,7 @@ func (c Code) GRPC() codes.Code {
 	switch c {
 	case InvalidArgument, InvalidResource, UnsupportedMedia:
 		return codes.InvalidArgument
-	case UnknownCluster, UnknownTarget, UnknownLease, UnknownChange, NoRoute:
+	case UnknownCluster, UnknownTarget, UnknownLease, UnknownChange, UnknownOverlay, NoRoute:
 		return codes.NotFound
 	case PreconditionFailed, PreconditionRequired, Blocked:
 		return codes.FailedPrecondition

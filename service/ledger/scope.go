@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -54,6 +55,9 @@ func (s *Scope) Targets(names []string) []string {
 func (s *Scope) Resource(key resource.Key) bool {
 	if key.Type == resource.TypeListener {
 		return s.Target(TargetKey(key.Name))
+	}
+	if key.Type == overlay.Type {
+		return s.Cluster(overlay.ClusterOf(key))
 	}
 	return s.Cluster(key.Name)
 }

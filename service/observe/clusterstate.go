@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -50,6 +51,8 @@ type ClusterSummary struct {
 	// unreachable.
 	Stale      bool  `json:"stale"`
 	Generation int64 `json:"generation"`
+	// OverlayCount is how many overlays the cluster has; absent without any.
+	OverlayCount int `json:"overlay_count,omitempty"`
 }
 
 // EndpointCounts counts endpoints by state.
@@ -121,6 +124,9 @@ type ClusterState struct {
 	Priorities []PriorityState `json:"priorities"`
 	// Leases counts the held leases of the cluster in all targets.
 	Leases int64 `json:"leases"`
+	// Overlays are the overlays that are applied to the cluster, the oldest first; for an AGGREGATE, those
+	// of its leaves. Absent without any.
+	Overlays []overlays.Overlay `json:"overlays,omitempty"`
 }
 
 // LeafState is a leaf cluster of an AGGREGATE.
@@ -218,6 +224,8 @@ type EndpointState struct {
 	Hostname  string   `json:"hostname,omitempty"`
 	Weight    uint32   `json:"weight"`
 	Health    string   `json:"health" enums:"UNKNOWN,HEALTHY,UNHEALTHY,DRAINING,TIMEOUT,DEGRADED"` // EDS health
+	// Overlay is the ID of the overlay that takes the endpoint out of use: health is of the overlay then.
+	Overlay string `json:"overlay,omitempty"`
 	// State is the connectivity state; UNHEALTHY or EJECTED if the endpoint gets no picks
 	// because of EDS health or outlier detection.
 	State string `json:"state"`
@@ -361,6 +369,9 @@ func summarize(m *ledger.Cluster) ClusterSummary {
 	}
 	if l, ok := m.Own(); ok {
 		out.Breaker = breakerState(l)
+	}
+	for _, leaf := range m.Config.Leaves(m.Name) {
+		out.OverlayCount += len(leaf.Overlays())
 	}
 	return out
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/overlays"
+	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -49,6 +51,11 @@ func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *C
 		out.ConnectMode, out.NoticeTime = s.connectMode(cc.Cluster)
 	}
 	out.Priorities = priorities(m, root, endpoints)
+	for _, leaf := range m.Config.Leaves(m.Name) {
+		if list := leaf.Overlays(); list != nil {
+			out.Overlays = append(out.Overlays, overlays.Describe(list, leaf)...)
+		}
+	}
 	return out
 }
 
@@ -91,17 +98,48 @@ func priorities(m *ledger.Cluster, root policy.Node, endpoints bool) []PriorityS
 	for i, leaf := range leaves { // each leaf has at least one
 		out = append(out, newPriority(i, leaf))
 	}
+	overlaid := overlaysOf(m)
 	for priority, l := range m.Localities() {
 		for len(out) <= priority {
 			out = append(out, newPriority(len(out), ""))
 		}
 		p := &out[priority]
-		p.Localities = append(p.Localities, locality(l, m.Places.Count(priority, l.ID), endpoints))
+		state := locality(l, m.Places.Count(priority, l.ID), endpoints)
+		if list := overlaid[l]; list != nil {
+			markOverlaid(&state, l, list)
+		}
+		p.Localities = append(p.Localities, state)
 	}
 	for i := range min(len(out), len(nodes)) {
 		fill(&out[i], nodes[i])
 	}
 	return out
+}
+
+// overlaysOf returns the overlays of each locality, if there are any.
+func overlaysOf(m *ledger.Cluster) map[*resource.LocalityEndpoints][]*resource.Overlay {
+	var out map[*resource.LocalityEndpoints][]*resource.Overlay
+	for _, leaf := range m.Config.Leaves(m.Name) {
+		if leaf.Overlays() == nil || leaf.Assignment == nil {
+			continue
+		}
+		if out == nil {
+			out = make(map[*resource.LocalityEndpoints][]*resource.Overlay)
+		}
+		for _, l := range leaf.Assignment.Localities {
+			out[l] = leaf.Overlays()
+		}
+	}
+	return out
+}
+
+// markOverlaid sets the overlays that take the endpoints of a locality out of use.
+func markOverlaid(s *LocalityState, l *resource.LocalityEndpoints, list []*resource.Overlay) {
+	for i := range s.Endpoints {
+		if o := overlay.Masking(list, l.Priority, l.Endpoints[i]); o != nil {
+			s.Endpoints[i].Overlay = o.ID
+		}
+	}
 }
 
 func newPriority(n int, leaf string) PriorityState {

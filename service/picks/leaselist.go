@@ -98,6 +98,16 @@ func (s *Picker) Leases(f LeaseFilter) (list []LeaseState, more bool) {
 	return list, more
 }
 
+// LeasesByAddress counts the held leases of clusters by the address of their endpoint.
+func (s *Picker) LeasesByAddress(clusters map[string]bool) map[string]int64 {
+	out := make(map[string]int64)
+	s.leases.visit(LeaseID{}, func(slot *leaseSlot) bool { return clusters[slot.owner.Cluster] }, func(_ *leaseShard, _ uint32, slot *leaseSlot) bool {
+		out[slot.address]++
+		return true
+	}, func() {})
+	return out
+}
+
 // EndedLeases is a cluster and an owner whose leases were ended.
 type EndedLeases struct {
 	Cluster string `json:"cluster"`

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -21,10 +24,24 @@ func (p *pushes) blocked(tx *store.Tx, i resource.Item) error {
 	if i.Assignment == nil {
 		return p.emptied(p.written(tx), name)
 	}
-	if i.Assignment.Usable() > 0 {
-		return nil
+	if usable := i.Assignment.Usable(); usable > 0 {
+		return p.masked(name, i.Assignment, usable)
 	}
 	return block(name, "the assignment of %q has no usable endpoint; set allow_empty=true to push it anyway", name)
+}
+
+// masked returns an error if overlays take all usable endpoints of an assignment out of use.
+func (p *pushes) masked(name string, a *resource.Assignment, usable int) error {
+	now, err := p.contents()
+	if err != nil {
+		return err
+	}
+	list := overlays.Of(now, name, time.Now())
+	if _, after := overlay.Apply(list, nil, a); after.Usable() > 0 {
+		return nil
+	}
+	return block(name, "the assignment of %q has %d usable endpoints, and its overlays take all of them out of use: %s; set allow_empty=true to push it anyway",
+		name, usable, overlay.Describe(list[len(list)-1]))
 }
 
 // emptied returns an error if a change takes all usable endpoints from a cluster that

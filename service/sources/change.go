@@ -2,6 +2,7 @@ package sources
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -93,6 +94,10 @@ type change struct {
 	replaced []changelog.Replaced
 	// restored is the index that a restore restores; 0 for another change.
 	restored uint64
+	// event is the type of its event; empty for EventPushed.
+	event observe.EventType
+	// own is true for a change that lbd itself makes.
+	own bool
 }
 
 func keyed(key resource.Key) func(*store.Tx) (string, string, bool) {
@@ -200,7 +205,7 @@ func (p *pushes) apply(ctx context.Context, c *change) (*PushResult, error) {
 }
 
 func (p *pushes) commit(ctx context.Context, c *change) error {
-	if p.RequireIfMatch && !c.Precondition.required() {
+	if p.RequireIfMatch && !c.own && !c.Precondition.required() {
 		return fault.Errorf(fault.PreconditionRequired, "If-Match or If-None-Match is required (--require-if-match): send If-Match with the ETag of the present content, or If-None-Match: *")
 	}
 	st, err := p.open()
@@ -340,7 +345,7 @@ func (p *pushes) report(c *change, err error) {
 	case pushApplied:
 		listed := difference.WithoutWords(c.res.Changes)
 		p.Events.Add(observe.Event{
-			Type: observe.EventPushed, Cluster: c.cluster, Target: c.target, Says: difference.Summary(c.res.Changes), By: c.From, Changes: listed,
+			Type: cmp.Or(c.event, observe.EventPushed), Cluster: c.cluster, Target: c.target, Says: difference.Summary(c.res.Changes), By: c.From, Changes: listed,
 		})
 		p.Logger.Info("resources pushed", "changes", len(c.res.Changes), "first", listed[0].Resource,
 			"change", listed[0].Change, "from", c.From)

@@ -13,6 +13,8 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/overlays"
+	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -34,6 +36,7 @@ type pushes struct {
 	inFlight inFlight
 	rendered renderedSnapshots
 	served   *served
+	expiry   overlays.Expiry
 	// describeStore is nil, or set before Start.
 	describeStore func(*StoreState)
 	store         atomic.Pointer[store.Store] // nil before Start has loaded it
@@ -119,7 +122,7 @@ func (p *pushes) load(st store.Store) ([]resource.Update, uint64) {
 	defer p.committing.Unlock()
 	stored := st.Snapshot()
 	warnings := 0
-	updates, hosts := p.updates(stored.Get, slices.Collect(stored.All()), func(key resource.Key, problem fault.Problem) {
+	is := p.updates(stored.Get, slices.Collect(stored.All()), func(key resource.Key, problem fault.Problem) {
 		if warnings++; warnings <= maxStoredWarnings {
 			p.Logger.Warn("stored resource", "resource", key, "warning", problem)
 		}
@@ -128,12 +131,13 @@ func (p *pushes) load(st store.Store) ([]resource.Update, uint64) {
 		p.Logger.Warn("stored resources have more warnings: PUT what GET /v1/snapshot returns with dry_run=true to list them", "more", more)
 	}
 	for _, name := range p.Targets {
-		hosts = append(hosts, hosting{name, true})
+		is.hosts = append(is.hosts, hosting{name, true})
 	}
 	p.publishChange(func(r *resolver.Resolver) []resolver.Change {
-		return append(r.Apply(resource.SourcePush, updates), p.host(hosts)(r)...)
+		overlay := p.overlay(stored, is.overlaid, r) // before the clusters, so that they are not without it
+		return slices.Concat(overlay, r.Apply(resource.SourcePush, is.updates), p.host(is.hosts)(r))
 	})
-	return updates, stored.Index()
+	return is.updates, stored.Index()
 }
 
 // Commit publishes what the store has committed. The store's writer calls it.
@@ -145,26 +149,36 @@ func (p *pushes) Commit(c store.Commit) {
 		entries[i], _ = c.After.Get(key)
 		entries[i].Key = key // also of one that was removed, which has no Raw
 	}
-	updates, hosts := p.updates(c.After.Get, entries, func(resource.Key, fault.Problem) {})
-	affected, _ := p.publish(resource.SourcePush, updates, p.host(hosts))
+	is := p.updates(c.After.Get, entries, func(resource.Key, fault.Problem) {})
+	affected, _ := p.publish(resource.SourcePush, is.updates, func(r *resolver.Resolver) []resolver.Change {
+		return append(p.host(is.hosts)(r), p.overlay(c.After, is.overlaid, r)...)
+	})
 	p.served.published(c.After.Index(), affected)
 	p.inFlight.commit(affected)
 }
 
-// updates returns what store entries are to the resolver: updates of resources, and
-// targets that are hosted, or no longer, by name. An entry without Raw was removed. warn is
+// stored is what store entries are to the resolver.
+type stored struct {
+	updates  []resource.Update
+	hosts    []hosting
+	overlaid []string // clusters whose overlays have changed
+}
+
+// updates returns what store entries are to the resolver. An entry without Raw was removed. warn is
 // called with the warnings about resources that this daemon did not push.
-func (p *pushes) updates(
-	get getter, entries []store.Entry, warn func(resource.Key, fault.Problem),
-) (updates []resource.Update, hosts []hosting) {
-	updates = make([]resource.Update, 0, len(entries))
+func (p *pushes) updates(get getter, entries []store.Entry, warn func(resource.Key, fault.Problem)) stored {
+	is := stored{updates: make([]resource.Update, 0, len(entries))}
 	for _, e := range entries {
 		switch {
 		case e.Key.Type == securedType, e.Key.Type == changelog.Type:
 		case e.Key.Type == hostedType:
-			hosts = append(hosts, hosting{e.Key.Name, e.Raw != nil})
+			is.hosts = append(is.hosts, hosting{e.Key.Name, e.Raw != nil})
+		case e.Key.Type == overlay.Type:
+			if cluster := overlay.ClusterOf(e.Key); !slices.Contains(is.overlaid, cluster) {
+				is.overlaid = append(is.overlaid, cluster)
+			}
 		case e.Raw == nil:
-			updates = append(updates, resource.Update{Item: resource.Item{Key: e.Key}})
+			is.updates = append(is.updates, resource.Update{Item: resource.Item{Key: e.Key}})
 		default:
 			item, problems, err := p.decoded(get, e)
 			if err != nil {
@@ -173,15 +187,37 @@ func (p *pushes) updates(
 			for _, problem := range problems {
 				warn(e.Key, problem)
 			}
-			updates = append(updates, resource.Update{Item: item, Err: err, Updated: e.Updated})
+			is.updates = append(is.updates, resource.Update{Item: item, Err: err, Updated: e.Updated})
 		}
 	}
-	return updates, hosts
+	return is
+}
+
+// overlay applies the overlays of clusters, as a snapshot has them, to a resolver, and sets the time at
+// which the next one expires.
+func (p *pushes) overlay(s *store.Snapshot, clusters []string, r *resolver.Resolver) (changes []resolver.Change) {
+	if len(clusters) == 0 {
+		return nil
+	}
+	now := time.Now()
+	of := map[string][]*resource.Overlay{}
+	for _, o := range overlays.All(s, now) {
+		of[o.Cluster] = append(of[o.Cluster], o)
+	}
+	for _, cluster := range clusters {
+		changes = append(changes, r.ApplyOverlays(cluster, of[cluster])...)
+	}
+	expired, next := overlays.Expired(s, now)
+	if len(expired) > 0 {
+		next = now
+	}
+	p.expiry.Set(next)
+	return changes
 }
 
 // internal reports whether a store's entry is no xDS resource.
 func internal(key resource.Key) bool {
-	return key.Type == hostedType || key.Type == securedType || key.Type == changelog.Type
+	return key.Type == hostedType || key.Type == securedType || key.Type == changelog.Type || key.Type == overlay.Type
 }
 
 // markAll marks the stored Clusters that are in use with TLS: an older lbd left no

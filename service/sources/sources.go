@@ -14,6 +14,7 @@ type Sources struct {
 	*resourceFiles
 	*servers
 	*onDemand
+	*overlayChanges
 }
 
 // New returns sources without resources. The store must call [Sources.Commit] and
@@ -26,9 +27,11 @@ func New(o Options) *Sources {
 	s := &Sources{onDemand: newOnDemand(p), resourceFiles: &resourceFiles{publisher: p}}
 	s.servers = &servers{publisher: p, demand: s.onDemand}
 	s.pushes = newPushes(p, s.resourceFiles)
+	s.overlayChanges = newOverlayChanges(s.pushes)
 	p.index = s.pushes.Index
 	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
-	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory))
+	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory),
+		observe.Collector(s.overlayChanges.collect))
 	return s
 }
 
@@ -37,6 +40,7 @@ func New(o Options) *Sources {
 func (s *Sources) Close() {
 	s.onDemand.close()
 	s.pushes.served.close()
+	s.pushes.expiry.Close()
 	s.onDemand.dns.Close()
 }
 

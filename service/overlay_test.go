@@ -1,0 +1,256 @@
+package service_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/changelog"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/overlays"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
+)
+
+func putOverlay(tb testing.TB, s *service.Service, id string, o overlays.NewOverlay) *sources.PushResult {
+	tb.Helper()
+	res, err := s.PutOverlay(tb.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: id})
+	if err != nil {
+		tb.Fatalf("overlay %s: %v", id, err)
+	}
+	return res
+}
+
+// chosen counts the endpoints of n picks.
+func chosen(tb testing.TB, s *service.Service, n int) map[string]int {
+	tb.Helper()
+	out := map[string]int{}
+	for range n {
+		p, err := pick(s, picks.Request{Cluster: "orders"})
+		must(tb, err)
+		out[p.Picks[0].Address]++
+	}
+	return out
+}
+
+func drain(address string) overlays.NewOverlay {
+	return overlays.NewOverlay{Kind: "drain", Endpoint: address}
+}
+
+// TestDrain drains an endpoint of a push and of a file: no pick chooses it, leases end in their time, the
+// drain outlives a change of the source, and an undo ends it.
+func TestDrain(t *testing.T) {
+	for _, source := range []string{"push", "file"} {
+		t.Run(source, func(t *testing.T) {
+			d := startFiled(t, &archive{})
+			s := d.Service
+			update := func(n int) {
+				if source == "file" {
+					d.scan(map[string]int{"orders": n})
+					must(t, s.Settle(t.Context()))
+					return
+				}
+				push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("orders", n)}))
+			}
+			update(2)
+			var leases []picks.LeaseID
+			for range 4 {
+				p, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
+				must(t, err)
+				if p.Picks[0].Address == "orders-0:80" {
+					leases = append(leases, p.Picks[0].Lease.ID)
+				}
+			}
+			putOverlay(t, s, "one", drain("orders-0:80"))
+			if got := chosen(t, s, 10); got["orders-1:80"] != 10 {
+				t.Errorf("picks: %v", got)
+			}
+			is, err := s.OverlayState("orders", "one")
+			must(t, err)
+			if *is.InFlight != int64(len(leases)) || len(leases) == 0 || *is.Endpoints != 1 {
+				t.Errorf("%d in flight, of %d; %d endpoints", *is.InFlight, len(leases), *is.Endpoints)
+			}
+			update(3)
+			if got := chosen(t, s, 10); got["orders-1:80"] != 5 || got["orders-2:80"] != 5 {
+				t.Errorf("picks after a change of the source: %v", got)
+			}
+			for _, id := range leases {
+				if _, err := s.EndLease(id, picks.Success, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			must(t, s.AwaitDrained(t.Context(), "orders", "one", time.Hour))
+			if is, _ := s.OverlayState("orders", "one"); *is.InFlight != 0 {
+				t.Errorf("%d in flight at the end", *is.InFlight)
+			}
+			if _, err := s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if got := chosen(t, s, 9); got["orders-0:80"] != 3 {
+				t.Errorf("picks at the end: %v", got)
+			}
+			list, _, _, err := s.Changes(changelog.Filter{Name: "orders", Limit: 10}, nil)
+			must(t, err)
+			if len(list) < 2 || list[0].Changes[0].Resource != "Overlay/orders/one" || list[0].Changes[0].Change != "removed" {
+				t.Errorf("history: %+v", list)
+			}
+		})
+	}
+}
+
+// TestOverlayExpires also restarts the daemon: an overlay is durable, and ends in its time.
+func TestOverlayExpires(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, dir, nil)
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		o := drain("a-0:80")
+		o.Expires = "1h"
+		putOverlay(t, s, "one", o)
+		putOverlay(t, s, "two", overlays.NewOverlay{Kind: "drop", Percent: new(0.0), Expires: "30m"})
+		time.Sleep(45 * time.Minute)
+		synctest.Wait()
+		if list, err := s.OverlayStates("", nil); err != nil || len(list) != 1 || list[0].ID != "one" {
+			t.Errorf("overlays after 45 m: %+v, %v", list, err)
+		}
+		if got := says(s, observe.EventOverlayEnded); len(got) != 1 || !strings.Contains(got[0], "it has expired") {
+			t.Errorf("events: %q", got)
+		}
+		stop()
+		s, stop = start(t, dir, nil)
+		if got := chosen(t, s, 4); got["a-1:80"] != 4 {
+			t.Errorf("picks after a restart: %v", got)
+		}
+		time.Sleep(16 * time.Minute)
+		synctest.Wait()
+		if got := chosen(t, s, 4); got["a-0:80"] != 2 {
+			t.Errorf("picks after the end: %v", got)
+		}
+		if list, err := s.OverlayStates("", nil); err != nil || len(list) != 0 {
+			t.Errorf("overlays after 61 m: %+v, %v", list, err)
+		}
+		stop()
+	})
+}
+
+func TestOverlayRefusals(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}, place{"b", 1, 1, endpoints("b", 1)}))
+	for _, test := range []struct {
+		name, cluster, id string
+		o                 overlays.NewOverlay
+		want              fault.Code
+		says              string
+	}{
+		{"unknown cluster", "x", "i", drain("a-0:80"), fault.UnknownCluster, `"x"`},
+		{"bad ID", "orders", "a/b", drain("a-0:80"), fault.InvalidArgument, "id"},
+		{"no kind", "orders", "i", overlays.NewOverlay{}, fault.InvalidArgument, "kind: is missing"},
+		{"unknown kind", "orders", "i", overlays.NewOverlay{Kind: "x"}, fault.InvalidArgument, "none of"},
+		{"no subject", "orders", "i", overlays.NewOverlay{Kind: "drain"}, fault.InvalidArgument, "endpoint or locality: is missing"},
+		{"two subjects", "orders", "i", overlays.NewOverlay{Kind: "drain", Endpoint: "a", Locality: &overlays.LocalityPattern{Zone: "a"}}, fault.InvalidArgument, "not of both"},
+		{"an empty locality", "orders", "i", overlays.NewOverlay{Kind: "drain", Locality: &overlays.LocalityPattern{}}, fault.InvalidArgument, "names nothing"},
+		{"a field of another kind", "orders", "i", overlays.NewOverlay{Kind: "drain", Endpoint: "a", Factor: new(1.0)}, fault.InvalidArgument, "factor: drain does not have it"},
+		{"a negative factor", "orders", "i", overlays.NewOverlay{Kind: "weight", Endpoint: "a", Factor: new(-1.0)}, fault.InvalidArgument, "factor"},
+		{"a large factor", "orders", "i", overlays.NewOverlay{Kind: "weight", Endpoint: "a", Factor: new(10.1)}, fault.InvalidArgument, "factor"},
+		{"a large percentage", "orders", "i", overlays.NewOverlay{Kind: "drop", Percent: new(101.0)}, fault.InvalidArgument, "percent"},
+		{"expired", "orders", "i", overlays.NewOverlay{Kind: "hold_ejections", Expires: "2020-01-01T00:00:00Z"}, fault.InvalidArgument, "in the past"},
+		{"negative expiry", "orders", "i", overlays.NewOverlay{Kind: "hold_ejections", Expires: "-1h"}, fault.InvalidArgument, "in the past"},
+		{"a late expiry", "orders", "i", overlays.NewOverlay{Kind: "hold_ejections", Expires: "169h"}, fault.InvalidArgument, "more than"},
+		{"a bad expiry", "orders", "i", overlays.NewOverlay{Kind: "hold_ejections", Expires: "soon"}, fault.InvalidArgument, "neither"},
+		{"a control character", "orders", "i", overlays.NewOverlay{Kind: "hold_ejections", Reason: "a\x1b[2J"}, fault.InvalidArgument, "reason"},
+		{"force the first priority", "orders", "i", overlays.NewOverlay{Kind: "force_priority", Priority: new(0)}, fault.InvalidArgument, "priority"},
+		{"force a priority that is not there", "orders", "i", overlays.NewOverlay{Kind: "force_priority", Priority: new(2)}, fault.Blocked, "allow_empty"},
+		{"drain all", "orders", "i", overlays.NewOverlay{Kind: "force_priority", Priority: new(1)}, "", ""},
+		{"drain the rest", "orders", "j", drain("b-0:80"), fault.Blocked, "allow_empty"},
+	} {
+		_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: test.o, Cluster: test.cluster, ID: test.id})
+		if code(err) != test.want || err != nil && !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v", test.name, err)
+		}
+	}
+	if _, err := s.DeleteOverlay(t.Context(), "orders", "x", sources.ChangeOptions{}); code(err) != fault.UnknownOverlay || !strings.Contains(err.Error(), "it has i") {
+		t.Errorf("deletion of what is not there: %v", err)
+	}
+	_, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)})})
+	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "overlays take all of them out of use") {
+		t.Errorf("a push whose endpoints are all out of use: %v", err)
+	}
+	if _, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("b-0:80"), Cluster: "orders", ID: "j", AllowEmpty: true}); err != nil {
+		t.Errorf("with allow_empty: %v", err)
+	}
+}
+
+func TestOverlayWarnings(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	for _, test := range []struct {
+		id   string
+		o    overlays.NewOverlay
+		want string
+	}{
+		{"a", drain("x:80"), "names no endpoint"},
+		{"b", overlays.NewOverlay{Kind: "weight", Endpoint: "a-0:80", Factor: new(2.0)}, "round_robin ignores"},
+		{"c", overlays.NewOverlay{Kind: "drop", Category: "lb", Percent: new(1.0)}, "adds it"},
+		{"d", overlays.NewOverlay{Kind: "hold_ejections"}, "no outlier detection"},
+		{"e", overlays.NewOverlay{Kind: "max_requests", MaxRequests: new(int64(5))}, ""},
+		{"f", overlays.NewOverlay{Kind: "max_requests", MaxRequests: new(int64(6))}, "contradicts the overlay e"},
+	} {
+		res := putOverlay(t, s, test.id, test.o)
+		var all string
+		for _, w := range res.Warnings {
+			all += w.Reason
+		}
+		if !strings.Contains(all, test.want) || test.want == "" && all != "" {
+			t.Errorf("%s: %q", test.id, all)
+		}
+	}
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, append(endpoints("a", 2), endpoint("x"))}))
+	if got := chosen(t, s, 10); got["x:80"] > 0 {
+		t.Errorf("an overlay did not take effect when its endpoint appeared: %v", got)
+	}
+	state, err := s.Cluster(t.Context(), "orders", "", true)
+	must(t, err)
+	if state.OverlayCount != 6 || state.Breaker.MaxRequests != 6 || state.Overlays[4].SupersededBy != "f" {
+		t.Errorf("%d overlays, max_requests %d, %+v", state.OverlayCount, state.Breaker.MaxRequests, state.Overlays)
+	}
+	if es := state.Priorities[0].Localities[0].Endpoints; es[2].Overlay != "a" || es[0].Overlay != "" {
+		t.Errorf("endpoints: %+v", es)
+	}
+	again := overlays.NewOverlay{Kind: "drain", Endpoint: "x:80"}
+	if res := putOverlay(t, s, "a", again); len(res.Changes) != 0 {
+		t.Errorf("the same overlay again: %v", res.Changes)
+	}
+}
+
+// TestAwaitDrained waits for a lease to end, and not longer than it may.
+func TestAwaitDrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", nil)
+		defer stop()
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		for range 2 {
+			_, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
+			must(t, err)
+		}
+		putOverlay(t, s, "one", drain("a-0:80"))
+		began := time.Now()
+		must(t, s.AwaitDrained(t.Context(), "orders", "one", 10*time.Second))
+		if took := time.Since(began); took != 10*time.Second {
+			t.Errorf("took %v", took)
+		}
+		must(t, s.AwaitDrained(t.Context(), "orders", "one", time.Hour))
+		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
+			t.Errorf("took %v", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		must(t, s.AwaitDrained(ctx, "orders", "one", time.Hour))
+		if err := s.AwaitDrained(t.Context(), "orders", "x", time.Hour); code(err) != fault.UnknownOverlay {
+			t.Errorf("an overlay that is not there: %v", err)
+		}
+	})
+}

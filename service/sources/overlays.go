@@ -1,0 +1,297 @@
+package sources
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/lbd-dev/lbd/service/changelog"
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/overlays"
+	"github.com/lbd-dev/lbd/xds/overlay"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// overlayChanges changes the overlays in the store, and removes those that have expired.
+type overlayChanges struct{ pushes *pushes }
+
+func newOverlayChanges(p *pushes) *overlayChanges {
+	c := &overlayChanges{pushes: p}
+	p.expiry.Expire = c.expire
+	return c
+}
+
+// OverlayRequest puts an overlay.
+type OverlayRequest struct {
+	ChangeOptions
+	overlays.NewOverlay
+
+	Cluster, ID string
+	// AllowEmpty permits an overlay that leaves the cluster without a usable endpoint.
+	AllowEmpty bool
+}
+
+// PutOverlay puts an overlay. When it returns, the overlay is durable and picks see it. The same overlay
+// again changes nothing. It fails with UnknownCluster, and with Blocked if nothing usable would be left.
+func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*PushResult, error) {
+	key := overlay.Key(r.Cluster, r.ID)
+	ch := c.change(key, observe.EventOverlaySet, r.ChangeOptions)
+	o, err := r.At(time.Now())
+	if err == nil {
+		err = overlays.CheckID(r.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.Cluster, o.ID, o.Author = r.Cluster, r.ID, cmp.Or(r.Name, r.Address)
+	ch.run = func(tx *store.Tx) error {
+		before, exists := tx.Get(key)
+		if exists {
+			if was, err := overlays.Decode(before); err == nil && sameOverlay(was, o) {
+				ch.res.Hash = hash(before.Raw)
+				return nil
+			}
+		}
+		ch.res.New = !exists
+		if err := c.check(r, o, ch.res); err != nil {
+			return err
+		}
+		raw, err := overlays.Encode(o)
+		if err != nil {
+			return err
+		}
+		how := "added"
+		if exists {
+			how = "modified"
+		}
+		ch.replaces(key, how, overlays.Says(o), before.Raw, raw)
+		ch.res.Hash = hash(raw)
+		return tx.Put(key, raw)
+	}
+	return c.pushes.apply(ctx, ch)
+}
+
+// sameOverlay reports whether two overlays do the same.
+func sameOverlay(a, b *resource.Overlay) bool {
+	was, is := *a, *b
+	was.Created, was.Author, is.Created, is.Author = time.Time{}, "", time.Time{}, ""
+	if a.Locality != nil && b.Locality != nil && *a.Locality == *b.Locality {
+		was.Locality, is.Locality = nil, nil
+	}
+	return was == is
+}
+
+// check returns an error for an overlay that must not be put, and adds warnings to res. What it reads
+// is not part of the transaction: two overlays that are put at once may leave nothing usable.
+func (c *overlayChanges) check(r *OverlayRequest, o *resource.Overlay, res *PushResult) error {
+	now, err := c.pushes.contents()
+	if err != nil {
+		return err
+	}
+	cc := c.Config(r.Cluster)
+	if cc == nil {
+		return ledger.UnknownCluster(r.Cluster)
+	}
+	if cc.Cluster != nil && cc.Cluster.Type == resource.ClusterAggregate {
+		return fault.Errorf(fault.InvalidArgument, "%q is an AGGREGATE: put the overlay on one of its clusters: %s",
+			r.Cluster, few(cc.Leaves, maxListedNames)).Of(r.Cluster, "")
+	}
+	others := slices.DeleteFunc(overlays.Of(now, r.Cluster, time.Now()), func(other *resource.Overlay) bool { return other.ID == o.ID })
+	if all, of := overlays.Count(now, r.Cluster); res.New && (all >= overlays.MaxOverlays || of >= overlays.MaxOfCluster) {
+		return fault.Errorf(fault.RateLimited, "limit of overlays reached: there are %d, %d of them of %q (at most %d and %d)",
+			all, of, r.Cluster, overlays.MaxOverlays, overlays.MaxOfCluster).Of(r.Cluster, "")
+	}
+	for _, w := range overlays.Warnings(o, others, cc) {
+		res.Warnings = append(res.Warnings, fault.Problem{Resource: overlay.Key(r.Cluster, r.ID).String(), Reason: w})
+	}
+	cluster, assignment := cc.Source()
+	if r.AllowEmpty || cc.Assignment == nil || cc.Assignment.Usable() == 0 {
+		return nil
+	}
+	if _, after := overlay.Apply(append(others, o), cluster, assignment); after.Usable() == 0 {
+		return block(r.Cluster, "the overlay would leave cluster %q without a usable endpoint, where it has %d; set allow_empty=true to put it anyway",
+			r.Cluster, cc.Assignment.Usable())
+	}
+	return nil
+}
+
+// Config returns the config of a cluster in the first target that has it, also as a leaf of an
+// AGGREGATE; nil if none has it.
+func (c *overlayChanges) Config(cluster string) *resource.ClusterConfig {
+	hosted := c.pushes.Ledger.Hosted()
+	if m := hosted.Cluster(cluster); m != nil {
+		return m.ClusterConfig()
+	}
+	for t := range hosted.All() {
+		if v := t.View(); v != nil && v.Config != nil && v.Config.Err == nil {
+			if cc := v.Config.Clusters.Get(cluster); cc != nil && cc.Err == nil && (t.Label != "" || v.Only != nil && v.Only.Known()) {
+				return cc
+			}
+		}
+	}
+	return nil
+}
+
+// DeleteOverlay removes an overlay. It fails with UnknownOverlay if there is none.
+func (c *overlayChanges) DeleteOverlay(ctx context.Context, cluster, id string, o ChangeOptions) (*PushResult, error) {
+	key := overlay.Key(cluster, id)
+	ch := c.change(key, observe.EventOverlayEnded, o)
+	ch.run = func(tx *store.Tx) error {
+		if !c.remove(tx, ch, key, "was removed") {
+			return c.UnknownOverlay(cluster, id)
+		}
+		return nil
+	}
+	return c.pushes.apply(ctx, ch)
+}
+
+// UnknownOverlay returns the error of an overlay that does not exist: it says which do.
+func (c *overlayChanges) UnknownOverlay(cluster, id string) error {
+	var ids []string
+	if now, err := c.pushes.contents(); err == nil {
+		for _, o := range overlays.Of(now, cluster, time.Now()) {
+			ids = append(ids, o.ID)
+		}
+	}
+	exist := "it has none"
+	if ids != nil {
+		exist = "it has " + few(ids, maxListedNames)
+	}
+	return fault.Errorf(fault.UnknownOverlay, "cluster %q has no overlay %q; %s", cluster, id, exist).Of(cluster, "")
+}
+
+// change returns a change of one overlay, without run.
+func (c *overlayChanges) change(key resource.Key, event observe.EventType, o ChangeOptions) *change {
+	return &change{ChangeOptions: o, cluster: overlay.ClusterOf(key), current: keyed(key), event: event, res: &PushResult{}}
+}
+
+// replaces adds what happens to an entry of the store to the result.
+func (c *change) replaces(key resource.Key, how, says string, before, after []byte) {
+	d := difference.Change{Resource: key.String(), Change: how, Difference: difference.Clip(says, difference.MaxSentence)}
+	c.res.Changes = append(c.res.Changes, d)
+	c.replaced = append(c.replaced, changelog.Replaced{Key: key, Change: d, Before: before, After: after})
+}
+
+// remove removes an overlay, and reports whether it was there.
+func (c *overlayChanges) remove(tx *store.Tx, ch *change, key resource.Key, why string) bool {
+	before, exists := tx.Get(key)
+	if !exists {
+		return false
+	}
+	says := why
+	if o, err := overlays.Decode(before); err == nil {
+		says = overlay.Describe(o) + ": " + why
+	}
+	ch.replaces(key, "removed", says, before.Raw, nil)
+	return tx.Delete(key)
+}
+
+// Overlays returns the overlays of a cluster, or of all for an empty name: by cluster, and the oldest
+// first.
+func (c *overlayChanges) Overlays(cluster string) ([]*resource.Overlay, error) {
+	now, err := c.pushes.contents()
+	if err != nil {
+		return nil, err
+	}
+	if cluster == "" {
+		return overlays.All(now, time.Now()), nil
+	}
+	return overlays.Of(now, cluster, time.Now()), nil
+}
+
+const (
+	// expireTimeout limits how long the removal of an expired overlay may take.
+	expireTimeout = 10 * time.Second
+	// expireRetry is the time after which a removal that failed is tried again.
+	expireRetry = 5 * time.Second
+)
+
+// expire ends the effect of the overlays that have expired, and removes them from the store. All daemons
+// of a store do: the first one removes the entry, and if the store cannot be reached, the overlay ends
+// all the same.
+func (c *overlayChanges) expire() {
+	p := c.pushes
+	st, err := p.open()
+	if err != nil {
+		p.expiry.Set(time.Now().Add(expireRetry))
+		return
+	}
+	expired := c.endExpired(st)
+	ctx, cancel := context.WithTimeout(context.Background(), expireTimeout)
+	defer cancel()
+	defer context.AfterFunc(p.Draining, cancel)()
+	for _, key := range expired {
+		ch := c.change(key, observe.EventOverlayEnded, ChangeOptions{From: "lbd", Message: "the overlay has expired"})
+		ch.own = true
+		ch.run = func(tx *store.Tx) error {
+			e, exists := tx.Get(key)
+			if o, err := overlays.Decode(e); exists && err == nil && o.Expired(time.Now()) { // it may have been put again
+				c.remove(tx, ch, key, "it has expired")
+			}
+			return nil
+		}
+		if err := p.commit(ctx, ch); err != nil {
+			p.Logger.Warn("an expired overlay has no effect any more, and cannot be removed from the store yet", "overlay", key.Name, "error", err)
+			p.expiry.Set(time.Now().Add(expireRetry))
+			return
+		}
+		p.report(ch, nil)
+	}
+}
+
+// endExpired ends the effect of the overlays that have expired, and returns them.
+func (c *overlayChanges) endExpired(st store.Store) []resource.Key {
+	p := c.pushes
+	p.committing.Lock()
+	defer p.committing.Unlock()
+	s := st.Snapshot()
+	expired, next := overlays.Expired(s, time.Now())
+	var clusters []string
+	for _, key := range expired {
+		clusters = append(clusters, overlay.ClusterOf(key))
+	}
+	slices.Sort(clusters)
+	p.publish(resource.SourcePush, nil, func(r *resolver.Resolver) []resolver.Change {
+		return p.overlay(s, slices.Compact(clusters), r)
+	})
+	p.expiry.Set(next)
+	return slices.SortedFunc(slices.Values(expired), func(a, b resource.Key) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// The metrics of overlays.
+var (
+	overlayCount  = observe.Gauge("lbd_overlays", "Overlays that operators have put on what the sources of a cluster say.", "cluster", "kind")
+	overlayOldest = observe.Gauge("lbd_overlay_oldest_timestamp_seconds",
+		"Unix time at which the oldest of lbd_overlays was put. An old one was perhaps forgotten.", "cluster", "kind")
+)
+
+func (c *overlayChanges) collect(out chan<- prometheus.Metric) {
+	list, err := c.Overlays("")
+	if err != nil {
+		return
+	}
+	type series struct {
+		cluster string
+		kind    resource.OverlayKind
+	}
+	counts, oldest := map[series]int{}, map[series]time.Time{}
+	for _, o := range list { // the oldest first
+		key := series{o.Cluster, o.Kind}
+		if counts[key]++; counts[key] == 1 {
+			oldest[key] = o.Created
+		}
+	}
+	for key, n := range counts {
+		out <- overlayCount.Metric(float64(n), key.cluster, string(key.kind))
+		out <- overlayOldest.Metric(float64(oldest[key].UnixMilli())/1000, key.cluster, string(key.kind))
+	}
+}
