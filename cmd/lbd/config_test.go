@@ -190,6 +190,7 @@ func TestUnknownVariables(t *testing.T) {
 	}{
 		{"a flag's", "LBD_LISTEN=:1", ""},
 		{"another command's", "LBD_DEMO_CONTROL=:1", ""},
+		{"that of lbd ctl", "LBD_CTL_URL=http://localhost:1", ""},
 		{"of another program", "PATH=/", ""},
 		{"misspelled", "LBD_LISTN=secret", `variable=LBD_LISTN did_you_mean=LBD_LISTEN`},
 		{"words swapped", "LBD_PICK_WIAT=1s", `variable=LBD_PICK_WIAT did_you_mean=LBD_PICK_WAIT`},

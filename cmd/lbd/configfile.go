@@ -87,15 +87,21 @@ func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 	}
 }
 
+// knownVariables returns the variables of the flags of all commands.
 func knownVariables() map[string]bool {
 	known := make(map[string]bool)
-	for _, command := range kong.Must(new(cli)).Model.Children {
-		for _, flag := range command.Flags {
+	var add func(*kong.Node)
+	add = func(node *kong.Node) {
+		for _, flag := range node.Flags {
 			for _, v := range flag.Envs {
 				known[v] = true
 			}
 		}
+		for _, child := range node.Children {
+			add(child)
+		}
 	}
+	add(kong.Must(new(cli)).Model.Node)
 	return known
 }
 

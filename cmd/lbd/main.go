@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/lbd-dev/lbd/cmd/lbd/ctl"
 )
 
 // cli is the command line. Each flag of serve is also an environment variable.
@@ -19,6 +21,7 @@ type cli struct {
 	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: local HTTP upstreams and a client that picks from them."`
 	Check       checkCommand       `cmd:"" help:"Validate resource files and a configuration file without a daemon. Exits with 1 if one is invalid."`
 	Store       storeCommand       `cmd:"" help:"Copy stores."`
+	Ctl         ctl.Command        `cmd:"" help:"Inspect and change a running daemon with its API."`
 	Token       tokenCommand       `cmd:"" help:"Make tokens for callers of the API."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 	ShowVersion versionFlag        `name:"version" help:"Print the version."`
@@ -34,7 +37,7 @@ func main() {
 }
 
 // run runs the command line and returns the exit code: 0, 1 if the command failed, or 80 and
-// more if the command line is invalid.
+// more if the command line is invalid. lbd ctl has exit codes of its own.
 func run(ctx context.Context, args []string) int {
 	var c cli
 	code := -1
@@ -51,15 +54,27 @@ func run(ctx context.Context, args []string) int {
 	}
 	if err != nil {
 		parser.FatalIfErrorf(err)
+		if invalid, ok := errors.AsType[*kong.ParseError](err); ok && isCtl(invalid.Context) {
+			return ctl.ExitUsage
+		}
 		return code
 	}
 	if err := command.Run(); err != nil {
-		if !errors.Is(err, errBad) { // check has printed the errors
-			fmt.Fprintf(os.Stderr, "lbd: %v\n", err)
+		if text := err.Error(); text != "" && !errors.Is(err, errBad) { // otherwise, the output has the errors
+			fmt.Fprintf(os.Stderr, "lbd: %s\n", text)
+		}
+		var coder kong.ExitCoder
+		if errors.As(err, &coder) {
+			return coder.ExitCode()
 		}
 		return 1
 	}
 	return 0
+}
+
+// isCtl reports whether a command line is one of lbd ctl.
+func isCtl(command *kong.Context) bool {
+	return slices.ContainsFunc(command.Path, func(p *kong.Path) bool { return p.Command != nil && p.Command.Name == "ctl" })
 }
 
 type serveCommand struct {

@@ -25,20 +25,25 @@ import (
 // patience is the maximum time that a test waits, on a busy machine.
 const patience = 2 * time.Minute
 
+// withInput is the value of LBD_TEST_MAIN for a command that reads its standard input.
+const withInput = "input"
+
 // TestMain runs the command line of lbd instead of the tests if LBD_TEST_MAIN is set. The process ends
 // with its standard input, which is a pipe from the test: no daemon outlives the tests, not even if
 // they are killed.
 func TestMain(m *testing.M) {
-	if os.Getenv("LBD_TEST_MAIN") != "" {
+	if mode := os.Getenv("LBD_TEST_MAIN"); mode != "" {
 		for _, v := range os.Environ() { // lbd would warn of them
 			if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "LBD_TEST_") {
 				_ = os.Unsetenv(name)
 			}
 		}
-		go func() {
-			_, _ = io.Copy(io.Discard, os.Stdin)
-			os.Exit(3)
-		}()
+		if mode != withInput {
+			go func() {
+				_, _ = io.Copy(io.Discard, os.Stdin)
+				os.Exit(3)
+			}()
+		}
 		main()
 	}
 	os.Exit(m.Run())

@@ -1,0 +1,115 @@
+package ctl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clientOf returns a client of a server, with a token.
+func clientOf(t *testing.T, handler http.HandlerFunc) *client {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newClient(connection{url: u, token: "secret"}, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.close)
+	return c
+}
+
+// TestRedirect: a redirect is not followed, so that no other host gets the token.
+func TestRedirect(t *testing.T) {
+	t.Parallel()
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("a redirected request: %v", r.Header)
+	}))
+	t.Cleanup(other.Close)
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusTemporaryRedirect} {
+		c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
+			if got := r.Header.Get("Authorization"); got != "Bearer secret" {
+				t.Errorf("the token is %q", got)
+			}
+			http.Redirect(w, r, other.URL, status)
+		})
+		for _, method := range []string{http.MethodGet, http.MethodPut} {
+			_, err := c.do(t.Context(), request{method: method, path: "/v1/clusters"})
+			if f, ok := errors.AsType[*failure](err); !ok || f.code != exitFailed || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%s, %d: %v", method, status, err)
+			}
+		}
+		f := follower{client: c, path: "/v1/events/watch"}
+		if err := f.run(t.Context()); err == nil {
+			t.Error("a redirected stream")
+		}
+	}
+}
+
+// TestList: all parts are read, up to the limit.
+func TestList(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit, requests int
+		want            string
+	}{{0, 3, "[1 2 3 4 5]"}, {1, 1, "[1]"}, {2, 1, "[1 2]"}, {3, 2, "[1 2 3]"}, {5, 3, "[1 2 3 4 5]"}, {9, 3, "[1 2 3 4 5]"}} {
+		requests := 0
+		c := clientOf(t, func(w http.ResponseWriter, r *http.Request) {
+			requests++
+			parts := map[string]string{
+				"": `{"items": [1, 2], "next": "a"}`, "a": `{"items": [3, 4], "next": "b"}`, "b": `{"items": [5], "next": ""}`,
+			}
+			fmt.Fprint(w, parts[r.URL.Query().Get("after")])
+		})
+		raw, items, err := c.list(t.Context(), "/v1/items", "items", parameters("limit", "2"), test.limit)
+		var list struct{ Items []int }
+		if err := errors.Join(err, json.Unmarshal(raw, &list)); err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(list.Items) != test.want || len(items) != len(list.Items) || requests != test.requests {
+			t.Errorf("limit %d: %v in %d requests, want %s in %d", test.limit, list.Items, requests, test.want, test.requests)
+		}
+	}
+}
+
+// TestModes: a file with a token must not be readable by every user, and the configuration, which says
+// where it is sent, not writable.
+func TestModes(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", dir)
+	token, config := filepath.Join(dir, "token"), filepath.Join(dir, "lbd", "config.yaml")
+	if err := errors.Join(os.Mkdir(filepath.Dir(config), 0o700), os.WriteFile(token, []byte("secret\n"), 0o600),
+		os.WriteFile(config, []byte("contexts: {}\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		token, config os.FileMode
+		want          string
+	}{
+		{0o400, 0o600, ""},
+		{0o640, 0o644, ""},
+		{0o644, 0o600, token + " (mode 0644): run chmod o-rwx on it"},
+		{0o602, 0o600, token + " (mode 0602)"},
+		{0o600, 0o602, config + " (mode 0602)"},
+	} {
+		if err := errors.Join(os.Chmod(token, test.token), os.Chmod(config, test.config)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Access{TokenFile: token}.connection()
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("token %o, configuration %o: %v, want %q", test.token, test.config, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,42 @@
+// Package ctl has the commands of lbd ctl, a client of lbd's HTTP API. It knows the API only by its
+// contract, so that it also works with daemons of other versions.
+package ctl
+
+import "fmt"
+
+// exitHelp is the part of the help that describes the exit codes.
+const exitHelp = `Exit codes: 0 success; 1 diff found a difference, a pick got no endpoint, or a change was not ` +
+	`confirmed; 2 invalid command line, context or file, or the output cannot be written; 3 no response from the daemon; 4 refused by the daemon; ` +
+	`5 failure of the daemon, or not an lbd; 130 interrupted.`
+
+// Command is lbd ctl.
+type Command struct {
+	Options
+
+	Get     getCommand     `cmd:"" help:"Show clusters, targets or endpoints, with their state."`
+	Pick    pickCommand    `cmd:"" help:"Pick endpoints."`
+	Explain explainCommand `cmd:"" help:"Pick an endpoint, and show each step of the decision."`
+	Diff    diffCommand    `cmd:"" help:"Show what a push would change. Exits with 1 if there is a difference."`
+	Push    pushCommand    `cmd:"" help:"Push the endpoints or the config of a cluster, after a preview and a confirmation."`
+	Delete  deleteCommand  `cmd:"" help:"Delete the pushed endpoints or config of a cluster, after a preview and a confirmation."`
+	History historyCommand `cmd:"" help:"List the changes of resources, newest first."`
+	Restore restoreCommand `cmd:"" help:"Push again what was pushed at an index of the history, after a preview and a confirmation."`
+	Leases  leasesCommand  `cmd:"" help:"List the held leases."`
+	Fleet   fleetCommand   `cmd:"" help:"Show the daemons that share a store."`
+	Watch   watchCommand   `cmd:"" help:"Print events as they happen, until interrupted."`
+	Context contextCommand `cmd:"" name:"context" help:"Manage contexts: daemons, and how to reach them."`
+}
+
+// Help returns the part of the help of lbd ctl that is below its description. kong calls it.
+func (*Command) Help() string { return exitHelp }
+
+// ProvideOptions returns what the commands get. kong calls it.
+func (c *Command) ProvideOptions() *Options { return &c.Options }
+
+// Validate checks what kong does not check. kong calls it.
+func (c *Command) Validate() error {
+	if c.Timeout <= 0 {
+		return fmt.Errorf("--timeout must be positive, not %v", c.Timeout)
+	}
+	return nil
+}

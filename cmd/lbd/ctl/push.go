@@ -1,0 +1,361 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/alecthomas/kong"
+)
+
+const (
+	// maxPushBytes is the maximum size of a pushed file, as that of a snapshot.
+	maxPushBytes = 64 << 20
+	// maxMessageBytes is the maximum size of a message in the history.
+	maxMessageBytes = 500
+	// stdin is the name of standard input as a file.
+	stdin = "-"
+)
+
+// The parts of a cluster that can be pushed, as in the paths of the API.
+const (
+	endpointsPart = "endpoints"
+	configPart    = "config"
+)
+
+// changeFlags are the flags of a change.
+type changeFlags struct {
+	Yes     bool   `short:"y" help:"Do not ask for confirmation; required without a terminal (default false)"`
+	Message string `short:"m" help:"Why the change is made, for the history, at most 500 bytes (default none)" placeholder:"TEXT"`
+}
+
+// checkMessage rejects what the header Lbd-Message cannot have.
+func (f *changeFlags) checkMessage() error {
+	if len(f.Message) > maxMessageBytes || !utf8.ValidString(f.Message) || strings.ContainsFunc(f.Message, unicode.IsControl) {
+		return usage("--message must be at most %d bytes of UTF-8 in one line", maxMessageBytes)
+	}
+	return nil
+}
+
+// fileFlags are the flags of a pushed file.
+type fileFlags struct {
+	Cluster    string `arg:"" help:"Name of the cluster."`
+	File       string `arg:"" help:"File with the resource (JSON, YAML, protobuf, or a list of endpoints); - is standard input."`
+	AllowEmpty bool   `help:"Allow a cluster without usable endpoints (default false)"`
+	Lenient    bool   `help:"Accept unknown fields, with a warning (default false)"`
+}
+
+// change is a change of one resource, or a restore.
+type change struct {
+	request
+	// what describes the change in a question, such as "Push the endpoints of orders".
+	what string
+	// precondition is the path whose ETag is the precondition. It is empty if there is none.
+	precondition string
+	// canCreate is true if the request creates the resource if it is absent.
+	canCreate bool
+	// mayBeAbsent is true for a restore of a resource that may be absent: its API has no precondition
+	// for that.
+	mayBeAbsent bool
+}
+
+// ofFile returns the push of a file.
+func (f *fileFlags) ofFile(part string) (change, error) {
+	body, err := readFile(f.File)
+	if err != nil {
+		return change{}, usage("read the resource: %w", err)
+	}
+	q, h := url.Values{}, http.Header{}
+	if f.AllowEmpty {
+		q.Set("allow_empty", "true")
+	}
+	if f.Lenient {
+		q.Set("strict", "false")
+	}
+	// The daemon recognizes the text forms, but not protobuf.
+	if media := mediaTypes[filepath.Ext(f.File)]; media != "" {
+		h.Set("Content-Type", media)
+	}
+	c := ofCluster(http.MethodPut, f.Cluster, part)
+	c.query, c.header, c.body, c.canCreate = q, h, body, true
+	c.what = fmt.Sprintf("Push the %s of %s", part, f.Cluster)
+	return c, nil
+}
+
+var mediaTypes = map[string]string{
+	".json": "application/json", ".yaml": "application/yaml", ".yml": "application/yaml", ".pb": "application/x-protobuf",
+}
+
+func ofCluster(method, cluster, part string) change {
+	path := "/v1/clusters/" + segment(cluster) + "/" + part
+	return change{request: request{method: method, path: path, header: http.Header{}, query: url.Values{}}, precondition: path}
+}
+
+func readFile(name string) ([]byte, error) {
+	if name == stdin {
+		return readAll(os.Stdin, "standard input", maxPushBytes)
+	}
+	return readLimited(name, maxPushBytes, 0)
+}
+
+// pushAnswer is a PushAnswer of the contract.
+type pushAnswer struct {
+	Index   uint64 `json:"index"`
+	Changes []struct {
+		Resource   string `json:"resource"`
+		Change     string `json:"change"`
+		Difference string `json:"difference"`
+	} `json:"changes"`
+	Warnings []rule `json:"warnings"`
+	Notes    []rule `json:"notes"`
+}
+
+// preview sets the precondition of a change to the ETag of what there is, and returns what the change
+// would do to it.
+func (s *session) preview(ctx context.Context, c *change) (raw []byte, dry pushAnswer, err error) {
+	if c.precondition != "" {
+		if err := s.setPrecondition(ctx, c); err != nil {
+			return nil, dry, err
+		}
+	}
+	r := c.request
+	r.query = url.Values{"dry_run": {"true"}}
+	maps.Copy(r.query, c.query)
+	answer, err := s.client.do(ctx, r)
+	if err != nil {
+		return nil, dry, err
+	}
+	return answer.body, dry, decode(answer.body, &dry)
+}
+
+func (s *session) setPrecondition(ctx context.Context, c *change) error {
+	tag, err := s.etag(ctx, c.precondition)
+	refused, isRefusal := errors.AsType[*refusal](err)
+	absent := isRefusal && refused.Code == "unknown_cluster"
+	switch {
+	case absent && c.canCreate:
+		c.header.Set("If-None-Match", "*")
+	case absent && c.mayBeAbsent:
+	case err != nil:
+		return err
+	default:
+		c.header.Set("If-Match", tag)
+	}
+	return nil
+}
+
+// etag returns the ETag of a resource or of the snapshot. It does not read the body.
+func (s *session) etag(ctx context.Context, path string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.client.timeout, errNoResponse)
+	defer cancel()
+	r := request{method: http.MethodGet, path: path}
+	answer, err := s.client.open(ctx, r)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return "", s.client.refused(r, answer)
+	}
+	tag := answer.Header.Get("ETag")
+	if tag == "" {
+		return "", s.client.unexpected(answer)
+	}
+	return tag, nil
+}
+
+// describe prints what a change does, or would do.
+func (a pushAnswer) describe(w io.Writer) {
+	for _, c := range a.Changes {
+		line := c.Resource + ": " + c.Change
+		if c.Difference != "" {
+			line = c.Resource + ": " + c.Difference
+		}
+		fmt.Fprintln(w, escape(line))
+	}
+	if len(a.Changes) == 0 {
+		fmt.Fprintln(w, "no difference")
+	}
+	for _, r := range a.Warnings {
+		fmt.Fprintln(w, escape("warning: "+r.String()))
+	}
+	for _, r := range a.Notes {
+		fmt.Fprintln(w, escape("note: "+r.String()))
+	}
+}
+
+func (a pushAnswer) resources() []string {
+	names := make([]string, len(a.Changes))
+	for i, c := range a.Changes {
+		names[i] = c.Resource
+	}
+	return names
+}
+
+// apply shows what a change would do, asks for confirmation and makes the change. What the daemon has
+// must still be what was shown.
+func (o *Options) apply(ctx context.Context, app *kong.Kong, f changeFlags, of func() (change, error)) error {
+	if err := f.checkMessage(); err != nil {
+		return err
+	}
+	if !f.Yes && !isTerminal(os.Stdin) {
+		return usage("standard input is not a terminal, so the change cannot be confirmed: " +
+			"set --yes to make it without confirmation")
+	}
+	todo, err := of()
+	if err != nil {
+		return err
+	}
+	return o.with(app, func(s *session) error {
+		raw, dry, err := s.preview(ctx, &todo)
+		if err != nil {
+			return err
+		}
+		dry.describe(s.stderr)
+		if len(dry.Changes) == 0 {
+			return s.result(raw, dry, "nothing to change")
+		}
+		if !f.Yes {
+			if err := s.confirm(ctx, fmt.Sprintf("%s at %s?", todo.what, s.client.name())); err != nil {
+				return err
+			}
+		}
+		if f.Message != "" {
+			todo.header.Set("Lbd-Message", f.Message)
+		}
+		answer, err := s.client.do(ctx, todo.request)
+		if err != nil {
+			return err
+		}
+		var done pushAnswer
+		if err := decode(answer.body, &done); err != nil {
+			return err
+		}
+		return s.result(answer.body, done, fmt.Sprintf("done, at index %d", done.Index))
+	})
+}
+
+// result prints the answer to a change.
+func (s *session) result(raw []byte, a pushAnswer, words string) error {
+	if s.output == "table" {
+		fmt.Fprintln(s.stdout, words)
+		return nil
+	}
+	return s.print(raw, a.resources())
+}
+
+type pushCommand struct {
+	Endpoints pushEndpoints `cmd:"" help:"Push the endpoints of a cluster: a ClusterLoadAssignment (EDS) or a list."`
+	Config    pushConfig    `cmd:"" help:"Push the config of a cluster: a Cluster (CDS)."`
+}
+
+type pushEndpoints struct {
+	fileFlags
+	changeFlags
+}
+
+// Run pushes endpoints.
+func (p *pushEndpoints) Run(ctx context.Context, o *Options, app *kong.Kong) error {
+	return o.apply(ctx, app, p.changeFlags, func() (change, error) { return p.ofFile(endpointsPart) })
+}
+
+type pushConfig struct {
+	fileFlags
+	changeFlags
+}
+
+// Run pushes a config.
+func (p *pushConfig) Run(ctx context.Context, o *Options, app *kong.Kong) error {
+	return o.apply(ctx, app, p.changeFlags, func() (change, error) { return p.ofFile(configPart) })
+}
+
+type diffCommand struct {
+	Endpoints diffEndpoints `cmd:"" help:"Compare a file with the pushed endpoints of a cluster."`
+	Config    diffConfig    `cmd:"" help:"Compare a file with the pushed config of a cluster."`
+}
+
+type diffEndpoints struct {
+	fileFlags
+}
+
+// Run shows what a push of endpoints would change.
+func (d *diffEndpoints) Run(ctx context.Context, o *Options, app *kong.Kong) error {
+	return o.diff(ctx, app, d.fileFlags, endpointsPart)
+}
+
+type diffConfig struct {
+	fileFlags
+}
+
+// Run shows what a push of a config would change.
+func (d *diffConfig) Run(ctx context.Context, o *Options, app *kong.Kong) error {
+	return o.diff(ctx, app, d.fileFlags, configPart)
+}
+
+// diff prints what a push would change. The request has a precondition, since a daemon may require it.
+func (o *Options) diff(ctx context.Context, app *kong.Kong, f fileFlags, part string) error {
+	todo, err := f.ofFile(part)
+	if err != nil {
+		return err
+	}
+	return o.with(app, func(s *session) error { return s.showDifference(ctx, &todo) })
+}
+
+// showDifference prints what a change would do. The error is errNegative if it would do something.
+func (s *session) showDifference(ctx context.Context, todo *change) error {
+	raw, dry, err := s.preview(ctx, todo)
+	if err != nil {
+		return err
+	}
+	if s.output == "table" {
+		dry.describe(s.stdout)
+	} else if err := s.print(raw, dry.resources()); err != nil {
+		return err
+	}
+	if len(dry.Changes) > 0 {
+		return errNegative
+	}
+	return nil
+}
+
+type deleteCommand struct {
+	Endpoints deleteEndpoints `cmd:"" help:"Delete the pushed endpoints of a cluster."`
+	Config    deleteConfig    `cmd:"" help:"Delete the pushed config of a cluster."`
+}
+
+type deleteEndpoints struct {
+	Cluster string `arg:"" help:"Name of the cluster."`
+	changeFlags
+}
+
+// Run deletes endpoints.
+func (d *deleteEndpoints) Run(ctx context.Context, o *Options, app *kong.Kong) error {
+	return o.remove(ctx, app, d.changeFlags, d.Cluster, endpointsPart)
+}
+
+type deleteConfig struct {
+	Cluster string `arg:"" help:"Name of the cluster."`
+	changeFlags
+}
+
+// Run deletes a config.
+func (d *deleteConfig) Run(ctx context.Context, o *Options, app *kong.Kong) error {
+	return o.remove(ctx, app, d.changeFlags, d.Cluster, configPart)
+}
+
+func (o *Options) remove(ctx context.Context, app *kong.Kong, f changeFlags, cluster, part string) error {
+	return o.apply(ctx, app, f, func() (change, error) {
+		todo := ofCluster(http.MethodDelete, cluster, part)
+		todo.what = fmt.Sprintf("Delete the pushed %s of %s", part, cluster)
+		return todo, nil
+	})
+}

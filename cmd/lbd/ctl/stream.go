@@ -1,0 +1,202 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+const (
+	// maxSilence is the time without any event after which a stream is broken: lbd sends a heartbeat
+	// every 15 s.
+	maxSilence = 30 * time.Second
+	// firstPause and maxPause limit the time between two attempts to reconnect.
+	firstPause = time.Second
+	maxPause   = 30 * time.Second
+	// maxEventBytes limits one event of a stream.
+	maxEventBytes = 1 << 30
+)
+
+// follower follows a stream. After a lost connection, it continues where it was.
+type follower struct {
+	client *client
+	path   string
+	query  url.Values
+	// handle is called with each event. Its error ends the follower.
+	handle func(event) error
+	// lost is called before a pause, after which the follower reconnects.
+	lost func(err error, pause time.Duration)
+
+	// last is the ID of the last event, from which a new stream continues.
+	last string
+	// answered is true after the first response.
+	answered bool
+	pause    time.Duration
+}
+
+// run follows the stream until ctx ends, the daemon refuses it, or handle fails.
+func (f *follower) run(ctx context.Context) error {
+	f.pause = firstPause
+	for {
+		final, err := f.follow(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // a signal is how the command ends
+		case final || !f.answered || isFinal(err):
+			return err
+		}
+		f.lost(err, f.pause)
+		select {
+		case <-time.After(f.pause):
+		case <-ctx.Done():
+			return nil
+		}
+		f.pause = min(2*f.pause, maxPause)
+	}
+}
+
+// isFinal reports whether the same request would fail again.
+func isFinal(err error) bool {
+	r, ok := errors.AsType[*refusal](err)
+	return ok && r.Status < http.StatusInternalServerError && r.Status != http.StatusTooManyRequests
+}
+
+// follow handles the events of one stream. It returns the reason why the stream ended; final is true if
+// it is the error of handle.
+func (f *follower) follow(ctx context.Context) (final bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(maxSilence, func() { cancel(errNoResponse) })
+	defer silence.Stop()
+	answer, err := f.client.stream(ctx, f.path, f.query, f.last)
+	if err != nil {
+		return false, err
+	}
+	defer answer.Body.Close()
+	f.answered = true
+	events := newEventReader(bufio.NewReader(answer.Body))
+	for {
+		e, err := events.next()
+		if errors.Is(err, io.EOF) {
+			return false, errors.New("the daemon has ended the stream")
+		}
+		if err != nil {
+			return false, f.client.unreachable(ctx, err)
+		}
+		silence.Reset(maxSilence)
+		f.pause = firstPause
+		if e.id != "" {
+			f.last = e.id
+		}
+		if err := f.handle(e); err != nil {
+			return true, err
+		}
+	}
+}
+
+// stream opens a stream of server-sent events. The response must be closed. The response header must
+// arrive within the timeout of the client.
+func (c *client) stream(ctx context.Context, path string, query url.Values, last string) (*http.Response, error) {
+	r := request{method: http.MethodGet, path: path, query: query, header: http.Header{"Accept": {"text/event-stream"}}}
+	if last != "" {
+		r.header.Set("Last-Event-ID", last)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	late := time.AfterFunc(c.timeout, func() { cancel(errNoResponse) })
+	answer, err := c.open(ctx, r)
+	if err != nil {
+		late.Stop()
+		cancel(nil)
+		return nil, err
+	}
+	late.Stop()
+	answer.Body = &streamBody{answer.Body, cancel}
+	switch {
+	case answer.StatusCode != http.StatusOK:
+		err = c.refused(r, answer)
+	case !strings.HasPrefix(answer.Header.Get("Content-Type"), "text/event-stream"):
+		err = c.unexpected(answer)
+	default:
+		return answer, nil
+	}
+	return nil, errors.Join(err, answer.Body.Close())
+}
+
+// streamBody ends the context of a stream when it is closed.
+type streamBody struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+// Close ends the stream.
+func (b *streamBody) Close() error {
+	err := b.ReadCloser.Close()
+	b.cancel(nil)
+	return err
+}
+
+// event is a server-sent event.
+type event struct {
+	id, name string
+	data     []byte
+}
+
+// eventReader reads server-sent events.
+type eventReader struct {
+	in *bufio.Reader
+}
+
+func newEventReader(in *bufio.Reader) *eventReader { return &eventReader{in} }
+
+// next returns the next event with a name. An event without a blank line after it is incomplete.
+func (r *eventReader) next() (event, error) {
+	var e event
+	size := 0
+	for {
+		line, err := r.line(maxEventBytes - size)
+		if err != nil {
+			return e, err
+		}
+		size += len(line)
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(field) {
+		case "id":
+			e.id = string(value)
+		case "event":
+			e.name = string(value)
+		case "data":
+			if e.data != nil {
+				e.data = append(e.data, '\n')
+			}
+			e.data = append(e.data, value...)
+		}
+		if len(line) == 0 && e.name != "" {
+			return e, nil
+		}
+	}
+}
+
+// line reads a line of limited length, without its end.
+func (r *eventReader) line(limit int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.in.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > limit:
+			return nil, fmt.Errorf("an event is larger than %d bytes", maxEventBytes)
+		case err == nil:
+			return bytes.TrimRight(line, "\r\n"), nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
+	}
+}
