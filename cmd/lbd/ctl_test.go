@@ -167,6 +167,28 @@ func TestCtlPicks(t *testing.T) {
 	c.expect(t, 0, "fleet", "shares no store")
 }
 
+func TestCtlBench(t *testing.T) {
+	t.Parallel()
+	p, c := startCtl(t)
+	do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", "127.0.0.1:9001\n127.0.0.1:9002\n")
+	c.expect(t, 0, "bench orders --requests=20 -c 2 --duration=1h", "PICKS/S", "p99.9", "100.0%")
+	o := c.expect(t, 0, "bench orders --requests=20 -n 5 --duration=1h -o json")
+	var report struct {
+		Picks   int
+		Results map[string]int
+	}
+	if err := json.Unmarshal([]byte(o.stdout), &report); err != nil || report.Picks != 100 || report.Results["ok"] != 20 {
+		t.Errorf("%v: %s", err, o.stdout)
+	}
+	c.expect(t, 1, "bench orders --requests=5 --exclude=127.0.0.1:9001,127.0.0.1:9002 --wait=0s", "all_excluded")
+	c.expect(t, 4, "bench absent --requests=5", "unknown_cluster")
+	c.expect(t, 3, "bench orders --requests=5 --url=http://127.0.0.1:1")
+	c.expect(t, 2, "bench orders --requests=0", "--requests must be")
+	c.expect(t, 2, "bench orders --concurrency=257", "--concurrency must be")
+	c.expect(t, 2, "bench orders --duration=0s", "--duration must be")
+	c.expect(t, 2, "bench", "set either CLUSTER or --target")
+}
+
 // TestCtlOutputFails: an error of the output is an error of the command.
 func TestCtlOutputFails(t *testing.T) {
 	t.Parallel()

@@ -25,6 +25,8 @@ const (
 	// maxResponseBytes limits what is read of a response.
 	maxResponseBytes = 1 << 30
 	maxPEMBytes      = 8 << 20
+	// maxConcurrency is the maximum number of requests at a time.
+	maxConcurrency = 256
 )
 
 // client makes requests to one daemon.
@@ -40,6 +42,7 @@ func newClient(to connection, timeout time.Duration) (*client, error) {
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout: dialTimeout,
 		ForceAttemptHTTP2:   true,
+		MaxIdleConnsPerHost: maxConcurrency,
 	}
 	switch to.url.Scheme {
 	case "unix":

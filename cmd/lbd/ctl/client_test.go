@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,5 +112,64 @@ func TestModes(t *testing.T) {
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("token %o, configuration %o: %v, want %q", test.token, test.config, err, test.want)
 		}
+	}
+}
+
+// TestBench: picks are counted by result until the limit, and an error that is not of a pick ends the bench.
+func TestBench(t *testing.T) {
+	t.Parallel()
+	answer := func(w http.ResponseWriter, status int, code string) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"status": %d, "code": %q}`, status, code)
+	}
+	for _, test := range []struct {
+		n       int
+		handler http.HandlerFunc
+		picks   int
+		results string
+		code    int
+	}{
+		{0, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"address": "a:1"}`) }, 50, "map[ok:50]", 0},
+		{3, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"picks": [{}, {}]}`) }, 100, "map[ok:50]", 0},
+		{0, func(w http.ResponseWriter, _ *http.Request) { answer(w, 503, "dropped") }, 0, "map[dropped:50]", 0},
+		{0, func(w http.ResponseWriter, _ *http.Request) { answer(w, 429, "rate_limited") }, 0, "map[]", exitRefused},
+	} {
+		c := clientOf(t, test.handler)
+		b := benchCommand{Duration: time.Hour, Requests: 50, Concurrency: 4}
+		q := url.Values{}
+		if test.n > 0 {
+			q.Set("n", fmt.Sprint(test.n))
+		}
+		m, err := b.measure(t.Context(), c, request{method: http.MethodGet, path: "/pick", query: q})
+		if test.code != 0 {
+			if r, ok := errors.AsType[*refusal](err); !ok || r.ExitCode() != test.code {
+				t.Errorf("%v, want exit code %d", err, test.code)
+			}
+			continue
+		}
+		if err != nil || m.picks != test.picks || fmt.Sprint(m.results) != test.results {
+			t.Errorf("%d picks, %v, %v; want %d, %s", m.picks, m.results, err, test.picks, test.results)
+		}
+		if !slices.IsSorted(m.latencies) || len(m.latencies) != 50 {
+			t.Errorf("latencies: %v", m.latencies)
+		}
+	}
+}
+
+func TestPercentiles(t *testing.T) {
+	t.Parallel()
+	var m measurement
+	for i := range 1000 {
+		m.latencies = append(m.latencies, time.Duration(i+1))
+	}
+	for p, want := range map[float64]time.Duration{0.5: 500, 0.9: 900, 0.99: 990, 0.999: 999, 1: 1000} {
+		if got := m.percentile(p); got != want {
+			t.Errorf("percentile %v: %d, want %d", p, got, want)
+		}
+	}
+	m.latencies = m.latencies[:1]
+	if m.percentile(0.5) != 1 || m.percentile(1) != 1 {
+		t.Error("percentiles of one request")
 	}
 }

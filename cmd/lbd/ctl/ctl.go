@@ -23,6 +23,7 @@ type Command struct {
 	Restore restoreCommand `cmd:"" help:"Push again what was pushed at an index of the history, after a preview and a confirmation."`
 	Leases  leasesCommand  `cmd:"" help:"List the held leases."`
 	Fleet   fleetCommand   `cmd:"" help:"Show the daemons that share a store."`
+	Bench   benchCommand   `cmd:"" help:"Pick in a loop, and print the rate and the latency. The picks are counted."`
 	Watch   watchCommand   `cmd:"" help:"Print events as they happen, until interrupted."`
 	Context contextCommand `cmd:"" name:"context" help:"Manage contexts: daemons, and how to reach them."`
 }
