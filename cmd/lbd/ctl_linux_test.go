@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -145,6 +146,38 @@ func TestCtlColors(t *testing.T) {
 	n, err := keyboard.Read(b)
 	if text := string(b[:n]); err != nil || strings.Contains(text, "\x1b") {
 		t.Errorf("on a dumb terminal: %v: %q", err, text)
+	}
+}
+
+// TestCtlTop: clusters are shown until q or Ctrl-C is pressed, or a signal arrives, and the terminal is
+// then as before.
+func TestCtlTop(t *testing.T) {
+	t.Parallel()
+	p, c := startCtl(t)
+	do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", "127.0.0.1:9001\n")
+	do(t, "PUT", p.url+"/v1/clusters/worse/endpoints?allow_empty=true", `{"endpoints": []}`)
+	do(t, "GET", p.url+"/pick?cluster=worse&wait=0s", "")
+	for _, end := range []func(*dialogue) error{
+		func(d *dialogue) error { _, err := d.keyboard.WriteString("xq"); return err },
+		func(d *dialogue) error { _, err := d.keyboard.WriteString("\x03"); return err },
+		func(d *dialogue) error { return d.cmd.Process.Signal(syscall.SIGTERM) },
+	} {
+		d := c.talk(t, "\x1b[32mREADY\x1b[0m", "top")
+		eventually(t, "the worst cluster first", func() bool {
+			return slices.ContainsFunc(strings.Split(d.screen.String(), "\x1b[H"), func(frame string) bool {
+				worse, orders := strings.Index(frame, "worse"), strings.Index(frame, "orders")
+				return worse >= 0 && worse < orders
+			})
+		})
+		eventually(t, "a reason", func() bool { return strings.Contains(d.screen.String(), "the assignment is empty") })
+		noError(t, end(d))
+		if code := d.end(t, "\x1b[?1049l"); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	}
+	d := c.talk(t, "cannot reach", "top", "--url=http://127.0.0.1:1")
+	if code := d.end(t, "\x1b[?1049l"); code != 3 {
+		t.Errorf("exit code %d", code)
 	}
 }
 

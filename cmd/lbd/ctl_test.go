@@ -187,6 +187,7 @@ func TestCtlBench(t *testing.T) {
 	c.expect(t, 2, "bench orders --concurrency=257", "--concurrency must be")
 	c.expect(t, 2, "bench orders --duration=0s", "--duration must be")
 	c.expect(t, 2, "bench", "set either CLUSTER or --target")
+	c.expect(t, 2, "top", "draws on a terminal only")
 }
 
 // TestCtlOutputFails: an error of the output is an error of the command.

@@ -24,6 +24,7 @@ type Command struct {
 	Leases  leasesCommand  `cmd:"" help:"List the held leases."`
 	Fleet   fleetCommand   `cmd:"" help:"Show the daemons that share a store."`
 	Bench   benchCommand   `cmd:"" help:"Pick in a loop, and print the rate and the latency. The picks are counted."`
+	Top     topCommand     `cmd:"" help:"Show all clusters live, worst first, until q is pressed."`
 	Watch   watchCommand   `cmd:"" help:"Print events as they happen, until interrupted."`
 	Context contextCommand `cmd:"" name:"context" help:"Manage contexts: daemons, and how to reach them."`
 }
