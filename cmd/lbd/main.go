@@ -23,6 +23,8 @@ type cli struct {
 	Store       storeCommand       `cmd:"" help:"Copy stores."`
 	Ctl         ctl.Command        `cmd:"" help:"Inspect and change a running daemon with its API."`
 	Token       tokenCommand       `cmd:"" help:"Make tokens for callers of the API."`
+	Completion  completionCommand  `cmd:"" help:"Print the completions of a shell: bash, zsh or fish."`
+	Man         manCommand         `cmd:"" help:"Print the manual page, in roff."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 	ShowVersion versionFlag        `name:"version" help:"Print the version."`
 	Healthcheck healthcheckCommand `cmd:"" help:"Check that a running daemon is ready, or alive. Exits with 1 if it is not."`

@@ -1,0 +1,263 @@
+package reference
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Shells are the shells with completions.
+var Shells = []string{"bash", "zsh", "fish"}
+
+// Completion writes the completions of a command line for one of Shells.
+func Completion(w io.Writer, app *kong.Application, shell string) error {
+	scripts := map[string]func(string, []command) string{"bash": bash, "zsh": zsh, "fish": fish}
+	script, ok := scripts[shell]
+	if !ok {
+		return fmt.Errorf("shell %q: must be one of %s", shell, strings.Join(Shells, ", "))
+	}
+	_, err := io.WriteString(w, script(app.Name, commands(app)))
+	return err
+}
+
+// quote returns a word for any of the shells.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// posixTable writes the body of a shell function: a case for each command, which a formatter fills.
+func posixTable(all []command, fill func(*strings.Builder, command)) string {
+	var b strings.Builder
+	b.WriteString("\tcase $path in\n")
+	for _, c := range all {
+		fmt.Fprintf(&b, "\t%s)\n", quote(c.path))
+		fill(&b, c)
+		b.WriteString("\t\t;;\n")
+	}
+	b.WriteString("\tesac\n")
+	return b.String()
+}
+
+// values writes a case for the flags of a command that take a value: what completes it.
+func values(b *strings.Builder, c command, list func([]string) string, files string) {
+	for _, flag := range c.flags {
+		if !takesValue(flag) {
+			continue
+		}
+		action := ":"
+		switch {
+		case choices(flag.Value) != nil:
+			action = list(choices(flag.Value))
+		case isFile(flag.PlaceHolder):
+			action = files
+		}
+		fmt.Fprintf(b, "\t\t%s) %s; return ;;\n", strings.Join(spellings(flag), " | "), action)
+	}
+}
+
+// argument returns what completes the positional arguments of a command.
+func argument(c command, list func([]string) string, files string) string {
+	for _, value := range c.node.Positional {
+		if all := choices(value); all != nil {
+			return list(all)
+		}
+		if isFile(value.Name) {
+			return files
+		}
+	}
+	return ""
+}
+
+func bash(name string, all []command) string {
+	list := func(words []string) string {
+		return "mapfile -t COMPREPLY < <(compgen -W " + quote(strings.Join(words, " ")) + ` -- "$current")`
+	}
+	const files = `mapfile -t COMPREPLY < <(compgen -f -- "$current")`
+	function := "_" + name + "_words"
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Completions of %[1]s for bash. To load them: source <(%[1]s completion bash)\n\n", name)
+	fmt.Fprintf(&b, "%s() {\n", function)
+	b.WriteString(posixTable(all, func(b *strings.Builder, c command) {
+		var names, flags, valued []string
+		for _, child := range c.children {
+			names = append(names, child.Name)
+		}
+		for _, flag := range c.flags {
+			flags = append(flags, spellings(flag)...)
+			if takesValue(flag) {
+				valued = append(valued, spellings(flag)...)
+			}
+		}
+		fmt.Fprintf(b, "\t\tcommands=%s\n\t\tflags=%s\n\t\tvalued=%s\n",
+			quote(strings.Join(names, " ")), quote(strings.Join(flags, " ")), quote(strings.Join(valued, " ")))
+	}))
+	fmt.Fprintf(&b, "}\n\n_%s() {\n", name)
+	fmt.Fprintf(&b, `	local path=%s current=${COMP_WORDS[COMP_CWORD]} flag='' word commands flags valued i
+	COMPREPLY=()
+	%s
+	for ((i = 1; i < COMP_CWORD; i++)); do
+		word=${COMP_WORDS[i]}
+		if [[ $word == = ]]; then
+			continue
+		elif [[ -n $flag ]]; then
+			flag=''
+		elif [[ " $valued " == *" $word "* ]]; then
+			flag=$word
+		elif [[ " $commands " == *" $word "* ]]; then
+			path+=" $word"
+			%s
+		fi
+	done
+	[[ $current == = ]] && current=''
+`, quote(name), function, function)
+	b.WriteString("\tif [[ -n $flag ]]; then\n\tcase $path in\n")
+	for _, c := range all {
+		fmt.Fprintf(&b, "\t%s)\n\t\tcase $flag in\n", quote(c.path))
+		values(&b, c, list, files)
+		b.WriteString("\t\tesac\n\t\t;;\n")
+	}
+	b.WriteString("\tesac\n\tfi\n\tif [[ $current == -* ]]; then\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$current\")\n\t\treturn\n\tfi\n")
+	b.WriteString("\tif [[ -n $commands ]]; then\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$current\")\n\t\treturn\n\tfi\n")
+	arguments(&b, all, list, files)
+	fmt.Fprintf(&b, "}\n\ncomplete -F _%s %s\n", name, name)
+	return b.String()
+}
+
+// arguments writes a case for the commands with positional arguments that can be completed.
+func arguments(b *strings.Builder, all []command, list func([]string) string, files string) {
+	b.WriteString("\tcase $path in\n")
+	for _, c := range all {
+		if action := argument(c, list, files); action != "" {
+			fmt.Fprintf(b, "\t%s) %s ;;\n", quote(c.path), action)
+		}
+	}
+	b.WriteString("\tesac\n")
+}
+
+func zsh(name string, all []command) string {
+	list := func(words []string) string { return "compadd -- " + strings.Join(words, " ") }
+	const files = "_files"
+	var b strings.Builder
+	described := func(form, help string) string {
+		return quote(strings.ReplaceAll(form, ":", `\:`) + ":" + firstSentence(help))
+	}
+	fmt.Fprintf(&b, "#compdef %[1]s\n# Completions of %[1]s for zsh. To load them: source <(%[1]s completion zsh)\n\n_%[1]s_words() {\n", name)
+	b.WriteString(strings.ReplaceAll(posixTable(all, func(b *strings.Builder, c command) {
+		var names, flags, valued []string
+		for _, child := range c.children {
+			names = append(names, described(child.Name, child.Help))
+		}
+		for _, flag := range c.flags {
+			for _, form := range spellings(flag) {
+				flags = append(flags, described(form, flag.Help))
+				if takesValue(flag) {
+					valued = append(valued, form)
+				}
+			}
+		}
+		fmt.Fprintf(b, "\t\tcommands=(%s)\n\t\tflags=(%s)\n\t\tvalued=(%s)\n", strings.Join(names, " "), strings.Join(flags, " "), strings.Join(valued, " "))
+	}), "$path", "$command_path"))
+	fmt.Fprintf(&b, `}
+
+_%[1]s() {
+	local command_path=%[2]s flag='' word i
+	local -a commands flags valued
+	_%[1]s_words
+	for ((i = 2; i < CURRENT; i++)); do
+		word=${words[i]}
+		if [[ -n $flag ]]; then
+			flag=''
+		elif ((${valued[(Ie)$word]})); then
+			flag=$word
+		elif [[ -n ${commands[(r)$word:*]} ]]; then
+			command_path+=" $word"
+			_%[1]s_words
+		fi
+	done
+	if [[ -z $flag && $PREFIX == --*=* ]]; then
+		flag=${PREFIX%%%%=*}
+		compset -P '*='
+	fi
+	if [[ -n $flag ]]; then
+	case $command_path in
+`, name, quote(name))
+	for _, c := range all {
+		fmt.Fprintf(&b, "\t%s)\n\t\tcase $flag in\n", quote(c.path))
+		values(&b, c, list, files)
+		b.WriteString("\t\tesac\n\t\t;;\n")
+	}
+	b.WriteString("\tesac\n\tfi\n\tif [[ $PREFIX == -* ]]; then\n\t\t_describe flag flags\n\t\treturn\n\tfi\n")
+	b.WriteString("\tif ((${#commands})); then\n\t\t_describe command commands\n\t\treturn\n\tfi\n")
+	var last strings.Builder
+	arguments(&last, all, list, files)
+	b.WriteString(strings.ReplaceAll(last.String(), "$path", "$command_path"))
+	fmt.Fprintf(&b, "}\n\nif [[ ${funcstack[1]} == _%[1]s ]]; then\n\t_%[1]s\nelse\n\tcompdef _%[1]s %[1]s\nfi\n", name)
+	return b.String()
+}
+
+func fish(name string, all []command) string {
+	quote := func(s string) string { // fish has other rules
+		return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(s) + "'"
+	}
+	var b strings.Builder
+	var paths, valued []string
+	for _, c := range all {
+		paths = append(paths, quote(c.path))
+		for _, flag := range c.flags {
+			if takesValue(flag) {
+				for _, form := range spellings(flag) {
+					valued = append(valued, quote(c.path+" "+form))
+				}
+			}
+		}
+	}
+	fmt.Fprintf(&b, `# Completions of %[1]s for fish. To load them: %[1]s completion fish | source
+
+set -g __%[1]s_commands %[2]s
+set -g __%[1]s_valued %[3]s
+
+function __%[1]s_at
+    set -l path %[1]s
+    set -l value no
+    for word in (commandline -opc)[2..]
+        if test $value = yes
+            set value no
+        else if contains -- "$path $word" $__%[1]s_valued
+            set value yes
+        else if contains -- "$path $word" $__%[1]s_commands
+            set path "$path $word"
+        end
+    end
+    test "$path" = "$argv[1]"
+end
+
+complete -c %[1]s -f
+`, name, strings.Join(paths, " "), strings.Join(valued, " "))
+	for _, c := range all {
+		at := fmt.Sprintf("complete -c %s -n %s", name, quote("__"+name+"_at "+quote(c.path)))
+		for _, child := range c.children {
+			fmt.Fprintf(&b, "%s -a %s -d %s\n", at, quote(child.Name), quote(firstSentence(child.Help)))
+		}
+		for _, flag := range c.flags {
+			fmt.Fprintf(&b, "%s -l %s", at, flag.Name)
+			if flag.Short != 0 {
+				fmt.Fprintf(&b, " -s %c", flag.Short)
+			}
+			switch {
+			case !takesValue(flag):
+			case choices(flag.Value) != nil:
+				fmt.Fprintf(&b, " -x -a %s", quote(strings.Join(choices(flag.Value), " ")))
+			case isFile(flag.PlaceHolder):
+				b.WriteString(" -r -F")
+			default:
+				b.WriteString(" -x")
+			}
+			fmt.Fprintf(&b, " -d %s\n", quote(firstSentence(flag.Help)))
+		}
+		list := func(words []string) string { return "-a " + quote(strings.Join(words, " ")) }
+		if action := argument(c, list, "-F"); action != "" && len(c.children) == 0 {
+			fmt.Fprintf(&b, "%s %s\n", at, action)
+		}
+	}
+	return b.String()
+}
