@@ -81,12 +81,12 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}
 }
 
-// flags returns the flags of the command line and their environment variables,
+// flags returns the flags of the commands in a directory and their environment variables,
 // from the tags that kong reads.
-func flags(t *testing.T) (names, variables map[string]bool) {
+func flags(t *testing.T, dir string) (names, variables map[string]bool) {
 	t.Helper()
 	names, variables = map[string]bool{"help": true}, map[string]bool{}
-	for _, f := range source(t, "cmd/lbd") {
+	for _, f := range source(t, dir) {
 		ast.Inspect(f, func(n ast.Node) bool {
 			field, ok := n.(*ast.Field)
 			if !ok || field.Tag == nil || len(field.Names) != 1 {
@@ -111,8 +111,8 @@ func flags(t *testing.T) (names, variables map[string]bool) {
 			return true
 		})
 	}
-	if !names["pick-wait"] || !variables["LBD_PICK_WAIT"] {
-		t.Fatalf("found only %v and %v in the code", names, variables)
+	if len(names) < 10 || len(variables) < 5 {
+		t.Fatalf("found only %v and %v in %s", names, variables, dir)
 	}
 	return names, variables
 }
@@ -130,7 +130,9 @@ func kebab(name string) string {
 }
 
 func TestFlagsAreDocumented(t *testing.T) {
-	names, variables := flags(t)
+	names, variables := flags(t, "cmd/lbd")
+	ctlNames, ctlVariables := flags(t, "cmd/lbd/ctl")
+	maps.Copy(variables, ctlVariables)
 	others := []string{
 		"data-binary", "bind", "unix-socket", // curl's, Python's
 		"bump-revision", "mark-compacted", "auto-compaction-mode", "auto-compaction-retention", "quota-backend-bytes", "prefix",
@@ -142,7 +144,7 @@ func TestFlagsAreDocumented(t *testing.T) {
 	variable := regexp.MustCompile(`\bLBD_[A-Z_]*[A-Z]`)
 	for file, text := range pages(t) {
 		for _, m := range flag.FindAllStringSubmatch(text, -1) {
-			if !names[m[1]] && !slices.Contains(others, m[1]) {
+			if !names[m[1]] && !ctlNames[m[1]] && !slices.Contains(others, m[1]) {
 				t.Errorf("%s names the flag --%s, which does not exist", file, m[1])
 			}
 		}
@@ -155,6 +157,11 @@ func TestFlagsAreDocumented(t *testing.T) {
 	for _, n := range slices.Sorted(maps.Keys(names)) {
 		if n != "help" && !strings.Contains(read(t, operations), "`--"+n+"`") {
 			t.Errorf("%s does not name the flag --%s", operations, n)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(ctlNames)) {
+		if n != "help" && !strings.Contains(read(t, "docs/ctl.md"), "`--"+n+"`") {
+			t.Errorf("docs/ctl.md does not name the flag --%s", n)
 		}
 	}
 	for _, v := range slices.Sorted(maps.Keys(variables)) {
