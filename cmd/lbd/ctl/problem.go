@@ -87,6 +87,7 @@ var remedies = map[string]string{
 	"unknown_target":         "lbd ctl get targets lists the targets",
 	"unknown_lease":          "lbd ctl leases lists the held leases",
 	"unknown_change":         "lbd ctl history lists the changes, and which ones can be restored",
+	"unknown_overlay":        "lbd ctl overlays lists the overlays",
 	"no_route":               "lbd ctl explain shows the routes; set --path and --header as the request has them",
 	"method_not_allowed":     "the daemon may be older than this lbd: lbd version prints the version of lbd",
 	"blocked":                "check the resource; if the change is intended, --allow-empty or --max-removed permits it",
