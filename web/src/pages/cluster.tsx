@@ -11,6 +11,7 @@ import type { ChangeList, ClusterCounts, ClusterHistory, ClusterState, EventList
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { EventRows, eventTypes, marksOf, marksOfChanges } from "../parts/events.tsx";
+import { Overlays } from "../parts/overlays.tsx";
 import { Shares } from "../parts/share.tsx";
 import { Tree } from "../parts/tree.tsx";
 import { useQuestion } from "../question.ts";
@@ -216,6 +217,7 @@ function Details({ state, counts, history, events, changes, now, until, chosen, 
         ))}
         {state.stale && <p>This may be outdated: the source of the cluster is unreachable.</p>}
       </div>
+      {state.overlays && state.overlays.length > 0 && <Overlays of={state.overlays} now={now} />}
       <div class="halves">
         <section aria-labelledby="tree-title" class="where-part">
           <h2 id="tree-title">Where picks go</h2>

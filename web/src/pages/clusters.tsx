@@ -9,6 +9,7 @@ import { count, percent, plural, rate } from "../format.ts";
 import type { ClusterSummary, ClusterUpdate } from "../model.ts";
 import { filters, firstSorting, losses, Overview, refused, type Row, serving, type Sorting, success } from "../overview.ts";
 import { Ago, Alert, Bar, Live, State, Title, useNow } from "../parts/basics.tsx";
+import { OverlayTag } from "../parts/overlays.tsx";
 import { BigTable, type Column } from "../parts/table.tsx";
 import { useQuestion } from "../question.ts";
 import type { PaceNow } from "../rates.ts";
@@ -90,6 +91,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
       cell: (r) => (
         <>
           <State of={r.c.state} />
+          <OverlayTag of={r.c.overlay_count} />
           {/* For narrow screens without these columns. */}
           {r.c.priority_in_use > 0 && <span class="tag tone-busy only-narrow">failed over to {r.c.priority_in_use}</span>}
           {r.c.stale && <span class="tag tone-busy only-narrow">stale</span>}

@@ -22,6 +22,8 @@ const words: Partial<Record<EventType, Words>> = {
   circuit_breaker_opened: { letter: "B", color: "busy", word: "breaker full" },
   circuit_breaker_closed: { letter: "b", color: "muted", word: "breaker not full" },
   pushed: { letter: "U", color: "accent", word: "push" },
+  overlay_set: { letter: "O", color: "busy", word: "overlay set" },
+  overlay_ended: { letter: "o", color: "accent", word: "overlay ended" },
   push_refused: { letter: "R", color: "bad", word: "push refused" },
   file_refused: { letter: "R", color: "bad", word: "file refused" },
   file_accepted: { letter: "F", color: "accent", word: "file" },

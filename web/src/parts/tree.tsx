@@ -230,7 +230,8 @@ function Cells({ r, lately, settled, standby, now }: { r: Row; lately: Rates | n
           <span role="gridcell" class="share"><Share now={e.share} /></span>
           <span role="gridcell" class="number" />
           <span role="gridcell" class="why">
-            {e.health !== "UNKNOWN" && e.health !== e.state && `EDS health ${e.health} `}
+            {e.overlay && <span class="tag tone-busy">overlay {e.overlay}</span>}
+            {e.health !== "UNKNOWN" && e.health !== e.state && !e.overlay && `EDS health ${e.health} `}
             {e.last_error && <span class="error" title={e.last_error}>{brief(e.last_error).replace(`connect to ${e.address}: `, "")}</span>}
             {e.last_error && e.ejected_until && "; "}
             <Countdown to={e.ejected_until} now={now} what="ejected; back" over="ejected; back at the end of the interval" />
