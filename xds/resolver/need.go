@@ -81,9 +81,9 @@ func (r *Resolver) accepts(w targetResource) bool {
 }
 
 // requestable reports whether a resource must be requested: the target needs it, and
-// neither a push nor a file has it.
+// neither a push nor a file has it, or what these cover is watched.
 func (r *Resolver) requestable(w targetResource) bool {
-	return r.needs[w.key].Get(r.targets[w.target]) != nil && !r.layers.covered(w.key)
+	return r.needs[w.key].Get(r.targets[w.target]) != nil && (!r.layers.covered(w.key) || r.watched(w))
 }
 
 // Want is a change of the resources that are requested for a target, by type and name.
@@ -113,6 +113,7 @@ func (r *Resolver) Wanted() []Want {
 			delete(r.requests.current, w)
 			of.Drop = append(of.Drop, w.key)
 			r.take(resource.SourceADS, &resource.Update{Target: w.target, Item: resource.Item{Key: w.key}})
+			r.updateCovered(w.key)
 		} else {
 			r.requests.current[w] = struct{}{}
 			of.Add = append(of.Add, w.key)

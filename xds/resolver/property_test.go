@@ -185,8 +185,14 @@ func (m *model) closure(target, cluster string, depth int, seen map[string]bool,
 // wanted returns the resources to request.
 func (m *model) wanted() map[targetResource]bool {
 	out := m.needs()
-	maps.DeleteFunc(out, func(w targetResource, _ bool) bool { return w.key.Type == "" || m.covered(w.key) })
+	maps.DeleteFunc(out, func(w targetResource, _ bool) bool { return w.key.Type == "" || m.covered(w.key) && !m.watched(w) })
 	return out
+}
+
+// watched reports whether what covers a resource covers one of a management server.
+func (m *model) watched(w targetResource) bool {
+	return (w.key.Type == resource.TypeCluster || w.key.Type == resource.TypeAssignment) &&
+		(m.received[w].Raw != nil || m.content[cache][w.key].Raw != nil)
 }
 
 func (m *model) note(changes []resolver.Change) {

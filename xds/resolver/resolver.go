@@ -49,6 +49,7 @@ type Resolver struct {
 	hosts  map[string]*result // the assignment of each DNS name
 	// overlays are those of each cluster that has any.
 	overlays map[string]*overlays
+	covered  map[resource.Key]struct{} // those of AllCovered
 
 	targets map[string]*target // by name
 
@@ -66,6 +67,7 @@ func New(o Options) *Resolver {
 		layers:    layers{shared: make(map[resource.Key]*sources), ads: make(map[targetResource]*result)},
 		hosts:     make(map[string]*result),
 		overlays:  make(map[string]*overlays),
+		covered:   make(map[resource.Key]struct{}),
 		targets:   make(map[string]*target),
 		needs:     make(map[resource.Key]*few.Map[*target, *need]),
 		hostNames: make(map[string]bool),
@@ -86,19 +88,26 @@ func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change 
 				r.take(s, u)
 				t := r.targets[u.Target]
 				b.touch(t, r.needs[u.Key].Get(t))
+				if r.layers.covered(u.Key) {
+					r.recheck(t, u.Key)
+				}
+				r.updateCovered(u.Key)
 			}
 			continue
 		}
 		covered := r.layers.covered(u.Key)
 		r.take(s, u)
 		r.touch(u.Key, &b)
-		if !byHand(s) {
-			continue
-		}
-		if covered != r.layers.covered(u.Key) {
+		r.updateCovered(u.Key)
+		now := r.layers.covered(u.Key)
+		if covered != now || now && s == resource.SourceCache {
 			for t := range r.needs[u.Key].All() {
 				r.recheck(t, u.Key)
+				r.ambientChanged(t.name, u.Key)
 			}
+		}
+		if !byHand(s) {
+			continue
 		}
 		r.updateHosted(u.Key, &b)
 	}

@@ -1,0 +1,69 @@
+package resolver
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Covered is a resource of a source that is not in use, because a push or a file has it, too.
+type Covered struct {
+	// InUse is the resource of the push or the file.
+	InUse     resource.Item
+	InUseFrom resource.Provenance
+	// Item is what it covers: the resource of a file, a management server or the cache.
+	Item resource.Item
+	From resource.Provenance
+}
+
+// Covered returns what a push or a file covers of a resource; ok is false if it covers nothing.
+func (r *Resolver) Covered(key resource.Key) (c Covered, ok bool) {
+	at := r.layers.shared[key]
+	if at == nil || !r.layers.covered(key) {
+		return c, false
+	}
+	top, below := at[resource.SourcePush], at[resource.SourceFile]
+	if top == nil {
+		top, below = below, nil
+	}
+	for t := range r.needs[key].All() {
+		if !below.good() {
+			below = r.layers.ads[targetResource{t.name, key}]
+		}
+	}
+	if !below.good() {
+		below = at[resource.SourceCache]
+	}
+	if !below.good() {
+		return c, false
+	}
+	return Covered{InUse: top.item(key), InUseFrom: top.from(), Item: below.item(key), From: below.from()}, true
+}
+
+func (r *result) item(key resource.Key) resource.Item {
+	return resource.Item{Key: key, Listener: r.Listener, Routes: r.Routes, Cluster: r.Cluster, Assignment: r.Assignment}
+}
+
+// AllCovered returns the resources of which a push or a file covers something, in order.
+func (r *Resolver) AllCovered() []resource.Key {
+	return slices.SortedFunc(maps.Keys(r.covered), compareKeys)
+}
+
+// updateCovered updates AllCovered after a change of a resource.
+func (r *Resolver) updateCovered(key resource.Key) {
+	if _, ok := r.Covered(key); ok {
+		r.covered[key] = struct{}{}
+		return
+	}
+	delete(r.covered, key)
+}
+
+// watched reports whether a covered Cluster or ClusterLoadAssignment is requested all the same: the
+// management server has it, or had it in another run of lbd, and lbd reports its changes.
+func (r *Resolver) watched(w targetResource) bool {
+	if w.key.Type != resource.TypeCluster && w.key.Type != resource.TypeAssignment {
+		return false
+	}
+	return r.layers.ads[w].good() || r.layers.get(resource.SourceCache, "", w.key).good()
+}
