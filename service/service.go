@@ -88,7 +88,8 @@ func New(o Options) *Service {
 	s.State = observe.NewState(observe.StateOptions{
 		Logger: o.Logger, Events: s.events, Ledger: s.targets, Overload: o.Overload, Turns: o.Turns, ConnectMode: o.ConnectMode,
 		Name: o.Name, Version: o.Version, Draining: s.draining,
-		Hosts: func() (func(string) []observe.Host, error) { return s.Hosts() },
+		Hosts:  func() (func(string) []observe.Host, error) { return s.Hosts() },
+		Covers: func(c *resource.ClusterConfig, name string) []observe.Cover { return s.Sources.Covers(c, name) },
 	})
 	s.Watches = observe.NewWatches(s.State, o.MaxWatchers)
 	s.history = observe.NewHistory(s.targets, o.HistoryBytes)

@@ -7,6 +7,7 @@ package changelog
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -213,6 +214,9 @@ func (r *Record) Details() ([]Detail, error) {
 	}
 	return all, nil
 }
+
+// Author returns the name of the caller's identity, or its address.
+func (r *Record) Author() string { return cmp.Or(r.Caller, r.Address) }
 
 // Kept reports whether the record has the contents that the change replaced.
 func (r *Record) Kept() bool { return r.kept }

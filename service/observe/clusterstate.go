@@ -127,6 +127,24 @@ type ClusterState struct {
 	// Overlays are the overlays that are applied to the cluster, the oldest first; for an AGGREGATE, those
 	// of its leaves. Absent without any.
 	Overlays []overlays.Overlay `json:"overlays,omitempty"`
+	// Covers are the resources of other sources that are not in use, because a push or a file has them,
+	// too. Absent without any.
+	Covers []Cover `json:"covers,omitempty"`
+}
+
+// Cover is a resource of a source that a push or a file covers: it is not in use.
+type Cover struct {
+	Resource string `json:"resource" example:"ClusterLoadAssignment/orders"`
+	// Source is the source that is covered, and UpdatedAt the time of the last change of its resource.
+	Source    string    `json:"source" enums:"file,ads,cache"`
+	UpdatedAt time.Time `json:"updated_at"`
+	// By is the source of the resource in use, Since the time of its last change.
+	By    string    `json:"by" enums:"push,file"`
+	Since time.Time `json:"since"`
+	// Author is who pushed the resource in use last; absent if that is not known.
+	Author string `json:"author,omitempty"`
+	// Differs is the difference in words, from what is covered to what is in use; absent if there is none.
+	Differs string `json:"differs,omitempty"`
 }
 
 // LeafState is a leaf cluster of an AGGREGATE.
@@ -319,6 +337,9 @@ func (s *State) Cluster(ctx context.Context, name, target string, endpoints bool
 	}
 	out := s.describe(m, node, endpoints)
 	out.Generation = generation
+	if cc := m.ClusterConfig(); s.options.Covers != nil && cc.Err == nil {
+		out.Covers = s.options.Covers(cc, name)
+	}
 	out.Targets = s.ledger.Hosted().LivesIn(name)
 	return out, nil
 }

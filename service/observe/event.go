@@ -49,6 +49,7 @@ const (
 	EventFileChanged       EventType = "file_changed"
 	EventChangeHeld        EventType = "change_held"
 	EventChangePermitted   EventType = "change_permitted"
+	EventCoveredChanged    EventType = "covered_changed"
 	EventXDSChanged        EventType = "xds_changed"
 	EventDNSChanged        EventType = "dns_changed"
 	EventStoreFailing      EventType = "store_failing"
@@ -70,7 +71,7 @@ var EventTypes = []EventType{
 	EventPrioritySwitched, EventLeafSkipped, EventLeafRestored, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
 	EventBreakerOpened, EventBreakerClosed,
 	EventPushed, EventPushRefused, EventOverlaySet, EventOverlayEnded, EventFileRefused, EventFileAccepted, EventFileChanged,
-	EventChangeHeld, EventChangePermitted, EventXDSChanged, EventDNSChanged, EventStoreFailing, EventStoreRecovered,
+	EventChangeHeld, EventChangePermitted, EventCoveredChanged, EventXDSChanged, EventDNSChanged, EventStoreFailing, EventStoreRecovered,
 	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSResourceError, EventXDSFellBack, EventXDSReturned,
 	EventShortageBegan, EventShortageEnded, EventLeasesEnded, EventStreamsEnded,
 }
@@ -80,7 +81,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,overlay_set,overlay_ended,file_refused,file_accepted,file_changed,change_held,change_permitted,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended,streams_ended"`
+	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,overlay_set,overlay_ended,file_refused,file_accepted,file_changed,change_held,change_permitted,covered_changed,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended,streams_ended"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the cluster's own
 	// tree.
@@ -137,7 +138,7 @@ func (es *Events) ring(t EventType) *ring {
 		return &es.breakers
 	case EventPushRefused, EventXDSRejected, EventXDSResourceError:
 		return &es.refused
-	case EventXDSChanged, EventDNSChanged:
+	case EventXDSChanged, EventDNSChanged, EventCoveredChanged:
 		return &es.sources
 	default:
 		return &es.others

@@ -36,6 +36,8 @@ type StateOptions struct {
 	// Hosts returns a function that lists what hosts a target. It fails while pushed
 	// resources are being loaded.
 	Hosts func() (func(target string) []Host, error)
+	// Covers returns what the resources of a cluster cover.
+	Covers func(c *resource.ClusterConfig, name string) []Cover
 	// Draining ends when the daemon drains, and every wait for a change with it.
 	Draining context.Context
 }

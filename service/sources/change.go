@@ -17,6 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -131,6 +132,11 @@ func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) (changed bool, er
 			return false, err
 		}
 	}
+	p.withResolver(func(r *resolver.Resolver) {
+		if w, ok := coverWarning(r, i); ok && len(c.res.Warnings) < decode.MaxProblems {
+			c.res.Warnings = append(c.res.Warnings, w)
+		}
+	})
 	return changed, tx.PutValue(i.Key, i.Raw, i) // unchanged content fails unless the disk has it
 }
 

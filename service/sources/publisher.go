@@ -86,6 +86,7 @@ func (p *publisher) setAmbientErrors(changes []resolver.Change) {
 func (p *publisher) publish(
 	from resource.Source, updates []resource.Update, more func(*resolver.Resolver) []resolver.Change,
 ) (affected []string, vs difference.Versions) {
+	var covered difference.Versions
 	changes := p.publishChange(func(r *resolver.Resolver) []resolver.Change {
 		vs = make(difference.Versions, len(updates))
 		for i, u := range updates {
@@ -95,11 +96,15 @@ func (p *publisher) publish(
 		for i, u := range updates {
 			vs[i].After = r.Value(from, u.Target, u.Key)
 		}
+		covered = coveredChanges(r, from, vs)
 		if more != nil {
 			changes = append(changes, more(r)...)
 		}
 		return changes
 	})
+	if e, ok := coveredEvent(covered); ok {
+		p.Events.Add(e)
+	}
 	h := p.Ledger.Hosted()
 	for _, c := range changes {
 		affected = append(affected, c.Target)

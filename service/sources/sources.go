@@ -31,7 +31,7 @@ func New(o Options) *Sources {
 	p.index = s.pushes.Index
 	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
 	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory),
-		observe.Collector(s.overlayChanges.collect))
+		observe.Collector(s.overlayChanges.collect), observe.Collector(s.collectCovered))
 	return s
 }
 

@@ -445,7 +445,7 @@ func (s *scenario) alerts(t *testing.T) {
 			continue
 		case "LbdStoreUnreadable": // test/fleet damages records, and has the metric; promtool tests the rule
 			continue
-		case "LbdOverlayOld": // after a day; promtool tests the rule
+		case "LbdOverlayOld", "LbdSourceCovered": // after a day, and an hour; promtool tests the rules
 			continue
 		}
 		if !slices.ContainsFunc(wanted, func(w string) bool { return strings.Fields(w)[0] == a.Alert }) {

@@ -23,22 +23,41 @@ func (r *Resolver) Covered(key resource.Key) (c Covered, ok bool) {
 	if at == nil || !r.layers.covered(key) {
 		return c, false
 	}
-	top, below := at[resource.SourcePush], at[resource.SourceFile]
+	top := at[resource.SourcePush]
 	if top == nil {
-		top, below = below, nil
+		top = at[resource.SourceFile]
 	}
-	for t := range r.needs[key].All() {
-		if !below.good() {
-			below = r.layers.ads[targetResource{t.name, key}]
-		}
-	}
-	if !below.good() {
-		below = at[resource.SourceCache]
-	}
+	below := r.below(top.source, key)
 	if !below.good() {
 		return c, false
 	}
 	return Covered{InUse: top.item(key), InUseFrom: top.from(), Item: below.item(key), From: below.from()}, true
+}
+
+// Below returns what a push of a resource covers, or would cover; ok is false if nothing.
+func (r *Resolver) Below(key resource.Key) (i resource.Item, from resource.Provenance, ok bool) {
+	below := r.below(resource.SourcePush, key)
+	if !below.good() {
+		return i, from, false
+	}
+	return below.item(key), below.from(), true
+}
+
+// below returns the first result of a resource with a value after that of a push or a file.
+func (r *Resolver) below(top resource.Source, key resource.Key) *result {
+	at := r.layers.shared[key]
+	if at != nil && top == resource.SourcePush && at[resource.SourceFile].good() {
+		return at[resource.SourceFile]
+	}
+	for t := range r.needs[key].All() {
+		if is := r.layers.ads[targetResource{t.name, key}]; is.good() {
+			return is
+		}
+	}
+	if at != nil {
+		return at[resource.SourceCache]
+	}
+	return nil
 }
 
 func (r *result) item(key resource.Key) resource.Item {

@@ -215,6 +215,12 @@ function Details({ state, counts, history, events, changes, now, until, chosen, 
         {h.lost.map((l) => (
           <p key={l.slice(0, 12)}>{l}</p>
         ))}
+        {state.covers?.map((c) => (
+          <p key={c.resource}>
+            <span class="tag tone-busy">covered</span> {c.resource} of {sourceWords[c.source] ?? c.source} is not in use: a {c.by}
+            {c.author && ` by ${c.author}`} covers it since <Ago at={c.since} now={now} suffix="" />; {c.differs ? `from it to what is in use: ${c.differs}` : "the two do not differ"}
+          </p>
+        ))}
         {state.stale && <p>This may be outdated: the source of the cluster is unreachable.</p>}
       </div>
       {state.overlays && state.overlays.length > 0 && <Overlays of={state.overlays} now={now} />}
@@ -253,6 +259,8 @@ function Happened({ events }: { events: LbdEvent[] }) {
     </section>
   );
 }
+
+const sourceWords: Record<string, string> = { file: "a resource file", ads: "the management server", cache: "the management server of an earlier run" };
 
 /** Whether others than the tree that is shown may pick from what is limited and dropped. */
 const isShared = (c: ClusterState) => c.target !== undefined || (c.targets ?? []).length > 0 || (c.leaves ?? []).length > 0;

@@ -32,6 +32,7 @@ const words: Partial<Record<EventType, Words>> = {
   leases_ended: { letter: "L", color: "accent", word: "leases ended" },
   streams_ended: { letter: "L", color: "bad", word: "streams ended" },
   change_permitted: { letter: "H", color: "accent", word: "change permitted" },
+  covered_changed: { letter: "U", color: "muted", word: "covered source changed" },
   xds_changed: { letter: "U", color: "muted", word: "xDS changed" },
   dns_changed: { letter: "U", color: "muted", word: "DNS changed" },
   store_failing: { letter: "D", color: "bad", word: "store failing" },

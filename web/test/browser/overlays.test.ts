@@ -1,6 +1,9 @@
 // Overlays on the pages of clusters, and the undo.
 
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Browser } from "playwright-core";
 import { type Daemon, endpointsOf, fits, has, openBrowser, push, startDaemon, violations, visit } from "./kit.ts";
@@ -40,5 +43,23 @@ test("a drain is shown with who, why and what is in flight, and can be undone", 
   await page.waitForSelector(".overlays", { state: "detached" });
   await has(page, /overlay ended/);
   assert.deepEqual(JSON.parse(await (await daemon.call("GET", "/v1/overlays")).text()), { overlays: [] });
+  assert.deepEqual(faults, []);
+});
+
+test("a push over a file says what it covers", async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), "lbd-"));
+  t.after(() => rmSync(dir, { recursive: true }));
+  writeFileSync(join(dir, "filed.json"), JSON.stringify({ cluster_name: "filed", ...endpointsOf({ a: ["10.0.0.1:80"] }) }));
+  const filed = await startDaemon("serve", 0, ["--connect", "none", "--resources", dir]);
+  t.after(() => filed.stop());
+  const { page, faults } = await visit(t, browser, filed, "#/clusters/filed");
+  await has(page, /endpoints from file/);
+  assert.doesNotMatch((await page.textContent("#headline")) ?? "", /covered/);
+  await push(filed, "/v1/clusters/filed/endpoints", endpointsOf({ a: ["10.0.0.1:80", "10.0.0.2:80"] }));
+  await has(page, /ClusterLoadAssignment\/filed of a resource file is not in use: a push by 127\.0\.0\.1.* covers it .*1 endpoint added/, "#headline");
+  assert.deepEqual(await violations(page), []);
+  await filed.call("DELETE", "/v1/clusters/filed/endpoints");
+  await has(page, /endpoints from file/);
+  assert.doesNotMatch((await page.textContent("#headline")) ?? "", /covered/);
   assert.deepEqual(faults, []);
 });
