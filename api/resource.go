@@ -3,6 +3,7 @@ package api
 import (
 	"net/http"
 	"runtime"
+	"strconv"
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -28,8 +29,11 @@ type PushAnswer struct {
 	Notes []fault.Problem `json:"notes"`
 }
 
-// @Summary Get the pushed endpoints
+// @Summary     Get the endpoints
+// @Description By default, what was pushed, as it was pushed. With view=source, what the source in use has, which may be a file, a management server or DNS; with view=effective, what overlays make of that. Both have the fields that lbd applies, in a form that can be pushed, and Lbd-Source.
 // @Produce json,application/yaml,application/x-protobuf
+// @Param   view    query  string   false "pushed: as it was pushed; source: of the source in use; effective: with overlays" Enums(pushed,source,effective) default(pushed)
+// @Header  200     {string} Lbd-Source "push, file, ads, cache, dns or default; only with view"
 // @Success 200     {object} object "envoy.config.endpoint.v3.ClusterLoadAssignment"
 // @Header  200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
 // @Success 304     "unchanged: If-None-Match has the ETag"
@@ -63,8 +67,11 @@ func (h *handlers) deleteEndpoints(w http.ResponseWriter, r *http.Request) error
 	return h.deleteResource(w, r, sources.Endpoints)
 }
 
-// @Summary Get the pushed config
+// @Summary     Get the config
+// @Description By default, what was pushed, as it was pushed. With view=source, what the source in use has, which may be a file, a management server or DNS; with view=effective, what overlays make of that. Both have the fields that lbd applies, in a form that can be pushed, and Lbd-Source.
 // @Produce json,application/yaml,application/x-protobuf
+// @Param   view    query  string   false "pushed: as it was pushed; source: of the source in use; effective: with overlays" Enums(pushed,source,effective) default(pushed)
+// @Header  200     {string} Lbd-Source "push, file, ads, cache, dns or default; only with view"
 // @Success 200     {object} object "envoy.config.cluster.v3.Cluster"
 // @Header  200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
 // @Success 304     "unchanged: If-None-Match has the ETag"
@@ -101,16 +108,52 @@ func (h *handlers) deleteConfig(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h *handlers) getResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
-	name, err := h.readServedNamed(w, r, "name")
+	view := sources.ViewPushed
+	name, err := h.readServedNamed(w, r, "name", parameter{name: "view", set: func(v value) string { return v.view(&view) }})
 	if err != nil {
 		return err
 	}
 	as := accepted(r.Header)
+	if view != sources.ViewPushed {
+		return h.getViewed(w, r, kind, name, view, as)
+	}
 	stored, err := h.service.Pushed(r.Context(), turnName(w, r), kind, name, as.format)
 	if err != nil {
 		return err
 	}
 	return writeStored(w, r, as, stored)
+}
+
+// The headers of a resource as it is in use.
+const (
+	sourceHeader   = "Lbd-Source"
+	overlaysHeader = "Lbd-Overlays"
+)
+
+// getViewed writes a resource as it is in use.
+func (h *handlers) getViewed(w http.ResponseWriter, r *http.Request, kind sources.Kind, name string, view sources.View, as *representation) error {
+	is, err := h.service.View(r.Context(), turnName(w, r), kind, name, view, as.format)
+	if err != nil {
+		return err
+	}
+	w.Header().Set(sourceHeader, is.From.String())
+	if !is.Updated.IsZero() {
+		w.Header().Set("Last-Modified", is.Updated.Format(http.TimeFormat))
+	}
+	if is.Overlays > 0 {
+		w.Header().Set(overlaysHeader, strconv.Itoa(is.Overlays))
+	}
+	return writeStored(w, r, as, &is.Stored)
+}
+
+// view stores a view.
+func (v value) view(to *sources.View) string {
+	switch view := sources.View(v.text); view {
+	case sources.ViewPushed, sources.ViewSource, sources.ViewEffective:
+		*to = view
+		return ""
+	}
+	return "pushed, source or effective"
 }
 
 // writeStored writes a pushed resource, or status 304.

@@ -59,7 +59,7 @@ func (m *RouteMatch) PathWords() string {
 	case m.Prefix != nil:
 		words = "prefix " + strconv.Quote(*m.Prefix)
 	case m.Regex != nil:
-		return "safe_regex " + strconv.Quote(pattern(m.Regex))
+		return "safe_regex " + strconv.Quote(WholePattern(m.Regex))
 	}
 	if m.CaseInsensitive {
 		words += ", whatever its case"
@@ -132,7 +132,7 @@ func (m *StringMatch) Words() string {
 	case MatchContains:
 		words = "contains"
 	case MatchRegex:
-		words, value = "safe_regex", pattern(m.Regex)
+		words, value = "safe_regex", WholePattern(m.Regex)
 	case MatchExact:
 	}
 	words += " " + strconv.Quote(value)
@@ -153,7 +153,7 @@ func WholeRegex(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(wholePrefix + pattern + wholeSuffix)
 }
 
-// pattern is what a WholeRegex was compiled from.
-func pattern(re *regexp.Regexp) string {
+// WholePattern is what a WholeRegex was compiled from.
+func WholePattern(re *regexp.Regexp) string {
 	return strings.TrimSuffix(strings.TrimPrefix(re.String(), wholePrefix), wholeSuffix)
 }
