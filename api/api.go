@@ -113,6 +113,8 @@ func New(o Options) *Handler {
 	read.of(named).doing(reading).get("/v1/clusters/{name}/endpoints", h.getEndpoints)
 	push.of(named).doing(pushing).put("/v1/clusters/{name}/endpoints", h.putEndpoints)
 	push.of(named).doing(pushing).delete("/v1/clusters/{name}/endpoints", h.deleteEndpoints)
+	push.of(named).doing(pushing).put("/v1/clusters/{name}/endpoints/{address}", h.putEndpoint)
+	push.of(named).doing(pushing).delete("/v1/clusters/{name}/endpoints/{address}", h.deleteEndpoint)
 	read.of(named).get("/v1/clusters/{name}/config", h.getConfig)
 	push.of(named).doing(pushing).put("/v1/clusters/{name}/config", h.putConfig)
 	push.of(named).doing(pushing).delete("/v1/clusters/{name}/config", h.deleteConfig)

@@ -76,6 +76,11 @@ var answers = map[fault.Code]answer{
 		means: "lbd does not host the target, or has no Listener or routes for it yet.",
 		fix:   "Check the name in GET /v1/targets. Host it with PUT /v1/targets/NAME or --target, or push its Listener.",
 	},
+	fault.UnknownEndpoint: {
+		status: http.StatusNotFound, title: "Unknown endpoint",
+		means: "The pushed endpoints of the cluster do not include one with this address.",
+		fix:   "GET /v1/clusters/NAME/endpoints lists the pushed endpoints. Write the address as host:port, and that of IPv6 in brackets. A removal that was repeated needs no action.",
+	},
 	fault.NoRoute: {
 		status: http.StatusNotFound, title: "No route",
 		means: "No route of the target matches the request, or the matching route has no cluster.",
@@ -103,8 +108,8 @@ var answers = map[fault.Code]answer{
 	},
 	fault.Blocked: {
 		status: http.StatusConflict, title: "Blocked",
-		means: "The change would leave a cluster without usable endpoints, would remove TLS from its connections, or would remove more resources than allowed. Nothing was changed.",
-		fix:   "Check the resource: a misspelled field or a wrong health_status can leave no endpoint. If the change is intended, detail names the parameter that permits it, or what to push for plain connections.",
+		means: "The change would leave a cluster without usable endpoints, would remove TLS from its connections, or would remove more resources than allowed; or it is about one endpoint of a cluster whose endpoints do not come from a push. Nothing was changed.",
+		fix:   "Check the resource: a misspelled field or a wrong health_status can leave no endpoint. If the change is intended, detail names the parameter that permits it, what to push for plain connections, or where the endpoints come from.",
 	},
 	fault.PreconditionFailed: {
 		status: http.StatusPreconditionFailed, title: "Precondition failed",
@@ -220,7 +225,7 @@ type Problem struct {
 	// Detail explains the error, for people.
 	Detail string `json:"detail"`
 	// Code is stable, for programs.
-	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_lease,unknown_change,unknown_overlay,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,index_not_reached,storage_failed,store_unavailable,replica_unavailable" example:"no_ready_endpoint"`
+	Code fault.Code `json:"code" swaggertype:"string" enums:"invalid_argument,unauthenticated,permission_denied,misdirected_request,not_found,unknown_cluster,unknown_target,unknown_endpoint,unknown_lease,unknown_change,unknown_overlay,no_route,method_not_allowed,blocked,precondition_failed,precondition_required,too_large,uri_too_long,unsupported_media_type,invalid_resource,rate_limited,overloaded,internal,dropped,circuit_broken,no_ready_endpoint,all_excluded,shutting_down,pick_timeout,index_not_reached,storage_failed,store_unavailable,replica_unavailable" example:"no_ready_endpoint"`
 	// GRPCCode is the gRPC status code of the same meaning.
 	GRPCCode string `json:"grpc_code" example:"UNAVAILABLE"`
 	Cluster  string `json:"cluster,omitempty"`

@@ -99,7 +99,7 @@ func TestFaultsAreLogged(t *testing.T) {
 // by its Problem's enum.
 func TestEveryCodeHasAnAnswer(t *testing.T) {
 	for _, code := range []fault.Code{
-		fault.InvalidArgument, fault.UnknownCluster, fault.UnknownTarget, fault.NoRoute, fault.UnknownLease, fault.UnknownChange, fault.UnknownOverlay, fault.PreconditionFailed, fault.PreconditionRequired,
+		fault.InvalidArgument, fault.UnknownCluster, fault.UnknownTarget, fault.UnknownEndpoint, fault.NoRoute, fault.UnknownLease, fault.UnknownChange, fault.UnknownOverlay, fault.PreconditionFailed, fault.PreconditionRequired,
 		fault.TooLarge, fault.UnsupportedMedia, fault.InvalidResource, fault.Blocked, fault.RateLimited,
 		fault.Dropped, fault.CircuitBroken, fault.NoReadyEndpoint, fault.AllExcluded, fault.PickTimeout, fault.IndexNotReached,
 		fault.ShuttingDown, fault.CallerGone, fault.StorageFailed, fault.StoreUnavailable, fault.ReplicaUnavailable, fault.Internal,
@@ -115,8 +115,8 @@ func TestEveryCodeHasAnAnswer(t *testing.T) {
 			}
 		}
 	}
-	if len(answers) != 33 {
-		t.Errorf("%d codes have an answer, and 33 are tested", len(answers))
+	if len(answers) != 34 {
+		t.Errorf("%d codes have an answer, and 34 are tested", len(answers))
 	}
 }
 

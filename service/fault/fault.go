@@ -19,6 +19,7 @@ const (
 	InvalidArgument      Code = "invalid_argument"
 	UnknownCluster       Code = "unknown_cluster"
 	UnknownTarget        Code = "unknown_target"
+	UnknownEndpoint      Code = "unknown_endpoint"
 	UnknownLease         Code = "unknown_lease"
 	UnknownChange        Code = "unknown_change"
 	UnknownOverlay       Code = "unknown_overlay"
@@ -55,7 +56,7 @@ func (c Code) GRPC() codes.Code {
 	switch c {
 	case InvalidArgument, InvalidResource, UnsupportedMedia:
 		return codes.InvalidArgument
-	case UnknownCluster, UnknownTarget, UnknownLease, UnknownChange, UnknownOverlay, NoRoute:
+	case UnknownCluster, UnknownTarget, UnknownEndpoint, UnknownLease, UnknownChange, UnknownOverlay, NoRoute:
 		return codes.NotFound
 	case PreconditionFailed, PreconditionRequired, Blocked:
 		return codes.FailedPrecondition

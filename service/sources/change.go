@@ -332,7 +332,7 @@ func (c *change) outcome(err error) pushOutcome {
 	switch code := pushOutcome(e.Code); {
 	case e.Code == fault.PreconditionRequired:
 		return pushPreconditionFailed
-	case e.Code == fault.UnknownCluster, e.Code == fault.UnknownTarget: // of a deletion
+	case e.Code == fault.UnknownCluster, e.Code == fault.UnknownTarget, e.Code == fault.UnknownEndpoint: // of a deletion
 		return pushNotFound
 	case slices.Contains(pushOutcomes, code):
 		return code

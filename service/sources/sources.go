@@ -15,6 +15,7 @@ type Sources struct {
 	*servers
 	*onDemand
 	*overlayChanges
+	endpointChanges
 }
 
 // New returns sources without resources. The store must call [Sources.Commit] and
@@ -28,6 +29,7 @@ func New(o Options) *Sources {
 	s.servers = &servers{publisher: p, demand: s.onDemand}
 	s.pushes = newPushes(p, s.resourceFiles)
 	s.overlayChanges = newOverlayChanges(s.pushes)
+	s.endpointChanges = endpointChanges{s.pushes}
 	p.index = s.pushes.Index
 	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
 	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory),

@@ -50,7 +50,7 @@ func tagOf(path string) string {
 		return "picks"
 	case below("/v1/leases"):
 		return "leases"
-	case below("/v1/snapshot"), below("/v1/files"), path == "/v1/clusters/{name}/endpoints", path == "/v1/clusters/{name}/config":
+	case below("/v1/snapshot"), below("/v1/files"), below("/v1/clusters/{name}/endpoints"), path == "/v1/clusters/{name}/config":
 		return "resources"
 	case below("/v1/clusters"):
 		return "clusters"
@@ -71,6 +71,8 @@ func describePathParameter(path, name string) string {
 		return "the hash of the change, from GET /v1/files"
 	case "code":
 		return "the error code"
+	case "address":
+		return "the endpoint, as 10.0.0.7:8080 or [2001:db8::7]:8080, percent-encoded"
 	case "file":
 		return "the file name"
 	}

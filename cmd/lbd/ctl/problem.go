@@ -88,6 +88,7 @@ var remedies = map[string]string{
 	"unknown_lease":          "lbd ctl leases lists the held leases",
 	"unknown_change":         "lbd ctl history lists the changes, and which ones can be restored",
 	"unknown_overlay":        "lbd ctl overlays lists the overlays",
+	"unknown_endpoint":       "lbd ctl get endpoints lists the endpoints of a cluster",
 	"no_route":               "lbd ctl explain shows the routes; set --path and --header as the request has them",
 	"method_not_allowed":     "the daemon may be older than this lbd: lbd version prints the version of lbd",
 	"blocked":                "check the resource; if the change is intended, --allow-empty or --max-removed permits it",

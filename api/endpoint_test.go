@@ -1,0 +1,155 @@
+package api_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+)
+
+// differences returns the words of the answer to a change.
+func differences(t *testing.T, body []byte) string {
+	t.Helper()
+	var out []string
+	for _, c := range decode[api.PushAnswer](t, body).Changes {
+		out = append(out, c.Difference)
+	}
+	return strings.Join(out, "; ")
+}
+
+func TestOneEndpointIsPushed(t *testing.T) {
+	d := start(t, nil)
+	for _, step := range []struct {
+		status                       int
+		method, address, query, body string
+		says                         string
+	}{
+		{200, "PUT", "10.0.0.7:8080", "?dry_run", "", "added with 1 usable endpoint"},
+		{201, "PUT", "10.0.0.7:8080", "", "", "added with 1 usable endpoint"},
+		{200, "PUT", "10.0.0.7:8080", "", "{}", ""},
+		{201, "PUT", "10.0.0.8:8080", "", `{"weight":3}`, "weight of the empty locality 1 → 2; 1 endpoint added to the empty locality (10.0.0.8:8080)"},
+		{200, "PUT", "10.0.0.8:8080", "", `{"health":"DRAINING"}`, "weight of the empty locality 2 → 1; health of 1 endpoint in the empty locality changed (10.0.0.8:8080 UNKNOWN → DRAINING)"},
+		{200, "PUT", "10.0.0.8:8080", "", `{"hostname":"eight"}`, "addresses or names of 1 endpoint in the empty locality changed"},
+		{200, "PUT", "10.0.0.8:8080", "", `{"locality":{"region":"r","zone":"a"}}`, "1 endpoint removed from the empty locality; locality r/a added with 1 endpoint"},
+		{201, "PUT", "[::1]:80", "", `{"locality":{}}`, "weight of the empty locality 1 → 2; 1 endpoint added to the empty locality ([::1]:80)"},
+		{200, "PUT", "%5B::1%5D%3A80", "", "", ""},
+		{200, "DELETE", "[0:0::1]:80", "?dry_run", "", "weight of the empty locality 2 → 1; 1 endpoint removed from the empty locality"},
+		{200, "DELETE", "[0:0::1]:80", "", "", "weight of the empty locality 2 → 1; 1 endpoint removed from the empty locality"},
+		{200, "DELETE", "10.0.0.7:8080", "?allow_empty", "", "1 endpoint removed from the empty locality"},
+	} {
+		w := d.must(step.status, step.method, orders+"/"+step.address+step.query, step.body)
+		if got := differences(t, w.Body.Bytes()); got != step.says {
+			t.Errorf("%s %s%s %s:\ngot  %s\nwant %s", step.method, step.address, step.query, step.body, got, step.says)
+		}
+	}
+	d.expect(orders, `{
+  "cluster_name": "orders",
+  "endpoints": [
+    {},
+    {
+      "locality": {
+        "region": "r",
+        "zone": "a"
+      },
+      "lb_endpoints": [
+        {
+          "endpoint": {
+            "address": {
+              "socket_address": {
+                "address": "10.0.0.8",
+                "port_value": 8080
+              }
+            },
+            "hostname": "eight"
+          },
+          "health_status": "DRAINING",
+          "load_balancing_weight": 3
+        }
+      ]
+    }
+  ]
+}`)
+}
+
+func TestOneEndpointIsRefused(t *testing.T) {
+	d := startWith(t, "10.0.0.7:8080")
+	const one = orders + "/10.0.0.7:8080"
+	d.refusedWith("set allow_empty=true", fault.Blocked, "DELETE", one, "")
+	d.refusedWith("set allow_empty=true", fault.Blocked, "PUT", one, `{"health":"UNHEALTHY"}`)
+	d.refusedWith("set allow_empty=true", fault.Blocked, "PUT", "/v1/clusters/new/endpoints/10.0.0.7:8080", `{"health":"UNHEALTHY"}`)
+	d.refusedWith("ClusterLoadAssignment/orders has no endpoint 10.0.0.9:8080", fault.UnknownEndpoint, "DELETE", orders+"/10.0.0.9:8080", "")
+	d.refusedWith("ClusterLoadAssignment/new was not pushed", fault.UnknownCluster, "DELETE", "/v1/clusters/new/endpoints/10.0.0.7:8080", "")
+	d.refusedWith("there are us-east1/b", fault.InvalidArgument, "PUT", orders+"/10.0.0.9:8080", `{"locality":{"region":"us-east1","zone":"c"}}`)
+	d.refusedWith("which is reserved", fault.InvalidResource, "PUT", "/v1/clusters/_other/endpoints/10.0.0.7:8080", "")
+	d.refusedWith("priorities must begin at 0", fault.InvalidResource, "PUT", "/v1/clusters/new/endpoints/10.0.0.7:8080", `{"priority":1}`)
+	for body, says := range map[string]string{
+		`{"weight":0}`:       "weight: must be at least 1",
+		`{"weight":-1}`:      "weight: a JSON number -1 is not valid here",
+		`{"health":"ill"}`:   `health: "ill" is no health status`,
+		`{"color":"red"}`:    "unknown field",
+		`{"weight":null}`:    "null is not valid",
+		`["10.0.0.7:8080"]`:  "a JSON array is not valid here",
+		`{"locality":"r/a"}`: "a JSON string is not valid here",
+	} {
+		d.refusedWith(says, fault.InvalidArgument, "PUT", one, body)
+	}
+	d.refused(fault.UnsupportedMedia, "PUT", one, "weight: 3", "Content-Type: application/yaml")
+	d.refused(fault.TooLarge, "PUT", one, strings.Repeat(" ", api.MaxEndpointBytes+1))
+	for _, address := range []string{"10.0.0.7", "10.0.0.7:0", ":80", "10.0.0:80", "a%00b:80", "orders"} {
+		d.refused(fault.InvalidArgument, "PUT", orders+"/"+address, "")
+		d.refused(fault.InvalidArgument, "DELETE", orders+"/"+address, "")
+	}
+	d.refused(fault.InvalidArgument, "PUT", one+"?strict=false", "")
+	d.refused("method_not_allowed", "GET", one, "")
+	if got := d.must(200, "GET", orders, "", "Accept: application/yaml").Body.String(); strings.Count(got, "port_value") != 1 {
+		t.Errorf("a refused change was made: %s", got)
+	}
+}
+
+// The conditions are about the assignment.
+func TestOneEndpointWithConditions(t *testing.T) {
+	d := start(t, func(o *service.Options) { o.RequireIfMatch = true })
+	const one = orders + "/10.0.0.7:8080"
+	etag := func(body []byte) string { return decode[api.PushAnswer](t, body).ETag }
+	d.refused(fault.PreconditionRequired, "PUT", one, "")
+	d.refused(fault.PreconditionFailed, "PUT", one, "", "If-Match: *")
+	first := etag(d.must(http.StatusCreated, "PUT", one, "", "If-None-Match: *").Body.Bytes())
+	if now := d.must(200, "GET", orders, "").Header().Get("ETag"); now != `"`+first+`-json"` {
+		t.Errorf("the ETag is %s, and of the assignment %s", first, now)
+	}
+	second := etag(d.must(http.StatusCreated, "PUT", orders+"/10.0.0.8:8080", "", "If-Match: "+first).Body.Bytes())
+	d.refused(fault.PreconditionFailed, "PUT", one, `{"weight":2}`, "If-Match: "+first)
+	d.refused(fault.PreconditionFailed, "DELETE", one, "", "If-Match: "+first)
+	d.refused(fault.PreconditionRequired, "DELETE", one, "")
+	if last := etag(d.must(200, "DELETE", one, "", "If-Match: "+second).Body.Bytes()); last == "" || last == second {
+		t.Errorf("the ETag after a removal is %q, and before it %q", last, second)
+	}
+}
+
+// A change of one endpoint is in the history, with its author and reason, and can be undone.
+func TestOneEndpointHasAHistory(t *testing.T) {
+	c := startWithCallers(t, "127.0.0.1:8080")
+	for _, address := range []string{"10.0.0.7:8080", "10.0.0.8:8080"} {
+		if w := c.as("push", "PUT", orders+"/"+address, ""); w.Code != http.StatusCreated {
+			t.Fatal(w.Code, w.Body)
+		}
+	}
+	if w := c.as("push", "DELETE", orders+"/10.0.0.7:8080", "", "Lbd-Message: it is slow"); w.Code != 200 {
+		t.Fatal(w.Code, w.Body)
+	}
+	list := c.as("read", "GET", "/v1/history?cluster=orders&limit=1", "").Body.String()
+	for _, want := range []string{`"caller":"push"`, `"message":"it is slow"`, `1 endpoint removed`} {
+		if !strings.Contains(list, want) {
+			t.Errorf("no %s in %s", want, list)
+		}
+	}
+	if w := c.as("push", "POST", "/v1/history/2/restore?cluster=orders", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "1 endpoint added") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := c.as("restricted", "PUT", "/v1/clusters/secret/endpoints/10.0.0.7:8080", ""); w.Code != http.StatusForbidden {
+		t.Errorf("another cluster: %d %s", w.Code, w.Body)
+	}
+}

@@ -1,0 +1,194 @@
+package sources
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"runtime"
+
+	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
+)
+
+// endpointChanges changes single endpoints of pushed assignments.
+type endpointChanges struct{ pushes *pushes }
+
+// EndpointEdit is what a change sets of one endpoint.
+type EndpointEdit = decode.EndpointEdit
+
+// Locality names a locality.
+type Locality = resource.Locality
+
+// EndpointRequest changes one endpoint of a pushed assignment.
+type EndpointRequest struct {
+	ChangeOptions // whose precondition is about the assignment
+
+	// Cluster is the name of the assignment, and Address host:port of the endpoint.
+	Cluster, Address string
+	// Edit is what SetEndpoint sets.
+	Edit EndpointEdit
+	// AllowEmpty permits a change that leaves the assignment without a usable endpoint.
+	AllowEmpty bool
+}
+
+// SetEndpoint adds an endpoint to the pushed assignment of a cluster, or changes it. All else of the
+// assignment stays as it is, also if others change it at the same time. A cluster without endpoints gets an
+// assignment with this one. It fails with Blocked if the endpoints of the cluster come from another
+// source. New of the result is about the endpoint.
+func (c endpointChanges) SetEndpoint(ctx context.Context, r *EndpointRequest) (*PushResult, error) {
+	return c.apply(ctx, r, func(raw []byte) (after []byte, added bool, err error) {
+		return decode.SetEndpoint(raw, r.Cluster, r.Address, &r.Edit)
+	})
+}
+
+// RemoveEndpoint removes an endpoint from the pushed assignment of a cluster. It fails with
+// UnknownEndpoint if there is none, with UnknownCluster if there is no assignment, and with Blocked
+// if the endpoints of the cluster come from another source.
+func (c endpointChanges) RemoveEndpoint(ctx context.Context, r *EndpointRequest) (*PushResult, error) {
+	return c.apply(ctx, r, func(raw []byte) (after []byte, added bool, err error) {
+		if raw == nil {
+			return nil, false, notPushed(r.key())
+		}
+		after, removed, err := decode.RemoveEndpoint(raw, r.Address)
+		if err == nil && !removed {
+			err = fault.Errorf(fault.UnknownEndpoint, "%s has no endpoint %s", r.key(), r.Address).Of(r.Cluster, "")
+		}
+		return after, false, err
+	})
+}
+
+func (r *EndpointRequest) key() resource.Key {
+	return resource.Key{Type: Endpoints, Name: r.Cluster}
+}
+
+// edit returns an assignment after a change, and whether the endpoint is new. raw is nil if there is no
+// assignment.
+type edit func(raw []byte) (after []byte, added bool, err error)
+
+// editedEndpoint is the result of an edit.
+type editedEndpoint struct {
+	before []byte
+	*decode.Decoded
+	added bool
+}
+
+func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit) (*PushResult, error) {
+	p, key := c.pushes, r.key()
+	ch := &change{ChangeOptions: r.ChangeOptions, cluster: r.Cluster, current: keyed(key), res: &PushResult{}}
+	ready, err := c.prepare(ctx, r, by)
+	if err != nil {
+		p.report(ch, err)
+		return nil, err
+	}
+	ch.run = func(tx *store.Tx) error {
+		before, exists := tx.Get(key)
+		if !exists {
+			if err := c.otherSource(r.Cluster); err != nil {
+				return err
+			}
+		}
+		done := ready
+		if done == nil || !bytes.Equal(done.before, before.Raw) {
+			again, err := c.edited(r, before.Raw, by, runtime.Gosched)
+			if err != nil {
+				return err
+			}
+			done = again
+		}
+		ch.res.New, ch.res.Hash = done.added, hash(done.Raw)
+		ch.res.Warnings, ch.res.Notes = done.Warnings, done.Notes
+		changed, err := p.put(tx, ch, done.Item)
+		if err != nil || !changed || r.AllowEmpty {
+			return err
+		}
+		return p.blocked(tx, done.Item)
+	}
+	return p.apply(ctx, ch)
+}
+
+// prepare makes the change of the assignment as it is now, so that other changes do not wait for that. It
+// returns nil if the change is to be made, or refused, by the transaction. It waits for its turn.
+func (c endpointChanges) prepare(ctx context.Context, r *EndpointRequest, by edit) (*editedEndpoint, error) {
+	st, err := c.pushes.open()
+	if err != nil {
+		return nil, err
+	}
+	now, exists := st.Snapshot().Get(r.key())
+	if !exists {
+		return nil, nil //nolint:nilnil // documented above
+	}
+	turn, err := c.pushes.Turns.BeginSized(ctx, overload.PushWork, r.Caller, len(now.Raw))
+	if err != nil {
+		return nil, fault.FromContext(err)
+	}
+	defer turn.End()
+	done, err := c.edited(r, now.Raw, by, turn.Pause)
+	if err != nil {
+		return nil, nil //nolint:nilnil // the assignment may be another one in the transaction, which reports it
+	}
+	return done, nil
+}
+
+// edited makes the change, and validates the assignment.
+func (c endpointChanges) edited(r *EndpointRequest, raw []byte, by edit, pause func()) (*editedEndpoint, error) {
+	after, added, err := by(raw)
+	if wrong, ok := errors.AsType[*decode.EndpointError](err); ok {
+		return nil, fault.Errorf(fault.InvalidArgument, "%v", wrong).Of(r.Cluster, "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := c.pushes.decoding(Protobuf)
+	o.Name, o.Lenient, o.Pause, o.Previous = r.Cluster, true, pause, c.pushes.previous
+	d, err := decode.One(Endpoints, after, o)
+	if err != nil {
+		return nil, decodeError(r.key().String(), r.Cluster, err)
+	}
+	return &editedEndpoint{before: raw, Decoded: d, added: added}, nil
+}
+
+// otherSource returns an error if a cluster without a pushed assignment has endpoints: a push of one
+// would hide them.
+func (c endpointChanges) otherSource(cluster string) error {
+	refused := func(from, advice string) error {
+		return block(cluster, "the endpoints of %q come from %s, not from a push: %s", cluster, from, advice)
+	}
+	const push = ", or push all endpoints to /v1/clusters/NAME/endpoints, which then take precedence"
+	if c.pushes.files.has(resource.Key{Type: Endpoints, Name: cluster}) {
+		return refused("a resource file", "change the file"+push)
+	}
+	hosted := c.pushes.Ledger.Hosted()
+	if m := hosted.Cluster(cluster); m != nil && m.ClusterConfig().Cluster != nil {
+		switch is := m.ClusterConfig().Cluster; {
+		case is.Type == resource.ClusterAggregate:
+			return refused("the clusters that it consists of", "change the endpoints of one of these")
+		case is.Type == resource.ClusterLogicalDNS:
+			return refused("DNS", "change what "+is.DNSHostname+" resolves to")
+		case is.AssignmentName() != cluster:
+			return refused("the assignment "+is.AssignmentName(), "change that one")
+		}
+	}
+	for t := range hosted.All() {
+		if v := t.View(); v != nil && v.Config != nil && serves(v.Config, cluster) {
+			return refused("a management server", "change them there"+push)
+		}
+	}
+	return nil
+}
+
+// serves reports whether a cluster of a config uses an assignment of a management server.
+func serves(c *resource.Config, assignment string) bool {
+	for name, cc := range c.Clusters.All() {
+		if cc.Cluster != nil {
+			name = cc.Cluster.AssignmentName()
+		}
+		from := cc.AssignmentFrom.Source
+		if name == assignment && cc.Assignment != nil && (from == resource.SourceADS || from == resource.SourceCache) {
+			return true
+		}
+	}
+	return false
+}
