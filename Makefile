@@ -177,7 +177,7 @@ check-vet:
 
 .PHONY: check-lint
 check-lint: $(GOLANGCI)
-	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) run ./...); done
+	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) run --allow-serial-runners ./...); done
 
 .PHONY: check-fix
 check-fix:
@@ -246,7 +246,8 @@ test-web: check-web build ## Test the dashboard in Chromium (CHROMIUM, /usr/bin/
 .PHONY: screenshots
 screenshots: web build ## Make docs/screenshots with Chromium and the demo
 	mkdir -p docs/screenshots
-	SCREENSHOTS=$(CURDIR)/docs/screenshots LBD=$(CURDIR)/bin/lbd ESBUILD=$(ESBUILD) node web/test/run.mjs screenshots
+	go build -C test/fleet -o $(CURDIR)/bin/etcd ./etcd
+	SCREENSHOTS=$(CURDIR)/docs/screenshots LBD=$(CURDIR)/bin/lbd ETCD=$(CURDIR)/bin/etcd ESBUILD=$(ESBUILD) node web/test/run.mjs screenshots
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	cd web && npm ci --no-fund --no-audit

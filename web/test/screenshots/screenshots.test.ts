@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
-import { type Daemon, endpointsOf, openBrowser, patience, push, startDaemon, visit } from "../browser/kit.ts";
+import { type Daemon, endpointsOf, openBrowser, patience, push, startDaemon, startEtcd, visit } from "../browser/kit.ts";
 
 const to = process.env.SCREENSHOTS ?? "screenshots";
 let browser: Browser;
@@ -71,6 +71,45 @@ test("a screenshot of the prompt for a token", async (t) => {
   const { page } = await visit(t, browser, d, "#/clusters", { ...light, viewport: { width: 800, height: 420 } });
   await says(page, "dialog", /Missing role: read/);
   await page.screenshot({ path: `${to}/token-light.png` });
+});
+
+test("screenshots of a fleet, its history and an overlay", async (t) => {
+  const etcd = await startEtcd();
+  t.after(() => etcd.stop());
+  const replicas = await Promise.all(
+    ["front-1", "front-2", "front-3"].map((name, i) =>
+      startDaemon("serve", 0, ["--store", `etcd://${etcd.address}/lbd`, "--name", name, "--zone", `us-east1-${"abc"[i]}`, "--connect", i === 2 ? "tcp" : "none"]),
+    ),
+  );
+  t.after(() => Promise.all(replicas.map((d) => d.stop("SIGKILL"))));
+  const [first] = replicas as [Daemon];
+  const say = (path: string, body: unknown, message = "", method = "PUT") =>
+    fetch(`${first.url}${path}`, { method, body: JSON.stringify(body), headers: { "Content-Type": "application/json", ...(message && { "Lbd-Message": message }) } });
+  const endpoints = ["10.1.6.1:8080", "10.1.6.2:8080", "10.1.6.3:8080"];
+  await push(first, "/v1/clusters/payments/config", {
+    type: "EDS", circuit_breakers: { thresholds: [{ max_requests: 60 }] }, metadata: { filter_metadata: { lbd: { limit_scope: "fleet" } } },
+  });
+  await push(first, "/v1/clusters/payments/endpoints", assigned({ a: endpoints }));
+  for (const d of replicas) for (let i = 0; i < 8; i++) await d.call("POST", "/pick?cluster=payments&ttl=10m");
+  await say("/v1/clusters/payments/endpoints", assigned({ a: [...endpoints, "10.1.6.4:8080"] }), "one more for the sale");
+  await say("/v1/clusters/payments/overlays/kernel", { kind: "drain", endpoint: "10.1.6.2:8080", reason: "kernel update", expires: "2h" });
+  await say("/v1/clusters/payments/endpoints", assigned({ a: endpoints.slice(1), b: ["10.2.6.1:8080"] }), "move to zone b");
+
+  const fleet = await visit(t, browser, first, "#/fleet", { ...light, viewport: { width: 1100, height: 360 } });
+  await says(fleet.page, ".replicas", /front-3/);
+  await says(fleet.page, ".limits", /payments/);
+  await fleet.page.waitForTimeout(6000); // the summaries of the replicas
+  await fleet.page.screenshot({ path: `${to}/fleet-light.png` });
+
+  const history = await visit(t, browser, first, "#/history", { ...dark, viewport: { width: 1180, height: 360 } });
+  await says(history.page, "main", /move to zone b/);
+  await history.page.waitForTimeout(1000);
+  await history.page.screenshot({ path: `${to}/history-dark.png` });
+
+  const cluster = await visit(t, browser, first, "#/clusters/payments", { ...light, viewport: { width: 1280, height: 620 } });
+  await says(cluster.page, ".overlays", /in flight/);
+  await cluster.page.waitForTimeout(3000);
+  await cluster.page.screenshot({ path: `${to}/overlay-light.png` });
 });
 
 test("screenshots", async (t) => {
