@@ -179,7 +179,8 @@ func (c *client) step() (operation, response) {
 }
 
 // put pushes, and then reads from the same replica: it must not be in an older state. What the client
-// pushed before to its own cluster is one.
+// pushed before to its own cluster is one. Lbd-Index may be behind for as long as trees of other clusters
+// lack their configs, but a read that waits for the index must get it.
 func (c *client) put(op operation, match string) response {
 	r := c.fleet.replicas[c.draw.IntN(replicas)]
 	path, start := "/v1/clusters/"+clusterName(op.cluster)+"/endpoints", r.starts.Load()
@@ -203,7 +204,10 @@ func (c *client) put(op operation, match string) response {
 		return res
 	}
 	if now, err := strconv.ParseUint(header.Get("Lbd-Index"), 10, 64); err == nil && now < index {
-		c.stale(fmt.Sprintf("%s acknowledged index %d, and then answered with %d", r.name, index, now))
+		_, text, _ := c.requestAt(r, http.MethodGet, fmt.Sprintf("%s?min_index=%d&wait=2s", path, index), "", "")
+		if bytes.Contains(text, []byte("index_not_reached")) && r.starts.Load() == start {
+			c.stale(fmt.Sprintf("%s acknowledged index %d, answered with %d, and did not reach it: %s", r.name, index, now, text))
+		}
 	}
 	if op.cluster >= clusters && before != "" && before != etag && strings.HasPrefix(strings.Trim(header.Get("ETag"), `"`), strings.Trim(before, `"`)) {
 		c.stale(fmt.Sprintf("%s acknowledged %d, and then answered with what was before", r.name, op.value))
