@@ -202,3 +202,31 @@ func TestCtlInterrupted(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out.String())
 	}
 }
+
+// TestCtlOverlayConfirmation: overlays are put and deleted after yes only.
+func TestCtlOverlayConfirmation(t *testing.T) {
+	t.Parallel()
+	p, c := startCtl(t)
+	do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", "127.0.0.1:9001\n127.0.0.1:9002\n")
+	ids := func() string { return c.expect(t, 0, "overlays orders -o name").stdout }
+	const id = "drain-127.0.0.1_9001\n"
+	for _, step := range []struct {
+		args, question, answer string
+		code                   int
+		left                   string
+	}{
+		{"drain orders 127.0.0.1:9001", "Drain endpoint 127.0.0.1:9001 of orders at ", "n\n", 1, ""},
+		{"drain orders 127.0.0.1:9001", "Drain endpoint 127.0.0.1:9001 of orders at ", "y\n", 0, id},
+		{"undrain orders 127.0.0.1:9001", "Delete this overlay, so that endpoint 127.0.0.1:9001 of orders gets picks again", "n\n", 1, id},
+		{"overlays delete orders drain-127.0.0.1_9001", "Delete the overlay drain-127.0.0.1_9001 of orders at ", "n\n", 1, id},
+		{"undrain orders 127.0.0.1:9001", "Delete this overlay", "y\n", 0, ""},
+		{"weight orders 127.0.0.1:9001 0", "Multiply the weight of endpoint 127.0.0.1:9001 of orders by 0 at ", "n\n", 1, ""},
+	} {
+		d := c.talk(t, step.question, strings.Fields(step.args)...)
+		_, err := d.keyboard.WriteString(step.answer)
+		noError(t, err)
+		if code := d.end(t); code != step.code || ids() != step.left {
+			t.Errorf("lbd ctl %s, %q: exit code %d, and there are %q", step.args, step.answer, code, ids())
+		}
+	}
+}

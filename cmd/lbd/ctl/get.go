@@ -327,6 +327,7 @@ type endpointState struct {
 	State    string   `json:"state"`
 	Share    *float64 `json:"share"`
 	Error    string   `json:"last_error"`
+	Overlay  string   `json:"overlay"`
 	Priority int      `json:"priority"`
 	Locality locality `json:"locality"`
 }

@@ -61,6 +61,8 @@ type change struct {
 	what string
 	// precondition is the path whose ETag is the precondition. It is empty if there is none.
 	precondition string
+	// untagged is true if the resource has no ETag: the precondition is only whether it exists.
+	untagged bool
 	// canCreate is true if the request creates the resource if it is absent.
 	canCreate bool
 	// mayBeAbsent is true for a restore of a resource that may be absent: its API has no precondition
@@ -138,9 +140,9 @@ func (s *session) preview(ctx context.Context, c *change) (raw []byte, dry pushA
 }
 
 func (s *session) setPrecondition(ctx context.Context, c *change) error {
-	tag, err := s.etag(ctx, c.precondition)
+	tag, err := s.etag(ctx, c.precondition, c.untagged)
 	refused, isRefusal := errors.AsType[*refusal](err)
-	absent := isRefusal && refused.Code == "unknown_cluster"
+	absent := isRefusal && (refused.Code == "unknown_cluster" || refused.Code == "unknown_overlay")
 	switch {
 	case absent && c.canCreate:
 		c.header.Set("If-None-Match", "*")
@@ -153,8 +155,8 @@ func (s *session) setPrecondition(ctx context.Context, c *change) error {
 	return nil
 }
 
-// etag returns the ETag of a resource or of the snapshot. It does not read the body.
-func (s *session) etag(ctx context.Context, path string) (string, error) {
+// etag returns the ETag of a resource or of the snapshot, or * if it has none. It does not read the body.
+func (s *session) etag(ctx context.Context, path string, untagged bool) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.client.timeout, errNoResponse)
 	defer cancel()
 	r := request{method: http.MethodGet, path: path}
@@ -165,6 +167,9 @@ func (s *session) etag(ctx context.Context, path string) (string, error) {
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		return "", s.client.refused(r, answer)
+	}
+	if untagged {
+		return "*", nil
 	}
 	tag := answer.Header.Get("ETag")
 	if tag == "" {
@@ -201,47 +206,84 @@ func (a pushAnswer) resources() []string {
 	return names
 }
 
-// apply shows what a change would do, asks for confirmation and makes the change. What the daemon has
-// must still be what was shown.
-func (o *Options) apply(ctx context.Context, app *kong.Kong, f changeFlags, of func() (change, error)) error {
+// check checks the flags before a change is made of them.
+func (f *changeFlags) check() error {
 	if err := f.checkMessage(); err != nil {
 		return err
 	}
-	if !f.Yes && !isTerminal(os.Stdin) {
+	return checkTerminal(f.Yes)
+}
+
+// checkTerminal returns an error if a change can neither be confirmed nor is confirmed by --yes.
+func checkTerminal(yes bool) error {
+	if !yes && !isTerminal(os.Stdin) {
 		return usage("standard input is not a terminal, so the change cannot be confirmed: " +
 			"set --yes to make it without confirmation")
+	}
+	return nil
+}
+
+// describe sets the message that the history shows.
+func (f *changeFlags) describe(h http.Header) {
+	if f.Message != "" {
+		h.Set("Lbd-Message", f.Message)
+	}
+}
+
+// apply shows what a change would do, asks for confirmation and makes the change. What the daemon has
+// must still be what was shown.
+func (o *Options) apply(ctx context.Context, app *kong.Kong, f changeFlags, of func() (change, error)) error {
+	if err := f.check(); err != nil {
+		return err
 	}
 	todo, err := of()
 	if err != nil {
 		return err
 	}
 	return o.with(app, func(s *session) error {
-		raw, dry, err := s.preview(ctx, &todo)
+		done, err := s.change(ctx, f, &todo)
 		if err != nil {
 			return err
 		}
-		dry.describe(s.stderr)
-		if len(dry.Changes) == 0 {
-			return s.result(raw, dry, "nothing to change")
-		}
-		if !f.Yes {
-			if err := s.confirm(ctx, fmt.Sprintf("%s at %s?", todo.what, s.client.name())); err != nil {
-				return err
-			}
-		}
-		if f.Message != "" {
-			todo.header.Set("Lbd-Message", f.Message)
-		}
-		answer, err := s.client.do(ctx, todo.request)
-		if err != nil {
-			return err
-		}
-		var done pushAnswer
-		if err := decode(answer.body, &done); err != nil {
-			return err
-		}
-		return s.result(answer.body, done, fmt.Sprintf("done, at index %d", done.Index))
+		return s.result(done.raw, done.pushAnswer, done.words)
 	})
+}
+
+// changed is the answer to a change.
+type changed struct {
+	pushAnswer
+
+	raw []byte // as JSON
+	// words is the result as text.
+	words string
+}
+
+// change shows what a change would do, asks for confirmation and makes the change.
+func (s *session) change(ctx context.Context, f changeFlags, todo *change) (changed, error) {
+	raw, dry, err := s.preview(ctx, todo)
+	if err != nil {
+		return changed{}, err
+	}
+	dry.describe(s.stderr)
+	if len(dry.Changes) == 0 {
+		return changed{dry, raw, "nothing to change"}, nil
+	}
+	if !f.Yes {
+		if err := s.confirm(ctx, fmt.Sprintf("%s at %s?", todo.what, s.client.name())); err != nil {
+			return changed{}, err
+		}
+	}
+	f.describe(todo.header)
+	answer, err := s.client.do(ctx, todo.request)
+	if err != nil {
+		return changed{}, err
+	}
+	done := changed{raw: answer.body}
+	if err := decode(answer.body, &done.pushAnswer); err != nil {
+		return changed{}, err
+	}
+	done.words = fmt.Sprintf("done, at index %d", done.Index)
+	return done, nil
 }
 
 // result prints the answer to a change.
