@@ -14,6 +14,10 @@ MODULES := $(patsubst %/go.mod,%,$(shell find . \( -name node_modules -o -name t
 
 GOLANGCI := $(CURDIR)/bin/golangci-lint
 ESBUILD  := $(CURDIR)/bin/esbuild
+NFPM     := $(CURDIR)/bin/nfpm
+
+# A static binary that depends only on the sources, the Go version and VERSION.
+GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 
 .PHONY: help
 help: ## Print this help
@@ -26,7 +30,7 @@ run: ## Run lbd with a demo cluster, and with the dashboard if npm is installed
 
 .PHONY: build
 build: ## Build the static binary bin/lbd, with the dashboard if make web has built it
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/lbd ./cmd/lbd
+	$(GO_BUILD) -o bin/lbd ./cmd/lbd
 
 # The race detector makes sync.Pool drop items at random, so files that count allocations
 # (tests named TestAlloc…) are built only without it and have a pass of their own.
@@ -90,8 +94,8 @@ soak: build ## Run a mixed load for SOAK (1h): no pick may fail, and memory, gor
 	$(DAEMON) SOAK=$(or $(SOAK),1h) SOAK_SAMPLES=$(SOAK_SAMPLES) go test -C test/attack -count=1 -timeout 0 -run '^TestSoak$$' -v .
 
 .PHONY: test-deploy
-test-deploy: build ## Test systemd units (as root: under a separate systemd), Kubernetes manifests and the Dockerfile against lbd
-	$(DAEMON) go test -C test/deploy -count=1 -v -skip '^TestImageRuns$$' ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'
+test-deploy: build $(NFPM) ## Test systemd units and packages (as root: under a separate systemd), Kubernetes manifests and the Dockerfile against lbd
+	$(DAEMON) LBD_TEST_NFPM=$(NFPM) go test -C test/deploy -count=1 -v -skip '^TestImageRuns$$' ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
 .PHONY: test-image
 test-image: build ## Build the image from this machine's Go and Node, and test the lbd in it (root on Linux, buildah, npm)
@@ -255,6 +259,10 @@ web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 
 $(ESBUILD): tools/go.mod
 	go build -C tools -o $@ github.com/evanw/esbuild/cmd/esbuild
+	@touch $@
+
+$(NFPM): tools/go.mod
+	go build -C tools -o $@ github.com/goreleaser/nfpm/v2/cmd/nfpm
 	@touch $@
 
 # Built once per version: tools/go.mod pins it, and the go command's cache makes later builds quick.

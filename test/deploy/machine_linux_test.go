@@ -26,8 +26,24 @@ const patience = 60 * time.Second
 // namespaces are the new namespaces of a machine, besides the cgroup namespace.
 const namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC | syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET
 
-// bootScript creates a root file system in $1, from this machine's /usr and the directory $2, and
-// executes systemd.
+// Commands of bootScript that mount this machine's /usr in the new root.
+const (
+	// readOnlyUsr has lbd in /usr/local/bin.
+	readOnlyUsr = `
+mount --bind /usr usr
+mount -o remount,bind,ro usr
+mount --bind opt usr/local/bin`
+	// writableUsr is a copy on write, in which nothing forbids packages to start services.
+	writableUsr = `
+mkdir upper
+mount -t tmpfs tmpfs upper
+mkdir upper/files upper/work
+mount -t overlay -o lowerdir=/usr,upperdir=upper/files,workdir=upper/work overlay usr
+rm -f usr/sbin/policy-rc.d`
+)
+
+// bootScript creates a root file system in $1, from this machine's /usr without its units, which the
+// commands $4 mount, and the directory $2, and executes systemd.
 const bootScript = `
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs "$1"
@@ -35,9 +51,8 @@ cd "$1"
 mkdir usr proc sys dev run tmp old
 cp -r "$2"/. .
 chmod 1777 tmp
-mount --bind /usr usr
-mount -o remount,bind,ro usr
-mount --bind opt usr/local/bin
+eval "$4"
+mount -t tmpfs -o mode=755 tmpfs usr/lib/systemd/system
 for link in bin sbin lib lib64; do [ ! -L /$link ] || ln -s usr/$link $link; done
 mount -t tmpfs -o mode=755 tmpfs dev
 mkdir dev/pts dev/shm dev/mqueue dev/hugepages
@@ -54,7 +69,7 @@ mount --bind "$3" run/host
 pivot_root . old
 umount -l old
 mount --make-rshared /
-exec env -i PATH=/usr/sbin:/usr/bin container=test NOTIFY_SOCKET=/run/host/notify SYSTEMD_UNIT_PATH=/etc/systemd/system \
+exec env -i PATH=/usr/sbin:/usr/bin container=test NOTIFY_SOCKET=/run/host/notify SYSTEMD_UNIT_PATH=/etc/systemd/system:/usr/lib/systemd/system \
 	/usr/lib/systemd/systemd --unit=basic.target --log-target=null --show-status=no
 `
 
@@ -67,8 +82,15 @@ type machine struct {
 	http *http.Client
 }
 
-// boot starts a machine, or skips the test if that is not possible.
+// boot starts a machine with lbd and its units, or skips the test if that is not possible.
 func boot(t *testing.T) *machine {
+	t.Helper()
+	return bootFrom(t, readOnlyUsr, install)
+}
+
+// bootFrom starts a machine whose /usr the commands usr mount, with the files that install puts into a
+// directory.
+func bootFrom(t *testing.T, usr string, install func(*testing.T, string)) *machine {
 	t.Helper()
 	if _, err := os.Stat("/usr/lib/systemd/systemd"); err != nil {
 		t.Skip("systemd is not installed")
@@ -87,7 +109,7 @@ func boot(t *testing.T) *machine {
 	must(t, err)
 	defer func() { _ = up.Close() }()
 
-	cmd := exec.Command("unshare", "--cgroup", "sh", "-euc", bootScript, "sh", target, files, host)
+	cmd := exec.Command("unshare", "--cgroup", "sh", "-euc", bootScript, "sh", target, files, host, usr)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, UseCgroupFD: true, CgroupFD: cgroup(t)}
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
@@ -179,27 +201,40 @@ func removeGroups(t *testing.T, dir string) {
 	}
 }
 
-// install creates the files of a machine besides /usr: lbd, its units and their group, and the targets
-// of systemd that the units need.
+// put writes a file of a machine that is not started yet.
+func put(t *testing.T, dir, name, text string, mode fs.FileMode) {
+	t.Helper()
+	name = filepath.Join(dir, name)
+	must(t, errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), mode)))
+}
+
+// units is the directory of the units of a machine.
+const units = "etc/systemd/system"
+
+// install creates the files of a machine besides /usr: lbd, its units and their group, and what prepare
+// creates.
 func install(t *testing.T, dir string) {
 	t.Helper()
-	const units = "etc/systemd/system"
-	put := func(name, text string, mode fs.FileMode) {
-		name = filepath.Join(dir, name)
-		must(t, errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), mode)))
-	}
+	prepare(t, dir)
 	binary, err := os.ReadFile(lbd)
 	must(t, err)
-	put("opt/lbd", string(binary), 0o755)
-	put("etc/passwd", "root:x:0:0::/root:/bin/sh\n", 0o644)
-	put("etc/group", fmt.Sprintf("root:x:0:\n%s:x:%d:\n", setting(t, socketUnit, "SocketGroup"), clientsGroup), 0o644)
-	put("etc/machine-id", "", 0o644)
-	put("var/lib/.keep", "", 0o644)
-	put("var/tmp/.keep", "", 0o644)
+	put(t, dir, "opt/lbd", string(binary), 0o755)
+	put(t, dir, "etc/group", fmt.Sprintf("root:x:0:\n%s:x:%d:\n", setting(t, socketUnit, "SocketGroup"), clientsGroup), 0o644)
 	for _, unit := range []string{serviceUnit, socketUnit} {
-		put(filepath.Join(units, filepath.Base(unit)), read(t, unit), 0o644)
+		put(t, dir, filepath.Join(units, filepath.Base(unit)), read(t, unit), 0o644)
 	}
-	put(filepath.Join(units, "lbd.service.d/log.conf"), "[Service]\nStandardError=file:/run/lbd.log\n", 0o644)
+}
+
+// prepare creates the files that a machine needs without lbd, with the targets of systemd that its units
+// need, and lets lbd log to a FIFO.
+func prepare(t *testing.T, dir string) {
+	t.Helper()
+	put(t, dir, "etc/passwd", "root:x:0:0::/root:/bin/sh\n", 0o644)
+	put(t, dir, "etc/group", "root:x:0:\n", 0o644)
+	put(t, dir, "etc/machine-id", "", 0o644)
+	put(t, dir, "var/lib/.keep", "", 0o644)
+	put(t, dir, "var/tmp/.keep", "", 0o644)
+	put(t, dir, filepath.Join(units, "lbd.service.d/log.conf"), "[Service]\nStandardError=file:/run/lbd.log\n", 0o644)
 	targets, err := filepath.Glob("/usr/lib/systemd/system/*.target")
 	if err != nil || len(targets) == 0 {
 		t.Fatalf("systemd has no targets: %v", err)
@@ -207,7 +242,7 @@ func install(t *testing.T, dir string) {
 	for _, file := range targets {
 		text, err := os.ReadFile(file)
 		must(t, err)
-		put(filepath.Join(units, filepath.Base(file)), string(text), 0o644)
+		put(t, dir, filepath.Join(units, filepath.Base(file)), string(text), 0o644)
 	}
 }
 
