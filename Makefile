@@ -206,6 +206,18 @@ vulncheck: ## Check for known vulnerabilities that lbd can reach (govulncheck; n
 sbom: build ## Write bin/lbd.cdx.json, the software bill of materials of bin/lbd (CycloneDX)
 	go run -C tools ./sbom -version '$(VERSION)' $(CURDIR)/bin/lbd >bin/lbd.cdx.json
 
+# Binaries for other machines are built here, too: SHA256SUMS has all files.
+RELEASE_ARCHS := amd64 arm64
+
+.PHONY: release
+release: web build $(NFPM) ## Write the archives, packages, image, bills of materials and SHA256SUMS of VERSION for amd64 and arm64 to dist/
+	go build -C tools -o $(CURDIR)/bin/ ./sbom ./image
+	rm -rf dist && mkdir dist
+	for arch in $(RELEASE_ARCHS); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/release/$$arch/lbd ./cmd/lbd; done
+	LBD=$(CURDIR)/bin/lbd SBOM=$(CURDIR)/bin/sbom IMAGE=$(CURDIR)/bin/image NFPM=$(NFPM) \
+		deploy/release '$(VERSION)' dist $(foreach arch,$(RELEASE_ARCHS),$(arch)=bin/release/$(arch)/lbd)
+	@cat dist/SHA256SUMS
+
 # The second build is of a copy in another directory, with a cache of its own if CACHE=cold.
 .PHONY: check-reproducible
 check-reproducible: build ## Build lbd again from a copy elsewhere, and check that the binary is the same
@@ -272,4 +284,4 @@ $(GOLANGCI): tools/go.mod
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin web/node_modules web/dist/assets web/dist/index.html web/src/schema.d.ts
+	rm -rf bin dist web/node_modules web/dist/assets web/dist/index.html web/src/schema.d.ts
