@@ -63,6 +63,7 @@ func (h *handlers) overlays(w http.ResponseWriter, r *http.Request, cluster stri
 // @Description With wait, lbd answers when the endpoints of a drain have no requests in flight any more, or after wait. With min_index, it waits for that first, within the same wait.
 // @Param       wait query string false "maximum time to wait until a drain is complete, at most 5m" default(0s)
 // @Success     200 {object} overlays.Overlay "the overlay"
+// @Header      200 {string} ETag "for If-Match"
 // @Failure     503 {object} Problem
 // @Router      /v1/clusters/{name}/overlays/{id} [get]
 func (h *handlers) getOverlay(w http.ResponseWriter, r *http.Request) error {
@@ -75,6 +76,9 @@ func (h *handlers) getOverlay(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.awaitOverlay(w, r, name, chi.URLParam(r, "id"), required.wait)
+	if err == nil {
+		w.Header().Set("ETag", strongTag(state.ETag, ""))
+	}
 	return reply(w, state, err)
 }
 

@@ -49,6 +49,7 @@ func (s *Service) overlayStates(list []*resource.Overlay) []overlays.Overlay {
 	out := overlays.Describe(list, cc)
 	var held map[string]int64
 	for i, o := range list {
+		out[i].ETag = s.OverlayTag(o)
 		if !overlays.Drains(o) {
 			continue
 		}

@@ -221,8 +221,9 @@ func TestOverlayWarnings(t *testing.T) {
 		t.Errorf("endpoints: %+v", es)
 	}
 	again := overlays.NewOverlay{Kind: "drain", Endpoint: "x:80"}
-	if res := putOverlay(t, s, "a", again); len(res.Changes) != 0 {
-		t.Errorf("the same overlay again: %v", res.Changes)
+	res := putOverlay(t, s, "a", again)
+	if is, err := s.OverlayState("orders", "a"); err != nil || len(res.Changes) != 0 || res.Hash != is.ETag || is.ETag == "" {
+		t.Errorf("the same overlay again: %v; its tag is %q, %q before", res.Changes, is.ETag, res.Hash)
 	}
 }
 

@@ -37,6 +37,8 @@ type Overlay struct {
 	Endpoints *int `json:"endpoints,omitempty"`
 	// InFlight is how many leases of these endpoints this daemon holds, of drain and disable.
 	InFlight *int64 `json:"in_flight,omitempty"`
+	// ETag is for If-Match; absent in the state of a cluster.
+	ETag string `json:"etag,omitempty"`
 }
 
 // Describe returns the states of the overlays of a cluster, the oldest first. cc is its config; nil if

@@ -154,6 +154,15 @@ func (c *overlayChanges) DeleteOverlay(ctx context.Context, cluster, id string, 
 	return c.pushes.apply(ctx, ch)
 }
 
+// OverlayTag returns the hash of an overlay, for a precondition.
+func (*overlayChanges) OverlayTag(o *resource.Overlay) string {
+	raw, err := overlays.Encode(o) // as it is stored
+	if err != nil {
+		return ""
+	}
+	return hash(raw)
+}
+
 // UnknownOverlay returns the error of an overlay that does not exist: it says which do.
 func (c *overlayChanges) UnknownOverlay(cluster, id string) error {
 	var ids []string

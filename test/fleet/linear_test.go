@@ -204,7 +204,7 @@ func (c *client) put(op operation, match string) response {
 		return res
 	}
 	if now, err := strconv.ParseUint(header.Get("Lbd-Index"), 10, 64); err == nil && now < index {
-		_, text, _ := c.requestAt(r, http.MethodGet, fmt.Sprintf("%s?min_index=%d&wait=2s", path, index), "", "")
+		_, text, _ := c.requestAt(r, http.MethodGet, fmt.Sprintf("%s?min_index=%d&wait=6s", path, index), "", "")
 		if bytes.Contains(text, []byte("index_not_reached")) && r.starts.Load() == start {
 			c.stale(fmt.Sprintf("%s acknowledged index %d, answered with %d, and did not reach it: %s", r.name, index, now, text))
 		}
