@@ -200,12 +200,12 @@ func TestOverlayWarnings(t *testing.T) {
 		{"f", overlays.NewOverlay{Kind: "max_requests", MaxRequests: new(int64(6))}, "contradicts the overlay e"},
 	} {
 		res := putOverlay(t, s, test.id, test.o)
-		var all string
+		var all strings.Builder
 		for _, w := range res.Warnings {
-			all += w.Reason
+			all.WriteString(w.Reason)
 		}
-		if !strings.Contains(all, test.want) || test.want == "" && all != "" {
-			t.Errorf("%s: %q", test.id, all)
+		if !strings.Contains(all.String(), test.want) || test.want == "" && all.String() != "" {
+			t.Errorf("%s: %q", test.id, all.String())
 		}
 	}
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, append(endpoints("a", 2), endpoint("x"))}))

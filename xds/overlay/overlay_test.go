@@ -38,17 +38,18 @@ func assignment() *resource.Assignment {
 func describe(c *resource.Cluster, a *resource.Assignment) string {
 	var out []string
 	for _, l := range a.Localities {
-		s := fmt.Sprintf("p%d %s/%s w%d:", l.Priority, l.ID.Region, l.ID.Zone, l.Weight)
+		var s strings.Builder
+		s.WriteString(fmt.Sprintf("p%d %s/%s w%d:", l.Priority, l.ID.Region, l.ID.Zone, l.Weight))
 		for _, e := range l.Endpoints {
-			s += " " + strings.TrimSuffix(e.Addresses[0], ":80")
+			s.WriteString(" " + strings.TrimSuffix(e.Addresses[0], ":80"))
 			if e.Health != resource.HealthUnknown {
-				s += "-" + e.Health.String()[:1]
+				s.WriteString("-" + e.Health.String()[:1])
 			}
 			if e.Weight != 1 {
-				s += fmt.Sprint("*", e.Weight)
+				s.WriteString(fmt.Sprint("*", e.Weight))
 			}
 		}
-		out = append(out, s)
+		out = append(out, s.String())
 	}
 	for _, d := range a.Drops {
 		out = append(out, fmt.Sprintf("%s %d", d.Category, d.PerMillion))
