@@ -19,7 +19,7 @@ type Covered struct {
 
 // Covered returns what a push or a file covers of a resource; ok is false if it covers nothing.
 func (r *Resolver) Covered(key resource.Key) (c Covered, ok bool) {
-	at := r.layers.shared[key]
+	at := r.layers.at(key)
 	if at == nil || !r.layers.covered(key) {
 		return c, false
 	}
@@ -45,12 +45,12 @@ func (r *Resolver) Below(key resource.Key) (i resource.Item, from resource.Prove
 
 // below returns the first result of a resource with a value after that of a push or a file.
 func (r *Resolver) below(top resource.Source, key resource.Key) *result {
-	at := r.layers.shared[key]
+	at := r.layers.at(key)
 	if at != nil && top == resource.SourcePush && at[resource.SourceFile].good() {
 		return at[resource.SourceFile]
 	}
 	for t := range r.needs[key].All() {
-		if is := r.layers.ads[targetResource{t.name, key}]; is.good() {
+		if is := r.layers.server(targetResource{t.name, key}); is.good() {
 			return is
 		}
 	}
@@ -84,5 +84,5 @@ func (r *Resolver) watched(w targetResource) bool {
 	if w.key.Type != resource.TypeCluster && w.key.Type != resource.TypeAssignment {
 		return false
 	}
-	return r.layers.ads[w].good() || r.layers.get(resource.SourceCache, "", w.key).good()
+	return r.layers.server(w).good() || r.layers.get(resource.SourceCache, "", w.key).good()
 }

@@ -14,6 +14,28 @@ import (
 type layers struct {
 	shared map[resource.Key]*sources
 	ads    map[targetResource]*result
+	// base has what these maps do not have; nil for none. It is not changed.
+	base *layers
+}
+
+// at returns the results of a resource, which must not be changed; nil if there are none.
+func (l *layers) at(key resource.Key) *sources {
+	for ; l != nil; l = l.base {
+		if at, ok := l.shared[key]; ok {
+			return at
+		}
+	}
+	return nil
+}
+
+// server returns the result of a management server for a target; nil if there is none.
+func (l *layers) server(w targetResource) *result {
+	for ; l != nil; l = l.base {
+		if is, ok := l.ads[w]; ok {
+			return is
+		}
+	}
+	return nil
 }
 
 // sources has the results of one resource. SourceADS is not used.
@@ -72,7 +94,7 @@ func (r *result) from() resource.Provenance {
 // value. The cached version is used until the server sends a value, or an error that is
 // final and not of a fallback server.
 func (l *layers) top(target string, key resource.Key) *result {
-	at, ads := l.shared[key], l.ads[targetResource{target, key}]
+	at, ads := l.at(key), l.server(targetResource{target, key})
 	if at == nil {
 		at = &sources{}
 	}
@@ -106,22 +128,22 @@ func served(ads, cache *result) *result {
 
 // covered reports whether a push, or a file that is not rejected, has the resource.
 func (l *layers) covered(key resource.Key) bool {
-	at := l.shared[key]
+	at := l.at(key)
 	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil && !at[resource.SourceFile].rejected)
 }
 
 // byHand reports whether a push or a file has the resource, or a file an invalid version of it.
 func (l *layers) byHand(key resource.Key) bool {
-	at := l.shared[key]
+	at := l.at(key)
 	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil)
 }
 
 // get returns the result of a source. Only SourceADS uses target.
 func (l *layers) get(s resource.Source, target string, key resource.Key) *result {
 	if s == resource.SourceADS {
-		return l.ads[targetResource{target, key}]
+		return l.server(targetResource{target, key})
 	}
-	if at := l.shared[key]; at != nil {
+	if at := l.at(key); at != nil {
 		return at[s]
 	}
 	return nil
@@ -138,9 +160,12 @@ func (l *layers) put(s resource.Source, target string, key resource.Key, r *resu
 	at := l.shared[key]
 	if at == nil {
 		at = &sources{}
+		if is := l.base.at(key); is != nil {
+			*at = *is
+		}
 		l.shared[key] = at
 	}
-	if at[s] = r; *at == (sources{}) {
+	if at[s] = r; *at == (sources{}) && l.base == nil {
 		delete(l.shared, key)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -371,11 +372,13 @@ func TestRandomUpdates(t *testing.T) {
 			case 0:
 				target := rapid.SampledFrom([]string{"xds:///t1", "xds:///t2", "cluster:a", "cluster:c"}).Draw(t, "target")
 				m.demanded[target] = rapid.Bool().Draw(t, "hosted")
+				foreseen := m.foresee(t, r, &resolver.Proposal{Hosted: map[string]bool{target: m.demanded[target]}})
 				if m.demanded[target] {
 					m.note(r.Host(target))
 				} else {
 					m.note(r.Unhost(target))
 				}
+				m.compare(t, foreseen)
 				maps.DeleteFunc(m.demanded, func(_ string, is bool) bool { return !is })
 			case 1:
 				name := rapid.SampledFrom([]string{"h1:80", "h2:80"}).Draw(t, "host")
@@ -402,7 +405,13 @@ func TestRandomUpdates(t *testing.T) {
 						m.take(s, u)
 					}
 				}
+				if s != push {
+					m.note(r.Apply(s, updates))
+					break
+				}
+				foreseen := m.foresee(t, r, &resolver.Proposal{Updates: updates})
 				m.note(r.Apply(s, updates))
+				m.compare(t, foreseen)
 			}
 			m.follow()
 			if rapid.IntRange(0, 3).Draw(t, "asks") > 0 {
@@ -411,6 +420,56 @@ func TestRandomUpdates(t *testing.T) {
 		}
 		m.check(t, r, options)
 	})
+}
+
+// effect is picture without the sources.
+func effect(target string, c *resource.Config) string {
+	is := *c
+	is.Clusters = few.Map[string, *resource.ClusterConfig]{}
+	for name, cc := range c.Clusters.All() {
+		out := *cc
+		out.ClusterFrom, out.AssignmentFrom = resource.Provenance{}, resource.Provenance{}
+		if out.Assignment != nil {
+			out.AssignmentErr = nil
+		}
+		is.Clusters.Set(name, &out)
+	}
+	return picture(target, &is)
+}
+
+// foresee returns a picture of each target as a proposal would make it.
+func (m *model) foresee(t *rapid.T, r *resolver.Resolver, p *resolver.Proposal) map[string]string {
+	all, more := r.Preview(p, 100)
+	if more != 0 {
+		t.Fatalf("%d targets are not considered", more)
+	}
+	out := make(map[string]string)
+	for name, c := range m.current {
+		out[name] = effect(name, c)
+	}
+	for _, is := range all {
+		if is.Before != m.current[is.Target] {
+			t.Fatalf("%s: Before is not its config", is.Target)
+		}
+		if is.After == nil {
+			delete(out, is.Target)
+		} else {
+			out[is.Target] = effect(is.Target, is.After)
+		}
+	}
+	return out
+}
+
+// compare compares the targets with what was foreseen.
+func (m *model) compare(t *rapid.T, foreseen map[string]string) {
+	if got, want := slices.Sorted(maps.Keys(m.current)), slices.Sorted(maps.Keys(foreseen)); !slices.Equal(got, want) {
+		t.Fatalf("targets %v, foreseen: %v", got, want)
+	}
+	for name, c := range m.current {
+		if got := effect(name, c); got != foreseen[name] {
+			t.Fatalf("%s is\n%s\nforeseen:\n%s", name, got, foreseen[name])
+		}
+	}
 }
 
 func (m *model) check(t *rapid.T, r *resolver.Resolver, o resolver.Options) {
