@@ -33,6 +33,9 @@ type Node struct {
 	// Endpoints is set by endpoint policies. Shares means that their Share is known.
 	Endpoints []EndpointNode
 	Shares    bool
+	// Arcs returns the endpoint of each request hash, in the order of the hashes; nil for a policy that
+	// does not choose by the hash. Any goroutine may call it.
+	Arcs func() []Arc
 	// Child is set by policies with one child.
 	Child *Node
 }
@@ -75,6 +78,14 @@ type EndpointNode struct {
 	Share float64
 	// LastErr is the last connection error since it was READY.
 	LastErr error
+}
+
+// Arc is a part of all request hashes that have the same endpoint: those after the End of the arc
+// before, up to its own End. The first arc also has the hashes after the last End.
+type Arc struct {
+	End uint64
+	// Endpoint is nil if all endpoints have failed.
+	Endpoint *resource.Endpoint
 }
 
 // DescribeOf describes b, or only names it.

@@ -175,6 +175,34 @@ func (b *ringHash) Shares() []float64 {
 	return shares
 }
 
+// Describe adds the arcs of the ring.
+func (b *ringHash) Describe() policy.Node {
+	n := b.endpoints.Describe()
+	if len(b.Order) == 0 {
+		return n
+	}
+	ring, members, failed := b.ring, make([]*resource.Endpoint, len(b.Order)), make([]bool, len(b.Order))
+	for i, m := range b.Order {
+		members[i], failed[i] = m.Endpoint, m.Counted() == connectivity.TransientFailure
+	}
+	n.Arcs = func() []policy.Arc { return ring.arcs(members, failed) }
+	return n
+}
+
+// arcs returns the endpoint of each hash: those of a failed endpoint belong to the next.
+func (r ring) arcs(members []*resource.Endpoint, failed []bool) []policy.Arc {
+	out := make([]policy.Arc, len(r))
+	var next *resource.Endpoint
+	for i := 2*len(r) - 1; i >= 0; i-- { // the second time round closes the ring
+		e := r[i%len(r)]
+		if !failed[e.seat] {
+			next = members[e.seat]
+		}
+		out[i%len(r)] = policy.Arc{End: e.hash, Endpoint: next}
+	}
+	return out
+}
+
 // Config is ring_hash's config (gRFC A42). Both sizes are entries of the ring, sizeCap
 // at most.
 type Config struct {

@@ -445,6 +445,20 @@ func TestShares(t *testing.T) {
 			if !n.Shares {
 				t.Error("no word of shares")
 			}
+			arcs := n.Arcs()
+			for i, a := range arcs { // exactly, at both ends of each arc
+				for hash, want := range map[uint64]*resource.Endpoint{a.End: a.Endpoint, a.End + 1: arcs[(i+1)%len(arcs)].Endpoint} {
+					call := &policy.Call{Context: t.Context(), Hash: hash, HasHash: true, Trace: new(policy.Trace)}
+					_, _ = picker.Pick(balancer.PickInfo{Ctx: call})
+					is := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
+					if lbtest.As[*ringhash.RingWalk](t, is.Detail).State == failure.String() {
+						is.Endpoint = nil
+					}
+					if is.Endpoint != want {
+						t.Fatalf("the hash %x leads to %v, its arc to %v", hash, is.Endpoint, want)
+					}
+				}
+			}
 		})
 	}
 }
