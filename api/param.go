@@ -39,6 +39,9 @@ type parameter struct {
 	repeats bool
 	// prefix is true if name is a prefix, and the caller chooses the rest.
 	prefix bool
+	// percent is true if a percent sign at the end of a value may stand for itself: curl does not encode
+	// that of max_shift=20%.
+	percent bool
 	// set stores a value, or returns a description of valid values.
 	set func(value) string
 }
@@ -87,10 +90,13 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 		if err != nil {
 			return err
 		}
+		at := indexOf(known, name)
+		if at >= 0 && known[at].percent && strings.HasSuffix(text, "%") {
+			text += "25"
+		}
 		if text, err = unescape(text); err != nil {
 			return err
 		}
-		at := indexOf(known, name)
 		if at < 0 {
 			return unknownParameter(known, name)
 		}
@@ -179,6 +185,18 @@ func (v value) integer(to *int, least, most int) string {
 		return fmt.Sprintf("a whole number from %d to %d", least, most)
 	}
 	*to = n
+	return ""
+}
+
+// part stores a percentage as a part of 1.
+func (v value) part(to **float64) string {
+	const wanted = "a percentage from 0% to 100%"
+	number, ok := strings.CutSuffix(v.text, "%")
+	n, err := strconv.ParseFloat(number, 64)
+	if !ok || err != nil || !(n >= 0 && n <= 100) {
+		return wanted
+	}
+	*to = new(n / 100)
 	return ""
 }
 

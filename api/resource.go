@@ -7,6 +7,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/forecast"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -27,6 +28,8 @@ type PushAnswer struct {
 	// Notes list what lbd filled in because it was absent: a name, a locality, the weights of
 	// localities.
 	Notes []fault.Problem `json:"notes"`
+	// Effect is what the change would do to picks; only with dry_run, if it changes something.
+	Effect *forecast.Effect `json:"effect,omitempty"`
 }
 
 // @Summary     Get the endpoints
@@ -209,7 +212,10 @@ func readChange(w http.ResponseWriter, r *http.Request, more ...parameter) (o so
 	if o.Message, err = message(r); err != nil {
 		return o, err
 	}
-	known := append([]parameter{{name: "dry_run", set: func(v value) string { return v.boolean(&o.DryRun) }}}, more...)
+	known := append([]parameter{
+		{name: "dry_run", set: func(v value) string { return v.boolean(&o.DryRun) }},
+		{name: "max_shift", percent: true, set: func(v value) string { return v.part(&o.MaxShift) }},
+	}, more...)
 	if err = readParameters(r.URL.RawQuery, known...); err != nil {
 		return o, err
 	}
@@ -279,6 +285,7 @@ func pushAnswer(w http.ResponseWriter, result *sources.PushResult) PushAnswer {
 	return PushAnswer{
 		Generation: result.Generation, Index: result.Index, ETag: result.Hash,
 		Changes: orEmpty(result.Changes), Warnings: orEmpty(result.Warnings), Notes: orEmpty(result.Notes),
+		Effect: result.Effect.Within(scopeOf(w)),
 	}
 }
 

@@ -140,7 +140,9 @@ func TestPushAnswers(t *testing.T) {
 		}
 	}
 	const config = "/v1/clusters/orders/config"
-	golden(`{"generation":0,"index":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":0,"index":0,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[],`+
+		`"effect":{"targets":[],"more_targets":0,"clusters":[{"cluster":"orders","change":"added","before":{"priority_in_use":-1,"dropped":0,"error":"the cluster does not exist"},"after":{"priority_in_use":0,"dropped":0,"max_requests":1024},"shift":0,`+
+		`"endpoints":[{"address":"a:1","locality":{"region":"","zone":"b","sub_zone":""},"priority":0,"change":"added","share_before":0,"share_after":1}],"more_endpoints":0,"connections_opened":0,"connections_closed":0,"assumed_reachable":0,"limits":[],"unpredicted":[]}],"more_clusters":0,"unpredicted":[]}}`,
 		d.must(200, "PUT", orders+"?dry_run=true", namedJSON))
 	d.refused(fault.UnknownCluster, "GET", orders, "")
 	golden(`{"generation":G,"index":1,"etag":"E","changes":[{"resource":"ClusterLoadAssignment/orders","change":"added","difference":"added with 1 usable endpoint"}],"warnings":[],"notes":[]}`,
@@ -150,7 +152,9 @@ func TestPushAnswers(t *testing.T) {
 		d.must(201, "PUT", config, `{"type":"EDS"}`))
 	golden(`{"generation":G,"index":3,"etag":"E","changes":[{"resource":"Cluster/orders","change":"modified","difference":"max_requests 1024 → 5"}],"warnings":[],"notes":[{"resource":"Cluster/orders","field":"name","reason":"is absent: taken as \"orders\""}]}`,
 		d.must(200, "PUT", config, maxRequests(5)))
-	golden(`{"generation":G,"index":3,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
+	golden(`{"generation":G,"index":3,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[],`+
+		`"effect":{"targets":[],"more_targets":0,"clusters":[{"cluster":"orders","change":"modified","before":{"priority_in_use":0,"dropped":0,"max_requests":5},"after":{"priority_in_use":0,"dropped":0,"max_requests":1024},"shift":0,`+
+		`"endpoints":[{"address":"a:1","locality":{"region":"","zone":"b","sub_zone":""},"priority":0,"share_before":1,"share_after":1}],"more_endpoints":0,"connections_opened":0,"connections_closed":0,"assumed_reachable":0,"limits":[],"unpredicted":[]}],"more_clusters":0,"unpredicted":[]}}`,
 		d.must(200, "DELETE", config+"?dry_run", ""))
 	golden(`{"generation":G,"index":4,"etag":"","changes":[{"resource":"Cluster/orders","change":"removed","difference":"removed as EDS"}],"warnings":[],"notes":[]}`,
 		d.must(200, "DELETE", config, ""))

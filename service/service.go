@@ -96,7 +96,7 @@ func New(o Options) *Service {
 	s.Metrics = observe.NewMetrics(s.State, s.history)
 	s.Sources = sources.New(sources.Options{
 		Settings: o.Settings, Logger: o.Logger, Ledger: s.targets, Events: s.events, Draining: s.draining,
-		Registry: s.Registry().Registry, Overload: o.Overload, Turns: o.Turns,
+		Registry: s.Registry().Registry, Overload: o.Overload, Turns: o.Turns, Recent: s.history.Recent,
 	})
 	var replica picks.ReplicaTag
 	if o.Fleet != nil {

@@ -86,6 +86,12 @@ func securityOf(s *resource.Security) *SecurityState {
 	return out
 }
 
+// Priorities describes the priorities of a cluster of a config, with the description of a tree of it.
+// It has no counts.
+func Priorities(config *resource.Config, cluster string, root policy.Node) []PriorityState {
+	return priorities(&ledger.Cluster{Record: &ledger.Record{Name: cluster}, Config: config}, root, true)
+}
+
 // priorities joins the configured priorities, including unhealthy endpoints, with the
 // tree's description: those of the cluster, or of its leaves in a row.
 func priorities(m *ledger.Cluster, root policy.Node, endpoints bool) []PriorityState {

@@ -279,3 +279,45 @@ func (h *ClusterHistory) Within(s *ledger.Scope) *ClusterHistory {
 	out.Target = ""
 	return &out
 }
+
+// Recent is what happened to the picks of a cluster in the last minutes.
+type Recent struct {
+	// Over is the time that the rest is about; 0 if nothing is known.
+	Over time.Duration
+	// Picks is how many there were, with any result, in all targets.
+	Picks uint64
+	// InFlight is the largest number of requests in flight, by leaf; an empty name for a cluster that is no
+	// AGGREGATE.
+	InFlight map[string]uint64
+}
+
+// Recent returns what happened to the picks of a cluster in the last minutes, at most
+// [history.FineSpan].
+func (h *History) Recent(cluster string, span time.Duration) Recent {
+	out := Recent{InFlight: map[string]uint64{}}
+	if h.store == nil {
+		return out
+	}
+	now := time.Now()
+	for t := range h.ledger.Hosted().All() {
+		if t.View().Clusters.Get(cluster) == nil {
+			continue
+		}
+		samples, ok := h.store.Read(history.Name{Target: t.Label, Cluster: cluster}, false, now.Add(-span))
+		if !ok || len(samples.Ends) == 0 {
+			continue
+		}
+		out.Over = max(out.Over, samples.Ends[len(samples.Ends)-1].Sub(samples.Ends[0])+samples.Step)
+		for i, s := range samples.Series {
+			for _, n := range samples.Values[i] {
+				switch s.Kind { //nolint:exhaustive // the others are not asked for
+				case history.Picks:
+					out.Picks += n
+				case history.InFlight:
+					out.InFlight[s.Leaf] = max(out.InFlight[s.Leaf], n)
+				}
+			}
+		}
+	}
+	return out
+}

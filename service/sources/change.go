@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/forecast"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -65,6 +66,8 @@ type PushResult struct {
 	Warnings []fault.Problem
 	// Notes are the values that were filled in because they are absent.
 	Notes []fault.Problem
+	// Effect is what a change would do to picks; only of a dry run that changes something.
+	Effect *forecast.Effect
 }
 
 // errDryRun rolls back a dry run.
@@ -99,6 +102,9 @@ type change struct {
 	event observe.EventType
 	// own is true for a change that lbd itself makes.
 	own bool
+	// preview is set by a dry run. expected, if it is not nil, is what the change must replace.
+	preview  *preview
+	expected []changelog.Replaced
 }
 
 func keyed(key resource.Key) func(*store.Tx) (string, string, bool) {
@@ -202,7 +208,14 @@ func (f *inFlight) end(c *change) []string {
 // apply checks and makes a change. When it returns without error, the change is durable
 // and picks see it.
 func (p *pushes) apply(ctx context.Context, c *change) (*PushResult, error) {
-	err := p.commit(ctx, c)
+	do := p.commit
+	switch {
+	case c.DryRun:
+		do = p.dryRun
+	case c.MaxShift != nil:
+		do = p.guarded
+	}
+	err := do(ctx, c)
 	p.report(c, err)
 	if err != nil {
 		return nil, err
@@ -231,7 +244,11 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 			return err
 		}
 		if c.DryRun {
+			c.preview = p.previewed(tx, c)
 			return errDryRun
+		}
+		if c.outdated() {
+			return errOutdated
 		}
 		p.inFlight.begin(c)
 		return p.record(tx, st, c)
@@ -239,6 +256,9 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	affected := p.inFlight.end(c)
 	if err == nil && len(c.res.Changes) > 0 || errors.Is(err, store.ErrCannotWrite) && st.Err() == nil {
 		p.storeHealth.wrote(err)
+	}
+	if errors.Is(err, errOutdated) {
+		return err
 	}
 	if err != nil && !errors.Is(err, errDryRun) {
 		return storeError(err)

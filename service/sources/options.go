@@ -30,6 +30,8 @@ type Options struct {
 	Overload *overload.Monitor
 	// Turns is the budget of decoding and rendering; nil for none.
 	Turns *overload.Turns
+	// Recent returns what happened to the picks of a cluster within a time; nil if that is not known.
+	Recent func(cluster string, span time.Duration) observe.Recent
 }
 
 // Settings are the part of Options that the daemon's flags and files set.

@@ -20,8 +20,10 @@ import (
 
 // ChangeOptions are the options of every change of what is pushed or hosted.
 type ChangeOptions struct {
-	// DryRun validates and reports what would change, and changes nothing.
-	DryRun       bool
+	// DryRun validates, reports what would change and predicts the effect on picks, and changes nothing.
+	DryRun bool
+	// MaxShift refuses a change that moves more of the picks of a cluster: 0 to 1; nil for no limit.
+	MaxShift     *float64
 	Precondition Precondition
 	// From is the caller, for events.
 	From string

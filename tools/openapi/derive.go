@@ -23,8 +23,11 @@ func derive(path string, op *openapi3.Operation) {
 		op.AddParameter(known)
 	}
 	if op.Parameters.GetByInAndName("header", "If-Match") != nil { // a change
-		dryRun := openapi3.NewQueryParameter("dry_run").WithSchema(openapi3.NewBoolSchema()).WithDescription("return what would change, without changing it")
-		op.Parameters = append(openapi3.Parameters{{Value: dryRun}}, op.Parameters...)
+		dryRun := openapi3.NewQueryParameter("dry_run").WithSchema(openapi3.NewBoolSchema()).WithDescription("return what would change, and the effect on picks, without changing anything")
+		shift := openapi3.NewStringSchema()
+		shift.Pattern, shift.Example = `^[0-9]+(\.[0-9]+)?%$`, "20%"
+		maxShift := openapi3.NewQueryParameter("max_shift").WithSchema(shift).WithDescription("reject the change with code blocked if it would give more of the picks of a cluster another endpoint, as effect of dry_run predicts: a percentage")
+		op.Parameters = append(openapi3.Parameters{{Value: dryRun}, {Value: maxShift}}, op.Parameters...)
 		addProblems(op, http.StatusPreconditionFailed, http.StatusPreconditionRequired,
 			http.StatusServiceUnavailable, http.StatusInsufficientStorage)
 	}

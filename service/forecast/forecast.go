@@ -1,0 +1,377 @@
+package forecast
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// The values of ClusterEffect.Change, and two of EndpointEffect.Change.
+const (
+	added    = "added"
+	removed  = "removed"
+	modified = "modified"
+)
+
+// Request asks for a forecast.
+type Request struct {
+	// Previews are the targets that a change touches; More is how many are not among them.
+	Previews []resolver.Preview
+	More     int
+	Ledger   *ledger.Ledger
+	// ConnectMode is the daemon's default.
+	ConnectMode resource.ConnectMode
+	// Recent returns what happened to the picks of a cluster in the last minutes; nil if that is not known.
+	Recent func(cluster string) observe.Recent
+	// Pause is called between clusters.
+	Pause func()
+}
+
+// Of returns the effect of a change.
+func Of(ctx context.Context, r *Request) (*Effect, error) {
+	e := &Effect{Targets: []string{}, Clusters: []ClusterEffect{}, Unpredicted: []string{}, MoreTargets: r.More, unknown: r.More}
+	if r.More > 0 {
+		e.say("", "the change touches %s; the first %d are considered", difference.Count(r.More+MaxTargets, "target"), MaxTargets)
+	}
+	endpoints := 0
+	for name, in := range chosen(r.Previews) {
+		if endpoints > MaxEndpoints {
+			e.unknown++
+			e.MoreClusters++
+			continue
+		}
+		c, n, err := r.cluster(ctx, name, in)
+		if err != nil {
+			return nil, err
+		}
+		endpoints += n
+		e.Clusters = append(e.Clusters, *c)
+		if r.Pause != nil {
+			r.Pause()
+		}
+	}
+	slices.SortStableFunc(e.Clusters, func(a, b ClusterEffect) int {
+		return cmp.Or(cmp.Compare(order(b.Shift), order(a.Shift)), strings.Compare(a.Cluster, b.Cluster))
+	})
+	if more := len(e.Clusters) - MaxListed; more > 0 {
+		if e.Clusters[MaxListed].Shift == nil {
+			e.unknown++
+		}
+		e.Clusters, e.MoreClusters = e.Clusters[:MaxListed], e.MoreClusters+more
+	}
+	if e.MoreClusters > 0 {
+		e.say("", "%s more would change", difference.Count(e.MoreClusters, "cluster"))
+	}
+	r.targets(e)
+	e.trim()
+	return e, nil
+}
+
+// order sorts unknown shifts before all others.
+func order(shift *float64) float64 {
+	if shift == nil {
+		return math.Inf(1)
+	}
+	return *shift
+}
+
+// chosen returns the clusters that previews change, each with the preview of the tree that its picks use
+// if they name no target.
+func chosen(previews []resolver.Preview) func(yield func(string, *resolver.Preview) bool) {
+	of := make(map[string]*resolver.Preview)
+	var names []string
+	for i := range previews {
+		p := &previews[i]
+		for _, name := range p.Clusters {
+			if of[name] == nil {
+				names = append(names, name)
+			}
+			if of[name] == nil || p.Target == resolver.Target(name) {
+				of[name] = p
+			}
+		}
+	}
+	slices.Sort(names)
+	return func(yield func(string, *resolver.Preview) bool) {
+		for _, name := range names {
+			if !yield(name, of[name]) {
+				return
+			}
+		}
+	}
+}
+
+// targets adds the xds targets.
+func (r *Request) targets(e *Effect) {
+	for i := range r.Previews {
+		p := &r.Previews[i]
+		_, own := resolver.Cluster(p.Target)
+		waited := p.Before != nil && p.Before.Pending && p.After != nil && p.After.Pending
+		if !own && !waited {
+			e.Targets = append(e.Targets, p.Target)
+		}
+		switch {
+		case waited:
+		case p.Waits:
+			e.say(p.Target, "%s waits for resources that are not known yet, and changes when they are", p.Target)
+		case !own && p.Routes:
+			e.say(p.Target, "the routes of %s change: which cluster a request gets depends on the request", p.Target)
+		}
+	}
+}
+
+// cluster returns the effect on one cluster, and how many endpoints were described.
+func (r *Request) cluster(ctx context.Context, name string, in *resolver.Preview) (*ClusterEffect, int, error) {
+	out := &ClusterEffect{Cluster: name, Change: modified, Endpoints: []EndpointEffect{}, Limits: []string{}, Unpredicted: []string{}}
+	before, after := configOf(in.Before, name), configOf(in.After, name)
+	switch {
+	case before == nil:
+		out.Change = added
+	case after == nil:
+		out.Change = removed
+	}
+	live := r.live(ctx, in.Target, name)
+	tree := newRehearsal(name, r.ConnectMode, live.fails)
+	defer tree.close()
+	was, err := tree.side(ctx, in.Before, name)
+	if err != nil {
+		return nil, 0, err
+	}
+	opened, closed := tree.connector.opened.Load(), tree.connector.closed.Load()
+	is := &side{ClusterOutcome: ClusterOutcome{Priority: -1, Error: "the cluster is removed"}, known: true}
+	if after != nil {
+		if is, err = tree.side(ctx, in.After, name); err != nil {
+			return nil, 0, err
+		}
+		out.Closed = int(tree.connector.closed.Load() - closed)
+	} else {
+		out.Closed = int(opened - closed)
+	}
+	out.Opened = int(tree.connector.opened.Load() - opened)
+	out.Before, out.After = was.ClusterOutcome, is.ClusterOutcome
+	if tree.connector.begun.Load() == 0 { // of mode none, or without endpoints
+		live = nil
+	}
+	out.compare(was, is, live)
+	out.limits(r, in, after)
+	out.caveats(is, after)
+	return out, len(was.places) + len(is.places), nil
+}
+
+func configOf(config *resource.Config, name string) *resource.ClusterConfig {
+	if config == nil || !slices.Contains(config.Roots, name) {
+		return nil
+	}
+	return config.Clusters.Get(name)
+}
+
+// compare sets the endpoints, the shift and the rates.
+func (c *ClusterEffect) compare(was, is *side, live *live) {
+	all := make(map[key]*EndpointEffect, max(len(was.places), len(is.places)))
+	for _, p := range was.places {
+		e := all[p.key]
+		if e == nil {
+			e = &EndpointEffect{Address: p.address, Locality: p.locality, Priority: p.priority, Change: removed, Before: new(0.0), After: new(0.0)}
+			all[p.key] = e
+		}
+		e.Before = sum(e.Before, p.share)
+	}
+	for _, p := range is.places {
+		e := all[p.key]
+		if e == nil {
+			e = &EndpointEffect{Address: p.address, Change: added, Before: new(0.0), After: new(0.0)}
+			all[p.key] = e
+		} else if e.Change == removed {
+			e.Change = ""
+		}
+		e.Locality, e.Priority, e.After = p.locality, p.priority, sum(e.After, p.share)
+		if p.share != nil && *p.share > 0 && live != nil && !live.up[p.address] {
+			c.Assumed++
+		}
+	}
+	gone := max(0, was.Dropped-is.Dropped) // of the part that was dropped
+	for _, e := range all {
+		c.Endpoints = append(c.Endpoints, *e)
+		if was.known && is.known {
+			gone += max(0, (1-was.Dropped)**e.Before-(1-is.Dropped)**e.After)
+		}
+	}
+	difference := func(e EndpointEffect) float64 {
+		if e.Before == nil || e.After == nil {
+			return 0
+		}
+		return math.Abs(*e.After - *e.Before)
+	}
+	slices.SortFunc(c.Endpoints, func(a, b EndpointEffect) int {
+		return cmp.Or(cmp.Compare(difference(b), difference(a)), cmp.Compare(a.Priority, b.Priority), strings.Compare(a.Address, b.Address))
+	})
+	if was.known && is.known {
+		c.Shift = new(min(1, gone))
+	}
+	if moved, ok := movedKeys(was.node, is.node); ok {
+		c.MovedHashKeys = &moved
+		if c.Shift != nil {
+			*c.Shift = max(*c.Shift, moved*(1-is.Dropped))
+		}
+	}
+}
+
+// sum adds two shares, each nil if it is not known: an address may be listed more than once.
+func sum(a, b *float64) *float64 {
+	if a == nil || b == nil {
+		return nil
+	}
+	return new(*a + *b)
+}
+
+// limits adds the rates, and the limits that would be exceeded.
+func (c *ClusterEffect) limits(r *Request, in *resolver.Preview, after *resource.ClusterConfig) {
+	var recent observe.Recent
+	if r.Recent != nil {
+		recent = r.Recent(c.Cluster)
+	}
+	if recent.Over <= 0 {
+		return
+	}
+	rate := float64(recent.Picks) / recent.Over.Seconds()
+	c.PicksPerSecond, c.RateOver = &rate, recent.Over.Round(time.Second).String()
+	for i := range c.Endpoints {
+		e := &c.Endpoints[i]
+		if e.Before != nil {
+			e.RateBefore = new(rate * (1 - c.Before.Dropped) * *e.Before)
+		}
+		if e.After != nil {
+			e.RateAfter = new(rate * (1 - c.After.Dropped) * *e.After)
+		}
+	}
+	if after == nil {
+		return
+	}
+	for name, leaf := range in.After.Leaves(c.Cluster) {
+		of, key := "", ""
+		if len(after.Leaves) > 0 {
+			of, key = " of "+name, name
+		}
+		if peak := recent.InFlight[key]; leaf.Cluster != nil && peak > uint64(leaf.Cluster.MaxRequests) {
+			c.Limits = append(c.Limits, fmt.Sprintf("max_requests%s would be %d, and up to %d requests were in flight in the last %s: picks beyond the limit would be rejected",
+				of, leaf.Cluster.MaxRequests, peak, c.RateOver))
+		}
+	}
+}
+
+// caveats says what cannot be predicted.
+func (c *ClusterEffect) caveats(is *side, after *resource.ClusterConfig) {
+	say := func(format string, args ...any) { c.Unpredicted = append(c.Unpredicted, fmt.Sprintf(format, args...)) }
+	if after == nil || after.Err != nil {
+		return
+	}
+	if after.Pending {
+		say("the cluster waits for resources that are not known yet")
+	}
+	if c.Assumed > 0 {
+		say("%s assumed to be reachable: lbd is not connected to them now", areEndpoints(c.Assumed))
+	}
+	seen := make(map[resource.PolicyName]bool)
+	for _, name := range is.policies {
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		switch name { //nolint:exhaustive // the others are exact
+		case resource.PolicyLeastRequest:
+			say("%s chooses by requests in flight: these are the shares while all endpoints are equally busy", name)
+		case resource.PolicyWeightedRoundRobin:
+			say("%s chooses by the load that endpoints report: these are the shares while all loads are equal", name)
+		case resource.PolicyRingHash:
+			say("%s: these are the shares of the hashes, and of the picks if all hashes are equally frequent", name)
+		}
+	}
+	if is.detection {
+		say("outlier detection may eject endpoints")
+	}
+	if !is.known {
+		say("the policy does not know its shares")
+	}
+}
+
+func areEndpoints(n int) string {
+	if n == 1 {
+		return "1 endpoint is"
+	}
+	return fmt.Sprintf("%d endpoints are", n)
+}
+
+// live is what the live tree knows of the endpoints of a cluster.
+type live struct {
+	up   map[string]bool
+	down map[string]error
+}
+
+var errConnecting = errors.New("lbd is connecting to it")
+
+// live returns what the live tree of a target knows; nothing without one.
+func (r *Request) live(ctx context.Context, target, cluster string) *live {
+	out := &live{up: make(map[string]bool), down: make(map[string]error)}
+	t := r.Ledger.Hosted().Named(target)
+	if t == nil || t.Channel.Warming() { // a forecast builds no tree
+		return out
+	}
+	node, err := t.Channel.DescribeCluster(ctx, cluster)
+	if err != nil {
+		return out // it was removed meanwhile
+	}
+	out.add(node)
+	return out
+}
+
+func (l *live) add(n policy.Node) {
+	for _, e := range n.Endpoints {
+		for _, address := range e.Endpoint.Addresses {
+			switch e.State { //nolint:exhaustive // IDLE is not known
+			case connectivity.Ready:
+				l.up[address] = true
+			case connectivity.Connecting:
+				l.down[address] = errConnecting
+			case connectivity.TransientFailure:
+				l.down[address] = cmp.Or(e.LastErr, errConnecting)
+			}
+		}
+	}
+	if n.Child != nil {
+		l.add(*n.Child)
+	}
+	for _, p := range n.Priorities {
+		l.add(p.Child)
+	}
+	for _, p := range n.Localities {
+		l.add(p.Child)
+	}
+}
+
+// fails returns why an endpoint cannot be connected to; nil if it can, or if that is not known.
+func (l *live) fails(addresses []string) error {
+	var why error
+	for _, address := range addresses {
+		if l.up[address] {
+			return nil
+		}
+		if err := l.down[address]; err != nil {
+			why = err
+		}
+	}
+	return why
+}
