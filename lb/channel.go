@@ -463,6 +463,17 @@ func (c *Channel) ask(ctx context.Context, describe func() policy.Node) (policy.
 	}
 }
 
+// Rest returns when the tree has nothing to do: it waits for connections, timers and picks at most. It
+// fails with the cause of ctx's end.
+func (c *Channel) Rest(ctx context.Context) error {
+	select {
+	case <-c.owner.Rest():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // Close closes the tree. Queued picks end with [ErrClosed]. When it returns, no
 // callback comes any more, and no goroutine of the tree is left.
 func (c *Channel) Close() {

@@ -20,6 +20,7 @@ type Serializer struct {
 	running bool
 	closed  bool
 	quiet   chan struct{} // made by Close; closed once nothing runs
+	rest    chan struct{} // made by Rest, closed when nothing runs; nil if nobody waits
 
 	// Owner only.
 	batch  uint64 // the one that runs now, counted from 1
@@ -59,6 +60,21 @@ func (s *Serializer) Post(f func()) bool {
 	return true
 }
 
+// Rest returns a channel that is closed when nothing runs and nothing is queued.
+func (s *Serializer) Rest() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.running {
+		at := make(chan struct{})
+		close(at)
+		return at
+	}
+	if s.rest == nil {
+		s.rest = make(chan struct{})
+	}
+	return s.rest
+}
+
 // Close runs last after all posted functions, and returns when it has finished. Later
 // calls wait as well. The owner must not call it.
 func (s *Serializer) Close(last func()) {
@@ -82,6 +98,10 @@ func (s *Serializer) run() {
 		if len(s.queue) == 0 {
 			s.running = false
 			s.marked = nil // there are many trees, most of which are quiet
+			if s.rest != nil {
+				close(s.rest)
+				s.rest = nil
+			}
 			if s.closed {
 				close(s.quiet)
 			}

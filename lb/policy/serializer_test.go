@@ -241,3 +241,21 @@ func TestSerializerManyPosters(t *testing.T) {
 		t.Errorf("%d functions ran, want %d", n, posters*each)
 	}
 }
+
+// TestSerializerRest waits for functions that each post the next, and for a serializer without any.
+func TestSerializerRest(t *testing.T) {
+	s := policy.NewSerializer(func() {})
+	<-s.Rest()
+	done := 0
+	var next func()
+	next = func() {
+		if done++; done < 100 {
+			s.Post(next)
+		}
+	}
+	s.Post(next)
+	<-s.Rest()
+	if s.Close(func() {}); done != 100 {
+		t.Errorf("at rest after %d functions of 100", done)
+	}
+}

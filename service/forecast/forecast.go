@@ -321,7 +321,7 @@ type live struct {
 	down map[string]error
 }
 
-var errConnecting = errors.New("lbd is connecting to it")
+var errUnreachable = errors.New("it cannot be reached")
 
 // live returns what the live tree of a target knows; nothing without one.
 func (r *Request) live(ctx context.Context, target, cluster string) *live {
@@ -341,13 +341,11 @@ func (r *Request) live(ctx context.Context, target, cluster string) *live {
 func (l *live) add(n policy.Node) {
 	for _, e := range n.Endpoints {
 		for _, address := range e.Endpoint.Addresses {
-			switch e.State { //nolint:exhaustive // IDLE is not known
-			case connectivity.Ready:
+			switch {
+			case e.State == connectivity.Ready:
 				l.up[address] = true
-			case connectivity.Connecting:
-				l.down[address] = errConnecting
-			case connectivity.TransientFailure:
-				l.down[address] = cmp.Or(e.LastErr, errConnecting)
+			case e.State == connectivity.TransientFailure || e.State == connectivity.Connecting && e.LastErr != nil:
+				l.down[address] = cmp.Or(e.LastErr, errUnreachable)
 			}
 		}
 	}

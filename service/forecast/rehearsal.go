@@ -2,7 +2,6 @@ package forecast
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -43,34 +42,41 @@ func newRehearsal(cluster string, mode resource.ConnectMode, fails func(addresse
 
 func (r *rehearsal) close() { r.channel.Close() }
 
-// maxRounds limits how often a tree is asked whether it has come to rest. A round follows only if there
-// was a new attempt to connect.
+// maxRounds limits how often endpoints are woken. A round follows only if there was a new attempt to
+// connect.
 const maxRounds = 10_000
 
-// play gives the tree a config, and returns its description when all attempts to connect have ended.
+// play gives the tree a config, and returns its description when nothing happens any more.
 func (r *rehearsal) play(ctx context.Context, config *resource.Config) (policy.Node, error) {
 	if err := r.channel.Offer(r.strip(config)).Wait(ctx); err != nil {
 		return policy.Node{}, fmt.Errorf("rehearse: %w", err)
 	}
-	woken := false
+	node, err := r.describe(ctx)
 	for range maxRounds {
-		// The attempts report to the tree's owner before they return, so what was begun before the
-		// description is part of it.
+		if err != nil {
+			break
+		}
 		begun := r.connector.begun.Load()
-		node, err := r.channel.DescribeCluster(ctx, r.cluster)
-		switch {
-		case err != nil:
-			return node, fmt.Errorf("rehearse: %w", err)
-		case begun != r.connector.begun.Load():
-			woken = false
-		case woken:
-			return node, nil
-		default:
-			r.wake(ctx, node)
-			woken = true
+		r.wake(ctx, node)
+		if node, err = r.describe(ctx); begun == r.connector.begun.Load() {
+			break
 		}
 	}
-	return policy.Node{}, errors.New("rehearse: the tree does not come to rest")
+	return node, err
+}
+
+// describe returns the description of the tree at rest: all attempts to connect have ended, because they
+// report at once.
+func (r *rehearsal) describe(ctx context.Context) (policy.Node, error) {
+	err := r.channel.Rest(ctx)
+	if err != nil {
+		return policy.Node{}, fmt.Errorf("rehearse: %w", err)
+	}
+	node, err := r.channel.DescribeCluster(ctx, r.cluster)
+	if err != nil {
+		return node, fmt.Errorf("rehearse: %w", err)
+	}
+	return node, nil
 }
 
 // wake picks, so that endpoints that only picks connect are connected.
@@ -164,7 +170,7 @@ type connector struct {
 	begun, opened, closed atomic.Int64
 }
 
-// Start reports before it returns.
+// Start reports at once.
 func (c *connector) Start(addresses []string, report func(lb.Connection)) (stop func()) {
 	c.begun.Add(1)
 	if err := c.fails(addresses); err != nil {

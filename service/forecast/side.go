@@ -2,8 +2,9 @@ package forecast
 
 import (
 	"context"
-	"errors"
 	"math"
+
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -63,8 +64,12 @@ func (r *rehearsal) side(ctx context.Context, config *resource.Config, name stri
 			}
 		}
 	}
-	if out.Priority < 0 {
-		out.Error = errors.Join(errNoPriority, node.Err).Error()
+	switch {
+	case node.State == connectivity.Ready:
+	case node.Err != nil:
+		out.Error = node.Err.Error()
+	default:
+		out.Error = "the cluster is " + node.State.String()
 	}
 	for of, part := range config.Leaves(name) {
 		if part.Cluster != nil {
@@ -80,8 +85,6 @@ func (r *rehearsal) side(ctx context.Context, config *resource.Config, name stri
 	}
 	return out, nil
 }
-
-var errNoPriority = errors.New("no priority is in use: no endpoint can be reached")
 
 func (s *side) add(p *observe.PriorityState, l *observe.LocalityState, e *observe.EndpointState) {
 	s.places = append(s.places, place{key: key{p.Cluster, e.Address}, priority: p.Priority, locality: l.Locality, share: e.Share})

@@ -102,9 +102,8 @@ type change struct {
 	event observe.EventType
 	// own is true for a change that lbd itself makes.
 	own bool
-	// preview is set by a dry run. expected, if it is not nil, is what the change must replace.
-	preview  *preview
-	expected []changelog.Replaced
+	// preview is set by a dry run. expected, if it is not nil, is what the change must do.
+	preview, expected *preview
 }
 
 func keyed(key resource.Key) func(*store.Tx) (string, string, bool) {
@@ -247,7 +246,7 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 			c.preview = p.previewed(tx, c)
 			return errDryRun
 		}
-		if c.outdated() {
+		if c.isOutdated() {
 			return errOutdated
 		}
 		p.inFlight.begin(c)

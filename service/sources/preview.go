@@ -23,9 +23,8 @@ import (
 // RecentSpan is the time of the picks that a forecast considers.
 const RecentSpan = 5 * time.Minute
 
-// maxPreviews limits how often a change with MaxShift is previewed again because what it changes was
-// changed by others meanwhile.
-const maxPreviews = 3
+// maxPreviews limits how often a change is previewed because others change the same resources.
+const maxPreviews = 10
 
 // errOutdated rolls back a change that was previewed with other contents.
 var errOutdated = errors.New("the resources were changed while the effect was computed")
@@ -84,10 +83,27 @@ func (p *pushes) overlaid(clusters []string, changes []changelog.Replaced) map[s
 	return out
 }
 
+// propose returns what a change would make of the targets. current is false if picks do not use yet, or
+// no longer, what the change replaces.
+func (p *pushes) propose(is *preview) (previews []resolver.Preview, more int, current bool) {
+	st, err := p.open()
+	if err != nil {
+		return nil, 0, false
+	}
+	p.committing.Lock() // nothing is published meanwhile
+	defer p.committing.Unlock()
+	s := st.Snapshot()
+	current = p.served.newest() == s.Index() && !slices.ContainsFunc(is.replaced, func(r changelog.Replaced) bool {
+		e, _ := s.Get(r.Key)
+		return !bytes.Equal(e.Raw, r.Before)
+	})
+	p.withResolver(func(r *resolver.Resolver) { previews, more = r.Preview(&is.proposal, forecast.MaxTargets) })
+	return previews, more, current
+}
+
 // effect predicts what a change would do to picks. It waits for its turn.
-func (p *pushes) effect(ctx context.Context, caller string, is *preview) (*forecast.Effect, error) {
-	r := &forecast.Request{Ledger: p.Ledger, ConnectMode: p.ConnectMode}
-	p.withResolver(func(of *resolver.Resolver) { r.Previews, r.More = of.Preview(&is.proposal, forecast.MaxTargets) })
+func (p *pushes) effect(ctx context.Context, caller string, previews []resolver.Preview, more int) (*forecast.Effect, error) {
+	r := &forecast.Request{Previews: previews, More: more, Ledger: p.Ledger, ConnectMode: p.ConnectMode}
 	if p.Recent != nil {
 		r.Recent = func(cluster string) observe.Recent { return p.Recent(cluster, RecentSpan) }
 	}
@@ -107,19 +123,35 @@ func (p *pushes) effect(ctx context.Context, caller string, is *preview) (*forec
 // dryRun runs a change without making it, and predicts its effect. The change fails if more of the picks
 // of a cluster would move than it permits.
 func (p *pushes) dryRun(ctx context.Context, c *change) error {
+	initial := *c.res
+	initial.Warnings = slices.Clip(initial.Warnings)
 	asked := c.DryRun
-	c.DryRun, c.preview = true, nil
-	err := p.commit(ctx, c)
-	c.DryRun = asked
-	if err != nil || len(c.res.Changes) == 0 {
-		return err
+	c.DryRun = true
+	defer func() { c.DryRun = asked }()
+	for n := 1; ; n++ {
+		*c.res = initial
+		if err := p.commit(ctx, c); err != nil || len(c.res.Changes) == 0 {
+			return err
+		}
+		previews, more, current := p.propose(c.preview)
+		switch {
+		case current:
+		case n < maxPreviews: // the store may be about to commit what others have changed
+			select {
+			case <-time.After(time.Duration(n*n) * time.Millisecond):
+			case <-ctx.Done():
+				return fault.FromContext(ctx.Err())
+			}
+			continue
+		case c.MaxShift != nil:
+			return outdated(c)
+		}
+		var err error
+		if c.res.Effect, err = p.effect(ctx, c.Caller, previews, more); err != nil {
+			return err
+		}
+		return c.tooMuch(c.res.Effect)
 	}
-	e, err := p.effect(ctx, c.Caller, c.preview)
-	if err != nil {
-		return err
-	}
-	c.res.Effect = e
-	return c.tooMuch(e)
 }
 
 // tooMuch returns an error if a change moves more of the picks of a cluster than it permits.
@@ -147,22 +179,28 @@ func percent(part float64) string { return strconv.FormatFloat(100*part, 'g', 3,
 
 // guarded is commit for a change with MaxShift: it commits what it has predicted the effect of.
 func (p *pushes) guarded(ctx context.Context, c *change) error {
+	initial := *c.res
+	initial.Warnings = slices.Clip(initial.Warnings)
 	for range maxPreviews {
+		*c.res = initial
 		if err := p.dryRun(ctx, c); err != nil {
 			return err
 		}
-		c.expected = c.preview.replaced
-		err := p.commit(ctx, c)
-		if !errors.Is(err, errOutdated) {
+		*c.res, c.expected = initial, c.preview
+		if err := p.commit(ctx, c); !errors.Is(err, errOutdated) {
 			return err
 		}
 	}
-	return fault.Errorf(fault.PreconditionFailed, "max_shift: %v %d times; try again", errOutdated, maxPreviews).Of(c.cluster, "")
+	return outdated(c)
 }
 
-// outdated reports whether a change does not do what it did when its effect was predicted.
-func (c *change) outdated() bool {
-	return c.expected != nil && !slices.EqualFunc(c.expected, c.replaced, func(a, b changelog.Replaced) bool {
+func outdated(c *change) error {
+	return fault.Errorf(fault.PreconditionFailed, "max_shift: %v %d times; try again", errOutdated, maxPreviews).Of(c.cluster, c.target)
+}
+
+// isOutdated reports whether a change does something else than when its effect was predicted.
+func (c *change) isOutdated() bool {
+	return c.expected != nil && !slices.EqualFunc(c.expected.replaced, c.replaced, func(a, b changelog.Replaced) bool {
 		return a.Key == b.Key && bytes.Equal(a.Before, b.Before) && bytes.Equal(a.After, b.After)
 	})
 }

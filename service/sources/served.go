@@ -52,6 +52,13 @@ func (s *served) published(index uint64, targets []string) {
 	}
 }
 
+// newest returns the index of the newest commit that was published.
+func (s *served) newest() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.latest, s.index.Load())
+}
+
 // start begins with an index that picks use, and follows what was published since. settle
 // returns when the picks of targets use their newest configs.
 func (s *served) start(index uint64, settle func(context.Context, []string) error) {

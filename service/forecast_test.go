@@ -1,0 +1,372 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/forecast"
+	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/overlays"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// network is a Connector: endpoints whose addresses begin with "down" refuse.
+type network struct{ opened, closed atomic.Int64 }
+
+func (n *network) Start(addresses []string, report func(lb.Connection)) func() {
+	address := addresses[0]
+	if strings.HasPrefix(address, "down") {
+		report(lb.Connection{Address: address, Err: errors.New("refused")})
+		return func() {}
+	}
+	n.opened.Add(1)
+	report(lb.Connection{Address: address})
+	return sync.OnceFunc(func() { n.closed.Add(1) })
+}
+
+// startNetwork starts a service whose endpoints are those of a network.
+func startNetwork(t *testing.T) (*service.Service, *network) {
+	t.Helper()
+	n := &network{}
+	s, _ := start(t, "", func(o *service.Options) {
+		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: n, resource.ConnectTCP: n}
+		o.ConnectMode = resource.ConnectTCP
+	})
+	return s, n
+}
+
+// picture describes the effect on each cluster, an endpoint as "address before>after".
+func picture(e *forecast.Effect) string {
+	if e == nil {
+		return "none"
+	}
+	var lines []string
+	for _, c := range e.Clusters {
+		line := fmt.Sprintf("%s %s, priority %d>%d", c.Cluster, c.Change, c.Before.Priority, c.After.Priority)
+		if c.After.Error != "" && c.Change != "removed" {
+			line += " (" + c.After.Error[strings.LastIndex(c.After.Error, " ")+1:] + ")"
+		}
+		if c.Before.Dropped+c.After.Dropped > 0 {
+			line += fmt.Sprintf(", drops %.2f>%.2f", c.Before.Dropped, c.After.Dropped)
+		}
+		if c.Shift == nil {
+			line += ", shift ?"
+		} else {
+			line += fmt.Sprintf(", shift %.2f", *c.Shift)
+		}
+		if c.MovedHashKeys != nil {
+			line += ", hashed"
+		}
+		line += fmt.Sprintf(", +%d -%d:", c.Opened, c.Closed)
+		all := slices.Clone(c.Endpoints)
+		slices.SortFunc(all, func(a, b forecast.EndpointEffect) int { return strings.Compare(a.Address, b.Address) })
+		for _, p := range all {
+			share := func(s *float64) string {
+				if s == nil {
+					return "?"
+				}
+				return fmt.Sprintf("%.2f", *s)
+			}
+			line += fmt.Sprintf(" %s %s>%s", strings.TrimSuffix(p.Address, ":80"), share(p.Before), share(p.After))
+		}
+		for _, sentence := range slices.Concat(c.Limits, c.Unpredicted) {
+			line += "; " + sentence
+		}
+		lines = append(lines, line)
+	}
+	for _, target := range e.Targets {
+		lines = append(lines, target)
+	}
+	return strings.Join(append(lines, e.Unpredicted...), "\n")
+}
+
+// TestEffect predicts the effect of changes, and makes them: the connections are those that were
+// predicted, and the state has the shares.
+func TestEffect(t *testing.T) {
+	ring := object{"type": "EDS", "lb_policy": "RING_HASH"}
+	type change struct {
+		kind    sources.Kind
+		cluster string
+		body    []byte // nil deletes
+	}
+	endpointsOf := func(cluster string, body []byte) change { return change{sources.Endpoints, cluster, body} }
+	configOf := func(cluster string, body []byte) change { return change{sources.Config, cluster, body} }
+	a := func(n int) place { return place{"a", 0, 1, endpoints("a", n)} }
+	for name, tt := range map[string]struct {
+		before []change
+		change change
+		want   string
+	}{
+		"a new cluster": {
+			nil, endpointsOf("orders", assignment(t, nil, a(2))),
+			"orders added, priority -1>0, shift 0.00, +2 -0: a-0 0.00>0.50 a-1 0.00>0.50; 2 endpoints are assumed to be reachable: lbd is not connected to them now",
+		},
+		"an endpoint more": {
+			[]change{endpointsOf("orders", assignment(t, nil, a(2)))}, endpointsOf("orders", assignment(t, nil, a(3))),
+			"orders modified, priority 0>0, shift 0.33, +1 -0: a-0 0.50>0.33 a-1 0.50>0.33 a-2 0.00>0.33; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
+		},
+		"weights of localities": {
+			[]change{endpointsOf("orders", assignment(t, nil, a(1), place{"b", 0, 1, endpoints("b", 2)}))},
+			endpointsOf("orders", assignment(t, nil, a(1), place{"b", 0, 3, endpoints("b", 2)})),
+			"orders modified, priority 0>0, shift 0.25, +0 -0: a-0 0.50>0.25 b-0 0.25>0.38 b-1 0.25>0.38",
+		},
+		"priority 0 refuses": {
+			[]change{endpointsOf("orders", assignment(t, nil, place{"d", 0, 1, endpoints("down", 2)}, place{"b", 1, 1, endpoints("b", 1)}))},
+			endpointsOf("orders", assignment(t, nil, place{"d", 0, 1, append(endpoints("down", 2), endpoint("a-0"))}, place{"b", 1, 1, endpoints("b", 1)})),
+			"orders modified, priority 1>0, shift 1.00, +1 -0: a-0 0.00>1.00 b-0 1.00>0.00 down-0 0.00>0.00 down-1 0.00>0.00; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
+		},
+		"only endpoints that refuse stay": {
+			[]change{endpointsOf("orders", assignment(t, nil, place{"a", 0, 1, append(endpoints("a", 1), endpoint("down"))}))},
+			endpointsOf("orders", assignment(t, nil, place{"a", 0, 1, []object{endpoint("down")}})),
+			"orders modified, priority 0>0 (refused), shift 1.00, +0 -1: a-0 1.00>0.00 down 0.00>0.00",
+		},
+		"drops": {
+			[]change{endpointsOf("orders", assignment(t, nil, a(2)))},
+			endpointsOf("orders", assignment(t, []object{drop("x", 50), drop("y", 20)}, a(2))),
+			"orders modified, priority 0>0, drops 0.00>0.60, shift 0.60, +0 -0: a-0 0.50>0.50 a-1 0.50>0.50",
+		},
+		"no drops any more": {
+			[]change{endpointsOf("orders", assignment(t, []object{drop("x", 50)}, a(1)))}, endpointsOf("orders", assignment(t, nil, a(1))),
+			"orders modified, priority 0>0, drops 0.50>0.00, shift 0.50, +0 -0: a-0 1.00>1.00",
+		},
+		"everything is dropped before": {
+			[]change{endpointsOf("orders", assignment(t, []object{drop("x", 100)}, a(1)))},
+			endpointsOf("orders", assignment(t, []object{drop("x", 100)}, a(2))),
+			"orders modified, priority 0>0, drops 1.00>1.00, shift 0.00, +1 -0: a-0 1.00>0.50 a-1 0.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
+		},
+		"the deletion": {
+			[]change{endpointsOf("orders", assignment(t, nil, a(2)))}, endpointsOf("orders", nil),
+			"orders removed, priority 0>-1, shift 1.00, +0 -2: a-0 0.50>0.00 a-1 0.50>0.00",
+		},
+		"an assignment of two clusters, and an aggregate of one": {
+			[]change{
+				endpointsOf("orders", assignment(t, nil, a(2))), configOf("orders", encode(t, object{"type": "EDS"})),
+				configOf("copy", encode(t, object{"type": "EDS", "eds_cluster_config": object{"service_name": "orders", "eds_config": object{"ads": object{}}}})),
+				configOf("all", aggregate(t, "orders")),
+			},
+			endpointsOf("orders", assignment(t, nil, a(1))),
+			"all modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00\n" +
+				"copy modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00\n" +
+				"orders modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00",
+		},
+		"another policy": {
+			[]change{endpointsOf("orders", assignment(t, nil, a(1)))}, configOf("orders", encode(t, ring)),
+			"orders modified, priority 0>0, shift 0.00, +1 -1: a-0 1.00>1.00; ring_hash_experimental: these are the shares of the hashes, and of the picks if all hashes are equally frequent",
+		},
+		"a ring with one endpoint less": {
+			[]change{configOf("orders", encode(t, ring)), endpointsOf("orders", assignment(t, nil, a(2)))}, endpointsOf("orders", assignment(t, nil, a(1))),
+			"orders modified, priority 0>0, shift 0.49, hashed, +0 -1: a-0 0.51>1.00 a-1 0.49>0.00; ring_hash_experimental: these are the shares of the hashes, and of the picks if all hashes are equally frequent",
+		},
+		"nothing": {[]change{endpointsOf("orders", assignment(t, nil, a(1)))}, endpointsOf("orders", assignment(t, nil, a(1))), "none"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, n := startNetwork(t)
+				make := func(c change, dry bool) *sources.PushResult {
+					t.Helper()
+					o := sources.ChangeOptions{DryRun: dry}
+					var res *sources.PushResult
+					var err error
+					if c.body == nil {
+						res, err = s.Delete(t.Context(), c.kind, c.cluster, o)
+					} else {
+						res, err = s.Push(t.Context(), &sources.PushRequest{Kind: c.kind, Cluster: c.cluster, Body: c.body, AllowEmpty: true, ChangeOptions: o})
+					}
+					must(t, err)
+					synctest.Wait() // all is connected
+					return res
+				}
+				for _, c := range tt.before {
+					make(c, false)
+				}
+				connect := func() { // ring_hash connects by picks
+					for range 50 {
+						_, _ = pick(s, picks.Request{Cluster: "orders", Wait: time.Minute})
+					}
+					synctest.Wait()
+				}
+				connect()
+				opened, closed := n.opened.Load(), n.closed.Load()
+				e := make(tt.change, true).Effect
+				if got := picture(e); got != tt.want {
+					t.Errorf("got\n%s\nwant\n%s", got, tt.want)
+				}
+				if n.opened.Load() != opened || n.closed.Load() != closed {
+					t.Error("the forecast has changed connections")
+				}
+				make(tt.change, false)
+				if e == nil {
+					return
+				}
+				connect()
+				for _, c := range e.Clusters {
+					opened, closed = opened+int64(c.Opened), closed+int64(c.Closed)
+					if c.Change == "removed" {
+						continue
+					}
+					for _, p := range clusterState(t, s, c.Cluster, "", true).Priorities {
+						for _, l := range p.Localities {
+							for _, is := range l.Endpoints {
+								i := slices.IndexFunc(c.Endpoints, func(e forecast.EndpointEffect) bool { return e.Address == is.Address })
+								if i < 0 || *c.Endpoints[i].After != *is.Share {
+									t.Errorf("%s of %s has the share %v, not as predicted", is.Address, c.Cluster, *is.Share)
+								}
+							}
+						}
+					}
+				}
+				if n.opened.Load() != opened || n.closed.Load() != closed {
+					t.Errorf("%d connections were opened and %d closed, %d and %d were predicted", n.opened.Load(), n.closed.Load(), opened, closed)
+				}
+			})
+		})
+	}
+}
+
+// TestEffectOfOverlay predicts what a drain does, and what a push beside it does.
+func TestEffectOfOverlay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := startNetwork(t)
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		synctest.Wait()
+		put := func(dry bool) *sources.PushResult {
+			res, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{
+				NewOverlay: overlays.NewOverlay{Kind: "drain", Endpoint: "a-0:80"}, Cluster: "orders", ID: "one", ChangeOptions: sources.ChangeOptions{DryRun: dry},
+			})
+			must(t, err)
+			synctest.Wait()
+			return res
+		}
+		const want = "orders modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>0.00 a-1 0.50>1.00"
+		expect(t, "the drain", picture(put(true).Effect), want)
+		put(false)
+		res, err := s.Push(t.Context(), &sources.PushRequest{
+			Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}), ChangeOptions: sources.ChangeOptions{DryRun: true},
+		})
+		must(t, err)
+		expect(t, "a push beside the drain", picture(res.Effect),
+			"orders modified, priority 0>0, shift 0.50, +1 -0: a-0 0.00>0.00 a-1 1.00>0.50 a-2 0.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now")
+		res, err = s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{DryRun: true})
+		must(t, err)
+		expect(t, "the end of the drain", picture(res.Effect),
+			"orders modified, priority 0>0, shift 0.50, +1 -0: a-0 0.00>0.50 a-1 1.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now")
+	})
+}
+
+// TestEffectOnTargets names the targets that a change affects.
+func TestEffectOnTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := startNetwork(t)
+		pushAll(t, s, listener("shop", route("/", "orders")), assigned("orders", "a"), assigned("cart", "c"))
+		synctest.Wait()
+		preview := func(resources ...object) *forecast.Effect {
+			t.Helper()
+			res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: encode(t, object{"resources": resources}), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+			must(t, err)
+			return res.Effect
+		}
+		expect(t, "endpoints", picture(preview(assigned("orders", "b"))),
+			"orders modified, priority 0>0, shift 1.00, +1 -1: a 1.00>0.00 b 0.00>1.00; 1 endpoint is assumed to be reachable: lbd is not connected to them now\nxds:///shop")
+		expect(t, "a route", picture(preview(listener("shop", route("/", "orders=1", "cart=1")))),
+			"cart added, priority -1>0, shift 0.00, +1 -0: c 0.00>1.00; 1 endpoint is assumed to be reachable: lbd is not connected to them now\nxds:///shop\n"+
+				"the routes of xds:///shop change: which cluster a request gets depends on the request")
+	})
+}
+
+// TestRates returns the picks of the last minutes with an effect, and what would exceed a limit.
+func TestRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := startNetwork(t)
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		synctest.Wait()
+		for range 100 {
+			for range 20 {
+				mustPick(t, s, picks.Request{Cluster: "orders", TTL: 300 * time.Millisecond})
+			}
+			time.Sleep(time.Second)
+		}
+		held, err := pick(s, picks.Request{Cluster: "orders", N: 7, TTL: 3 * time.Second})
+		must(t, err)
+		time.Sleep(10 * time.Second)
+		expect(t, "held", len(held.Picks), 7)
+		res, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "orders", Body: config(t, 5), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		must(t, err)
+		c := res.Effect.Clusters[0]
+		if c.PicksPerSecond == nil || *c.PicksPerSecond < 15 || *c.PicksPerSecond > 20 || c.RateOver != "1m50s" {
+			t.Errorf("%v picks/s in %s", *c.PicksPerSecond, c.RateOver)
+		}
+		if e := c.Endpoints[0]; *e.RateBefore != *c.PicksPerSecond/2 || *e.RateAfter != *e.RateBefore {
+			t.Errorf("%v and %v requests/s", *e.RateBefore, *e.RateAfter)
+		}
+		const want = "max_requests would be 5, and up to 7 requests were in flight in the last 1m50s: picks beyond the limit would be rejected"
+		if len(c.Limits) != 1 || c.Limits[0] != want {
+			t.Errorf("limits: %q", c.Limits)
+		}
+	})
+}
+
+// TestMaxShift refuses a change that moves too many picks, also while others change the same resource.
+func TestMaxShift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := startNetwork(t)
+		body := func(n int) []byte { return assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}) }
+		change := func(ctx context.Context, n int, shift float64, dry bool) error {
+			_, err := s.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), ChangeOptions: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})
+				return err
+		}
+		must(t, change(t.Context(), 2, 0, false)) // a new cluster has no picks that could move
+		for _, dry := range []bool{true, false} {
+			err := change(t.Context(), 4, 0.49, dry)
+			if code(err) != fault.Blocked || err.Error() != `the change would move 50 % of the picks of cluster "orders", and max_shift permits 49 %` {
+				t.Errorf("%v", err)
+			}
+		}
+		expect(t, "endpoints after a refusal", len(chosen(t, s, 8)), 2)
+		must(t, change(t.Context(), 4, 0.5, false))
+		synctest.Wait()
+		expect(t, "endpoints", len(chosen(t, s, 8)), 4)
+		_, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{MaxShift: new(0.99)})
+		if code(err) != fault.Blocked {
+			t.Errorf("a deletion: %v", err)
+		}
+
+		// Of 2, 3 and 4 endpoints, only a change by one is permitted, whatever the others change meanwhile.
+		must(t, change(t.Context(), 3, 1, false))
+		before := len(says(s, observe.EventPushed))
+		var group sync.WaitGroup
+		for i := range 6 {
+			group.Go(func() {
+				for j := range 12 {
+					switch err := change(t.Context(), 2+(i+j)%3, 0.49, false); code(err) {
+					case "", fault.PreconditionFailed, fault.Blocked:
+					default:
+						t.Errorf("a change beside others: %v", err)
+					}
+				}
+			})
+		}
+		group.Wait()
+		events := says(s, observe.EventPushed)
+		if len(events) < before+10 {
+			t.Errorf("%d changes beside others", len(events)-before)
+		}
+		for _, event := range events[before:] {
+			if strings.Contains(event, "2 endpoints") {
+				t.Errorf("made beside others: %s", event)
+			}
+		}
+	})
+}
