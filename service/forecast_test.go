@@ -55,22 +55,23 @@ func picture(e *forecast.Effect) string {
 	}
 	var lines []string
 	for _, c := range e.Clusters {
-		line := fmt.Sprintf("%s %s, priority %d>%d", c.Cluster, c.Change, c.Before.Priority, c.After.Priority)
+		var line strings.Builder
+		line.WriteString(fmt.Sprintf("%s %s, priority %d>%d", c.Cluster, c.Change, c.Before.Priority, c.After.Priority))
 		if c.After.Error != "" && c.Change != "removed" {
-			line += " (" + c.After.Error[strings.LastIndex(c.After.Error, " ")+1:] + ")"
+			line.WriteString(" (" + c.After.Error[strings.LastIndex(c.After.Error, " ")+1:] + ")")
 		}
 		if c.Before.Dropped+c.After.Dropped > 0 {
-			line += fmt.Sprintf(", drops %.2f>%.2f", c.Before.Dropped, c.After.Dropped)
+			line.WriteString(fmt.Sprintf(", drops %.2f>%.2f", c.Before.Dropped, c.After.Dropped))
 		}
 		if c.Shift == nil {
-			line += ", shift ?"
+			line.WriteString(", shift ?")
 		} else {
-			line += fmt.Sprintf(", shift %.2f", *c.Shift)
+			line.WriteString(fmt.Sprintf(", shift %.2f", *c.Shift))
 		}
 		if c.MovedHashKeys != nil {
-			line += ", hashed"
+			line.WriteString(", hashed")
 		}
-		line += fmt.Sprintf(", +%d -%d:", c.Opened, c.Closed)
+		line.WriteString(fmt.Sprintf(", +%d -%d:", c.Opened, c.Closed))
 		all := slices.Clone(c.Endpoints)
 		slices.SortFunc(all, func(a, b forecast.EndpointEffect) int { return strings.Compare(a.Address, b.Address) })
 		for _, p := range all {
@@ -80,16 +81,14 @@ func picture(e *forecast.Effect) string {
 				}
 				return fmt.Sprintf("%.2f", *s)
 			}
-			line += fmt.Sprintf(" %s %s>%s", strings.TrimSuffix(p.Address, ":80"), share(p.Before), share(p.After))
+			line.WriteString(fmt.Sprintf(" %s %s>%s", strings.TrimSuffix(p.Address, ":80"), share(p.Before), share(p.After)))
 		}
 		for _, sentence := range slices.Concat(c.Limits, c.Unpredicted) {
-			line += "; " + sentence
+			line.WriteString("; " + sentence)
 		}
-		lines = append(lines, line)
+		lines = append(lines, line.String())
 	}
-	for _, target := range e.Targets {
-		lines = append(lines, target)
-	}
+	lines = append(lines, e.Targets...)
 	return strings.Join(append(lines, e.Unpredicted...), "\n")
 }
 
@@ -115,7 +114,8 @@ func TestEffect(t *testing.T) {
 			"orders added, priority -1>0, shift 0.00, +2 -0: a-0 0.00>0.50 a-1 0.00>0.50; 2 endpoints are assumed to be reachable: lbd is not connected to them now",
 		},
 		"an endpoint more": {
-			[]change{endpointsOf("orders", assignment(t, nil, a(2)))}, endpointsOf("orders", assignment(t, nil, a(3))),
+			[]change{endpointsOf("orders", assignment(t, nil, a(2)))},
+			endpointsOf("orders", assignment(t, nil, a(3))),
 			"orders modified, priority 0>0, shift 0.33, +1 -0: a-0 0.50>0.33 a-1 0.50>0.33 a-2 0.00>0.33; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
 		},
 		"weights of localities": {
@@ -139,7 +139,8 @@ func TestEffect(t *testing.T) {
 			"orders modified, priority 0>0, drops 0.00>0.60, shift 0.60, +0 -0: a-0 0.50>0.50 a-1 0.50>0.50",
 		},
 		"no drops any more": {
-			[]change{endpointsOf("orders", assignment(t, []object{drop("x", 50)}, a(1)))}, endpointsOf("orders", assignment(t, nil, a(1))),
+			[]change{endpointsOf("orders", assignment(t, []object{drop("x", 50)}, a(1)))},
+			endpointsOf("orders", assignment(t, nil, a(1))),
 			"orders modified, priority 0>0, drops 0.50>0.00, shift 0.50, +0 -0: a-0 1.00>1.00",
 		},
 		"everything is dropped before": {
@@ -148,7 +149,8 @@ func TestEffect(t *testing.T) {
 			"orders modified, priority 0>0, drops 1.00>1.00, shift 0.00, +1 -0: a-0 1.00>0.50 a-1 0.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
 		},
 		"the deletion": {
-			[]change{endpointsOf("orders", assignment(t, nil, a(2)))}, endpointsOf("orders", nil),
+			[]change{endpointsOf("orders", assignment(t, nil, a(2)))},
+			endpointsOf("orders", nil),
 			"orders removed, priority 0>-1, shift 1.00, +0 -2: a-0 0.50>0.00 a-1 0.50>0.00",
 		},
 		"an assignment of two clusters, and an aggregate of one": {
@@ -163,11 +165,13 @@ func TestEffect(t *testing.T) {
 				"orders modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00",
 		},
 		"another policy": {
-			[]change{endpointsOf("orders", assignment(t, nil, a(1)))}, configOf("orders", encode(t, ring)),
+			[]change{endpointsOf("orders", assignment(t, nil, a(1)))},
+			configOf("orders", encode(t, ring)),
 			"orders modified, priority 0>0, shift 0.00, +1 -1: a-0 1.00>1.00; ring_hash_experimental: these are the shares of the hashes, and of the picks if all hashes are equally frequent",
 		},
 		"a ring with one endpoint less": {
-			[]change{configOf("orders", encode(t, ring)), endpointsOf("orders", assignment(t, nil, a(2)))}, endpointsOf("orders", assignment(t, nil, a(1))),
+			[]change{configOf("orders", encode(t, ring)), endpointsOf("orders", assignment(t, nil, a(2)))},
+			endpointsOf("orders", assignment(t, nil, a(1))),
 			"orders modified, priority 0>0, shift 0.49, hashed, +0 -1: a-0 0.51>1.00 a-1 0.49>0.00; ring_hash_experimental: these are the shares of the hashes, and of the picks if all hashes are equally frequent",
 		},
 		"nothing": {[]change{endpointsOf("orders", assignment(t, nil, a(1)))}, endpointsOf("orders", assignment(t, nil, a(1))), "none"},
@@ -175,7 +179,7 @@ func TestEffect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, n := startNetwork(t)
-				make := func(c change, dry bool) *sources.PushResult {
+				run := func(c change, dry bool) *sources.PushResult {
 					t.Helper()
 					o := sources.ChangeOptions{DryRun: dry}
 					var res *sources.PushResult
@@ -190,7 +194,7 @@ func TestEffect(t *testing.T) {
 					return res
 				}
 				for _, c := range tt.before {
-					make(c, false)
+					run(c, false)
 				}
 				connect := func() { // ring_hash connects by picks
 					for range 50 {
@@ -200,14 +204,14 @@ func TestEffect(t *testing.T) {
 				}
 				connect()
 				opened, closed := n.opened.Load(), n.closed.Load()
-				e := make(tt.change, true).Effect
+				e := run(tt.change, true).Effect
 				if got := picture(e); got != tt.want {
 					t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 				}
 				if n.opened.Load() != opened || n.closed.Load() != closed {
 					t.Error("the forecast has changed connections")
 				}
-				make(tt.change, false)
+				run(tt.change, false)
 				if e == nil {
 					return
 				}
@@ -325,7 +329,7 @@ func TestMaxShift(t *testing.T) {
 		body := func(n int) []byte { return assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}) }
 		change := func(ctx context.Context, n int, shift float64, dry bool) error {
 			_, err := s.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), ChangeOptions: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})
-				return err
+			return err
 		}
 		must(t, change(t.Context(), 2, 0, false)) // a new cluster has no picks that could move
 		for _, dry := range []bool{true, false} {

@@ -51,6 +51,23 @@ func (p Precondition) check(name, now string, exists bool) error {
 	return fault.Errorf(fault.PreconditionFailed, "If-Match: %s has changed: it is %s now", name, now)
 }
 
+// ChangeOptions are the options of every change of what is pushed or hosted.
+type ChangeOptions struct {
+	// DryRun validates, reports what would change and predicts the effect on picks, and changes nothing.
+	DryRun bool
+	// MaxShift refuses a change that moves more of the picks of a cluster: 0 to 1; nil for no limit.
+	MaxShift     *float64
+	Precondition Precondition
+	// From is the caller, for events.
+	From string
+	// Caller identifies the caller among those that wait for their turns: unlike From, it is
+	// the same for all connections of a caller.
+	Caller string
+	// Name, Address and Message are for the history: the name of the caller's identity, if there
+	// is one, its address, and what it says about the change.
+	Name, Address, Message string
+}
+
 // PushResult describes what a change did.
 type PushResult struct {
 	// New is true if the pushed content did not exist.

@@ -7,14 +7,9 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
-	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
-
-// hostedType is the store's type of the targets that are hosted by name. Its
-// entries are no xDS resources: a snapshot neither has nor deletes them.
-const hostedType resource.Type = "Target"
 
 // HostTarget hosts an xds target, also after a restart. target is a name as
 // [ledger.TargetName] takes it. When HostTarget returns, that is
@@ -99,26 +94,6 @@ func (p *pushes) hostedElsewhere(name string, get getter) []observe.Host {
 		hosts = append(hosts, observe.HostFile)
 	}
 	return hosts
-}
-
-type hosting struct {
-	name string
-	on   bool
-}
-
-// host returns a function that hosts targets in a resolver, or no longer.
-func (p *pushes) host(hosts []hosting) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) (changes []resolver.Change) {
-		for _, h := range hosts {
-			switch {
-			case h.on:
-				changes = append(changes, r.Host(h.name)...)
-			case !slices.Contains(p.Targets, h.name):
-				changes = append(changes, r.Unhost(h.name)...)
-			}
-		}
-		return changes
-	}
 }
 
 // warnOfTargets logs the targets of --target that have no Listener, if only a push or a

@@ -18,23 +18,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// ChangeOptions are the options of every change of what is pushed or hosted.
-type ChangeOptions struct {
-	// DryRun validates, reports what would change and predicts the effect on picks, and changes nothing.
-	DryRun bool
-	// MaxShift refuses a change that moves more of the picks of a cluster: 0 to 1; nil for no limit.
-	MaxShift     *float64
-	Precondition Precondition
-	// From is the caller, for events.
-	From string
-	// Caller identifies the caller among those that wait for their turns: unlike From, it is
-	// the same for all connections of a caller.
-	Caller string
-	// Name, Address and Message are for the history: the name of the caller's identity, if there
-	// is one, its address, and what it says about the change.
-	Name, Address, Message string
-}
-
 // PushRequest pushes one resource of a cluster.
 type PushRequest struct {
 	ChangeOptions

@@ -24,6 +24,10 @@ import (
 // startup. An older lbd may have accepted these resources without them.
 const maxStoredWarnings = 100
 
+// hostedType is the store's type of the targets that are hosted by name. Its
+// entries are no xDS resources: a snapshot neither has nor deletes them.
+const hostedType resource.Type = "Target"
+
 // pushes owns what callers change: pushed resources, and targets that are hosted by
 // name. All of it is in the store.
 type pushes struct {
@@ -100,8 +104,8 @@ func (p *pushes) contents() (*store.Snapshot, error) {
 	return (*p.store.Load()).Snapshot(), nil
 }
 
-// Start loads the resources of st, and returns once every tree has its config.
-func (p *pushes) Start(ctx context.Context, st store.Store) error {
+// start loads the resources of st, and returns once every tree has its config.
+func (p *pushes) start(ctx context.Context, st store.Store) error {
 	updates, index := p.load(st)
 	var names []string // those of files, too
 	for _, t := range p.Ledger.Hosted().Sorted() {
@@ -111,7 +115,6 @@ func (p *pushes) Start(ctx context.Context, st store.Store) error {
 	p.served.start(index, p.Ledger.Settle)
 	p.markAll(ctx, st, updates)
 	p.store.Store(&st)
-	p.warnOfTargets(st.Snapshot().Get)
 	return err
 }
 
@@ -162,6 +165,26 @@ type stored struct {
 	updates  []resource.Update
 	hosts    []hosting
 	overlaid []string // clusters whose overlays have changed
+}
+
+type hosting struct {
+	name string
+	on   bool
+}
+
+// host returns a function that hosts targets in a resolver, or no longer.
+func (p *pushes) host(hosts []hosting) func(*resolver.Resolver) []resolver.Change {
+	return func(r *resolver.Resolver) (changes []resolver.Change) {
+		for _, h := range hosts {
+			switch {
+			case h.on:
+				changes = append(changes, r.Host(h.name)...)
+			case !slices.Contains(p.Targets, h.name):
+				changes = append(changes, r.Unhost(h.name)...)
+			}
+		}
+		return changes
+	}
 }
 
 // updates returns what store entries are to the resolver. An entry without Raw was removed. warn is

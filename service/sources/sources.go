@@ -1,10 +1,12 @@
 package sources
 
 import (
+	"context"
 	"net"
 	"slices"
 
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // Sources are all that resources come from: pushes and snapshots, resource files,
@@ -35,6 +37,13 @@ func New(o Options) *Sources {
 	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory),
 		observe.Collector(s.overlayChanges.collect), observe.Collector(s.collectCovered))
 	return s
+}
+
+// Start loads the resources of st, and returns once every tree has its config.
+func (s *Sources) Start(ctx context.Context, st store.Store) error {
+	err := s.pushes.start(ctx, st)
+	s.warnOfTargets(st.Snapshot().Get)
+	return err
 }
 
 // Close stops the look-ups of addresses, releases no more clusters, and ends all waits for an
