@@ -30,7 +30,7 @@ var roleOf = map[string]access.Roles{
 	"PUT /v1/clusters/{name}/overlays/{id}": access.Push, "DELETE /v1/clusters/{name}/overlays/{id}": access.Push,
 	"GET /v1/clusters/{name}/endpoints": access.Read, "GET /v1/clusters/{name}/config": access.Read,
 	"GET /v1/targets": access.Read, "GET /v1/targets/{name}": access.Read, "GET /v1/xds": access.Read,
-	"GET /v1/snapshot": access.Read, "GET /v1/files": access.Read, "GET /v1/store": access.Read, "GET /v1/daemon": access.Read, "GET /v1/fleet": access.Read, "GET /v1/daemon/watch": access.Read,
+	"GET /v1/snapshot": access.Read, "GET /v1/files": access.Read, "GET /v1/store": access.Read, "GET /v1/daemon": access.Read, "GET /v1/fleet": access.Read, "GET /v1/doctor": access.Read, "GET /v1/daemon/watch": access.Read,
 	"GET /v1/events": access.Read, "GET /v1/events/watch": access.Read,
 
 	"PUT /v1/clusters/{name}/endpoints": access.Push, "DELETE /v1/clusters/{name}/endpoints": access.Push,

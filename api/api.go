@@ -75,8 +75,8 @@ func New(o Options) *Handler {
 		limits:     o.Limits,
 		index:      &servedIndex{index: o.Service.Index},
 		missing:    o.Service.Missing,
-		describing: make(chan struct{}, max(1, overload.CPUs()/2)),
-		scrapes:    make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
+		describing: make(chan struct{}, max(1, overload.CPUs()/2)), examining: make(chan struct{}, 1),
+		scrapes: make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
 
 		endpoints: make(map[string]*endpoint),
 	}
@@ -139,6 +139,7 @@ func New(o Options) *Handler {
 	read.of(filtered).get("/v1/daemon", h.getDaemon)
 	read.of(filtered).doing(streaming).get("/v1/daemon/watch", h.watchDaemon)
 	read.of(filtered).doing(reading).get("/v1/fleet", h.getFleet)
+	read.of(filtered).doing(reading).get("/v1/doctor", h.getDoctor)
 	read.of(filtered).doing(reading).get("/v1/events", h.listEvents)
 	read.of(filtered).doing(streaming).get("/v1/events/watch", h.watchEvents)
 	public.get("/livez", h.livez)

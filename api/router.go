@@ -37,6 +37,7 @@ type router struct {
 	missing func(error) error
 	// Slots of what takes much memory.
 	describing chan struct{} // of requests that describe a large cluster
+	examining  chan struct{} // of the request that examines the daemon
 	scrapes    chan struct{} // of those that gather metrics
 	// endpointScrapes are those of /metrics/endpoints, which take longer.
 	endpointScrapes chan struct{}

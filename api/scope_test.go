@@ -90,6 +90,7 @@ var visible = map[string]visibility{
 	"POST /v1/files/held/{hash}/permit": {status: 403},
 	"GET /v1/store":                     {status: 200, want: []string{`"kind":"file"`}},
 	"GET /v1/fleet":                     {status: 200, want: []string{`"shared":false`}}, // roster's tests have one with replicas
+	"GET /v1/doctor":                    {status: 200, hides: true, want: []string{"Cluster/orders is invalid", `"check":"fleet"`}},
 	"GET /v1/daemon":                    {status: 200, hides: true, want: []string{"Cluster/orders is invalid", "store_failing"}},
 	"GET /v1/daemon/watch":              {status: 200, hides: true, want: []string{"event: daemon", "Cluster/orders is invalid"}},
 	"GET /v1/events":                    {request: "?limit=5000", status: 200, hides: true, want: []string{`"cluster":"orders"`, `"says":"3 resources changed"`, "unreachable for a moment"}},
@@ -137,6 +138,9 @@ func TestEveryRouteHidesOtherClusters(t *testing.T) {
 		if len(routes) < 40 {
 			t.Errorf("only %d routes", len(routes))
 		}
+		checkVisible(t, c, "GET /v1/doctor", visibility{request: "?cluster=orders", status: 200, want: []string{`"cluster":"orders"`}}, lease)
+		checkVisible(t, c, "GET /v1/doctor", visibility{request: "?cluster=orders-inner", status: 200, want: []string{`"cluster":"orders-inner"`}}, lease)
+		checkVisible(t, c, "GET /v1/doctor", visibility{request: "?cluster=linked", status: 403, want: []string{"permission_denied"}}, lease)
 		// A cluster that only a target out of the scope has.
 		for route, want := range map[string]string{
 			"GET /v1/clusters/{name}": `{"name":"orders-inner","state":`, "GET /v1/clusters/{name}/watch": `{"name":"orders-inner","state":`,

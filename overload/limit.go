@@ -1,6 +1,9 @@
 package overload
 
-import "syscall"
+import (
+	"os"
+	"syscall"
+)
 
 const (
 	// MaxDefaultConnections is the maximum default limit of API connections.
@@ -43,4 +46,16 @@ func DescriptorLimit() int {
 	}
 	const most = 1 << 30 // RLIM_INFINITY and the like
 	return int(min(l.Cur, most))
+}
+
+// OpenDescriptors returns how many descriptors the process has open. It fails on systems without
+// /proc, and if no descriptor is free to count them.
+func OpenDescriptors() (int, error) {
+	d, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(-1)
+	return max(0, len(names)-1), err // without that of d
 }

@@ -24,6 +24,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Connectors has a Connector for each connect mode.
 	Connectors map[resource.ConnectMode]lb.Connector
+	// Dialer connects to endpoints for reports of [Service.Examine]; nil for never.
+	Dialer Dialer
 	sources.Settings
 	// Wait is the default of [picks.Request].Wait.
 	Wait time.Duration
@@ -65,6 +67,9 @@ type Service struct {
 	targets *ledger.Ledger
 	events  *observe.Events
 	history *observe.History
+	started time.Time
+
+	certificates certificateSources
 
 	leaving  atomic.Bool     // after Leave
 	draining context.Context // ends with Drain
@@ -78,7 +83,7 @@ func New(o Options) *Service {
 	if ownDraws {
 		o.Draw = rand.Uint64
 	}
-	s := &Service{options: o, events: observe.NewEvents(o.Logger)}
+	s := &Service{options: o, events: observe.NewEvents(o.Logger), started: time.Now()}
 	s.draining, s.drain = context.WithCancel(context.Background())
 	s.targets = ledger.New(ledger.Options{
 		Channel: lb.Options{Registry: lb.Policies(), Draw: o.Draw, Connectors: o.Connectors, Overload: o.Overload},

@@ -22,6 +22,7 @@ type cli struct {
 	Check       checkCommand       `cmd:"" help:"Validate resource files and a configuration file without a daemon. Exits with 1 if one is invalid."`
 	Store       storeCommand       `cmd:"" help:"Copy stores."`
 	Ctl         ctl.Command        `cmd:"" help:"Inspect and change a running daemon with its API."`
+	Doctor      ctl.Doctor         `cmd:"" help:"Find out what is wrong with a running daemon or a cluster, and what to do. Exits with 1 if there is a problem."`
 	Token       tokenCommand       `cmd:"" help:"Make tokens for callers of the API."`
 	Completion  completionCommand  `cmd:"" help:"Print the completions of a shell: bash, zsh or fish."`
 	Man         manCommand         `cmd:"" help:"Print the manual page, in roff."`
@@ -39,7 +40,7 @@ func main() {
 }
 
 // run runs the command line and returns the exit code: 0, 1 if the command failed, or 80 and
-// more if the command line is invalid. lbd ctl has exit codes of its own.
+// more if the command line is invalid. lbd ctl and lbd doctor have exit codes of their own.
 func run(ctx context.Context, args []string) int {
 	var c cli
 	code := -1
@@ -50,6 +51,7 @@ func run(ctx context.Context, args []string) int {
 		kong.Help(printHelp),
 		kong.Exit(func(n int) { code = n }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(ctl.Version(buildVersion())),
 	)
 	if code >= 0 { // --help has been printed
 		return code
@@ -74,9 +76,11 @@ func run(ctx context.Context, args []string) int {
 	return 0
 }
 
-// isCtl reports whether a command line is one of lbd ctl.
+// isCtl reports whether a command line is one of lbd ctl, or of lbd doctor, which is a client, too.
 func isCtl(command *kong.Context) bool {
-	return slices.ContainsFunc(command.Path, func(p *kong.Path) bool { return p.Command != nil && p.Command.Name == "ctl" })
+	return slices.ContainsFunc(command.Path, func(p *kong.Path) bool {
+		return p.Command != nil && (p.Command.Name == "ctl" || p.Command.Name == "doctor")
+	})
 }
 
 type serveCommand struct {

@@ -66,6 +66,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	options := service.Options{
 		Logger:     log,
 		Connectors: dialer.Connectors(c.connectMode()),
+		Dialer:     dialer,
 		Wait:       c.PickWait,
 		Name:       c.daemonName(),
 		Version:    buildVersion(),

@@ -2,7 +2,10 @@
 // contract, so that it also works with daemons of other versions.
 package ctl
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // exitHelp is the part of the help that describes the exit codes.
 const exitHelp = `Exit codes: 0 success; 1 diff found a difference, a pick got no endpoint, a change was not confirmed, ` +
@@ -40,9 +43,11 @@ func (*Command) Help() string { return exitHelp }
 func (c *Command) ProvideOptions() *Options { return &c.Options }
 
 // Validate checks what kong does not check. kong calls it.
-func (c *Command) Validate() error {
-	if c.Timeout <= 0 {
-		return fmt.Errorf("--timeout must be positive, not %v", c.Timeout)
+func (c *Command) Validate() error { return validTimeout(c.Timeout) }
+
+func validTimeout(d time.Duration) error {
+	if d <= 0 {
+		return fmt.Errorf("--timeout must be positive, not %v", d)
 	}
 	return nil
 }

@@ -1,0 +1,374 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
+)
+
+// Cluster is what is known of one cluster.
+type Cluster struct {
+	Name string
+	// State is nil if the cluster is not known, or its state is not: Err says why.
+	State *observe.ClusterState
+	Err   error
+	// Similar are the names of clusters that are spelled alike, if it is not known.
+	Similar []string
+	// ConfigErr is why the cluster cannot be used.
+	ConfigErr error
+	// Parts are the clusters that it comes down to: itself, or the leaves of an AGGREGATE.
+	Parts []Part
+	// Holders are the largest holders of leases.
+	Holders []ledger.Holder
+	// Attempts are connections that were tried; NotTried says why there are none, or not of all
+	// endpoints.
+	Attempts []Attempt
+	NotTried string
+	// Picks are those since a time.
+	Picks Sample
+}
+
+// Part is one cluster with endpoints.
+type Part struct {
+	Name string
+	// Err is why it cannot be used, and AssignmentErr why it has no endpoints, or the last good ones.
+	Err, AssignmentErr error
+	// Assigned: it has an assignment.
+	Assigned bool
+	// Pending: it waits for its resources.
+	Pending bool
+	// Assignment is the name of the resource with its endpoints; Host the name that is resolved instead.
+	Assignment, Host string
+	// Source is the source of its endpoints.
+	Source string
+	// Endpoints is how many it has, and Usable how many of them have a health that permits picks. They
+	// are as the sources have them, without overlays.
+	Endpoints, Usable int
+}
+
+// needs reports whether the cluster uses a resource of a management server.
+func (c *Cluster) needs(name string) bool {
+	if name == "Cluster/"+c.Name || name == "ClusterLoadAssignment/"+c.Name {
+		return true
+	}
+	for _, p := range c.Parts {
+		if name == "Cluster/"+p.Name || p.Assignment != "" && name == "ClusterLoadAssignment/"+p.Assignment {
+			return true
+		}
+	}
+	return false
+}
+
+// lacks reports whether the cluster lacks a resource, or uses an outdated one.
+func (c *Cluster) lacks() bool {
+	if c.State == nil || c.ConfigErr != nil || c.State.Stale || len(c.State.AmbientErrors) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(c.Parts, func(p Part) bool {
+		return p.Err != nil || p.AssignmentErr != nil || p.Pending || p.Endpoints == 0
+	})
+}
+
+// dependsOn reports whether a condition of the daemon may be the cause of what is wrong with the
+// cluster.
+func (c *Cluster) dependsOn(d *Daemon, of observe.Condition) bool {
+	switch of.Kind { //nolint:exhaustive // the others stop no picks
+	case observe.ConditionServerUnreachable:
+		return c.lacks()
+	case observe.ConditionResourceRejected:
+		return c.needs(of.Subject)
+	case observe.ConditionFileBad:
+		return c.lacks() && (c.State == nil || d.fileNames(of.Subject, c))
+	case observe.ConditionChangeHeld:
+		for _, h := range d.Files.Held {
+			if h.Hash == of.Subject && slices.Contains(h.Clusters, c.Name) {
+				return true
+			}
+		}
+	case observe.ConditionStoreFailing:
+		return c.State == nil
+	}
+	return false
+}
+
+// fileNames reports whether a file has, or should have, a resource of the cluster.
+func (d *Daemon) fileNames(file string, c *Cluster) bool {
+	for _, f := range d.Files.Files {
+		if f.File != file {
+			continue
+		}
+		for _, e := range f.Errors {
+			if c.needs(e.Resource) {
+				return true
+			}
+		}
+		return slices.ContainsFunc(f.Resources, c.needs) || strings.HasPrefix(file, c.Name+".")
+	}
+	return false
+}
+
+// found returns a check of the cluster.
+func (c *Cluster) found(check string, s Status, format string, args ...any) Check {
+	return Check{Check: check, Status: s, Cluster: c.Name, Found: fmt.Sprintf(format, args...), rank: rankOfCluster}
+}
+
+// checks returns the checks of the cluster, in the order of a pick.
+func (c *Cluster) checks(d *Daemon) []Check {
+	if c.State == nil {
+		return []Check{c.unknown(d)}
+	}
+	out := []Check{c.routes()}
+	out = append(out, c.ambient()...)
+	usable, steps := c.resources(d)
+	out = append(out, steps...)
+	out = append(out, c.overlays(d)...)
+	if !usable {
+		out = append(out, c.found("connections", Skipped, "there is no endpoint to connect to"))
+	} else {
+		out = append(out, c.connections(d)...)
+	}
+	out = append(out, c.covers(d)...)
+	out = append(out, c.drops()...)
+	out = append(out, c.breakers()...)
+	if usable {
+		out = append(out, c.priorities(), c.localities(), c.picks(d))
+	}
+	return out
+}
+
+func (c *Cluster) unknown(d *Daemon) Check {
+	if c.Err != nil && !isUnknown(c.Err) {
+		return c.found("cluster", Problem, "the state of cluster %q is not known: %v", c.Name, c.Err).do("try again; if it lasts, see the log of the daemon")
+	}
+	says := fmt.Sprintf("cluster %q is not known: no source has a Cluster or a ClusterLoadAssignment of this name", c.Name)
+	switch {
+	case len(c.Similar) > 0:
+		return c.found("cluster", Problem, "%s", says).do("correct the name (did you mean %s?), or push it: lbd ctl push endpoints %s FILE", strings.Join(c.Similar, " or "), c.Name)
+	case d.XDS.Configured:
+		return c.found("cluster", Problem, "%s", says).do("push it, or pick from it once: then lbd asks the management server for it")
+	default:
+		return c.found("cluster", Problem, "%s", says).do("push its endpoints (lbd ctl push endpoints %s FILE), or start lbd with --resources or --bootstrap", c.Name)
+	}
+}
+
+// routes says how picks reach the cluster.
+func (c *Cluster) routes() Check {
+	from := []string{fmt.Sprintf("its Cluster is from %s", source(c.State.ConfigSource))}
+	if c.State.Source != c.State.ConfigSource && c.State.Type != "AGGREGATE" {
+		from = append(from, fmt.Sprintf("its endpoints are from %s", source(c.State.Source)))
+	}
+	if len(c.State.Targets) > 0 {
+		from = append(from, "routes of "+few(c.State.Targets)+" lead to it")
+	}
+	return c.found("cluster", OK, "the cluster is known: %s", strings.Join(from, ", "))
+}
+
+// source describes a source.
+func source(name string) string {
+	switch name {
+	case "push":
+		return "a push"
+	case "file":
+		return "a resource file"
+	case "ads":
+		return "the management server"
+	case "cache":
+		return "the management server, before it became unreachable"
+	case "dns":
+		return "DNS"
+	default:
+		return "the defaults"
+	}
+}
+
+// ambient returns the resources that are in use in spite of an error.
+func (c *Cluster) ambient() []Check {
+	var out []Check
+	for _, e := range c.State.AmbientErrors {
+		out = append(out, c.found("resources", Problem, "%s is in use in its last good version: %s", e.Resource, e.Error).
+			do("correct the resource on the management server").with("since "+e.Since.Format("2006-01-02T15:04:05Z07:00")))
+	}
+	return out
+}
+
+// resources checks the resources of the cluster, up to endpoints that picks may use. If there are none,
+// the last check says why, and usable is false.
+func (c *Cluster) resources(d *Daemon) (usable bool, out []Check) {
+	s := c.State
+	if c.ConfigErr != nil {
+		check := c.found("resources", Problem, "the cluster cannot be used: %v", c.ConfigErr)
+		if isMissing(c.ConfigErr) && len(s.Targets) > 0 {
+			check = c.found("resources", Problem, "routes of %s lead to cluster %q, which no source has: %v", few(s.Targets), c.Name, c.ConfigErr)
+		}
+		return false, append(out, check.do("%s", c.correct(s.ConfigSource)))
+	}
+	working := 0
+	var broken []Check
+	for _, p := range c.Parts {
+		check, ok := c.part(p, s.Type == "AGGREGATE")
+		if ok {
+			working++
+		}
+		if check.Status != OK {
+			broken = append(broken, check)
+		}
+	}
+	if s.Type == "AGGREGATE" && working > 0 {
+		for i := range broken { // the others are used
+			broken[i].Status = Warning
+		}
+	}
+	if working == 0 {
+		if len(c.Parts) == 0 {
+			broken = append(broken, c.found("resources", Problem, "the aggregate cluster has no leaves that exist").do("%s", c.correct(s.ConfigSource)))
+		}
+		return false, append(out, broken...)
+	}
+	total, inUse := s.Endpoints.Total, s.Endpoints.Total-s.Endpoints.Unhealthy
+	if inUse == 0 {
+		return false, append(append(out, broken...), c.masked(d))
+	}
+	return true, append(append(out, broken...), c.found("endpoints", OK, "%d of %s usable", inUse, plural(total, "endpoint is", "endpoints are")))
+}
+
+// correct says where to correct a resource.
+func (c *Cluster) correct(source string) string {
+	switch source {
+	case "push":
+		return "push a valid version; lbd check FILE shows the errors without a daemon"
+	case "file":
+		return "correct the resource file; lbd check FILE shows the errors"
+	case "ads", "cache":
+		return "correct it on the management server; GET /v1/xds shows the state of each resource"
+	default:
+		return fmt.Sprintf("push it (lbd ctl push endpoints %s FILE), or correct the name where it is used", c.Name)
+	}
+}
+
+// part checks one cluster with endpoints. ok is true if it has any that picks may use, by its sources.
+func (c *Cluster) part(p Part, leaf bool) (check Check, ok bool) {
+	name := "the cluster"
+	if leaf {
+		name = fmt.Sprintf("leaf %q", p.Name)
+	}
+	of := "ClusterLoadAssignment/" + p.Assignment
+	switch {
+	case p.Err != nil:
+		return c.found("leaves", Problem, "%s of the aggregate cannot be used: %v", name, p.Err).do("push the Cluster %q, or remove it from the aggregate", p.Name), false
+	case p.Host != "" && p.AssignmentErr != nil && !p.Assigned:
+		return c.found("DNS", Problem, "the name %q does not resolve: %v", p.Host, p.AssignmentErr).
+			do("correct the name in the Cluster, or the DNS records; lbd asks again by itself"), false
+	case p.Host != "" && p.AssignmentErr != nil:
+		return c.found("DNS", Warning, "the name %q does not resolve any more, and its last addresses stay in use: %v", p.Host, p.AssignmentErr).
+			do("check the DNS records and servers; lbd asks again by itself"), p.Usable > 0
+	case p.AssignmentErr != nil && !p.Assigned:
+		return c.found("resources", Problem, "%s has no endpoints: %s", name, strings.TrimPrefix(p.AssignmentErr.Error(), "no endpoints: ")).
+			do("push %s, or correct the EDS service name in the Cluster", of), false
+	case p.Pending:
+		what := of
+		if p.Host != "" {
+			what = fmt.Sprintf("the addresses of %q", p.Host)
+		}
+		return c.found("resources", Problem, "%s waits for %s, and its picks wait", name, what).do("check the management server, or push the resource"), false
+	case p.Endpoints == 0:
+		return c.found("endpoints", Problem, "%s has no endpoints: %s from %s has none", name, of, source(p.Source)).
+			do("add endpoints to %s", of), false
+	case p.Usable == 0:
+		return c.found("endpoints", Problem, "%s has %s, and none is usable: EDS health is %s", name, count(p.Endpoints, "endpoint"), c.healths(p.Name)).
+			do("endpoints get picks with health HEALTHY or UNKNOWN: correct health_status in %s from %s", of, source(p.Source)), false
+	}
+	return Check{Status: OK}, true
+}
+
+// healths counts the endpoints of the cluster, or of a leaf, by EDS health.
+func (c *Cluster) healths(leaf string) string {
+	counts := make(map[string]int)
+	for _, p := range c.State.Priorities {
+		if p.Cluster != "" && p.Cluster != leaf {
+			continue
+		}
+		for _, l := range p.Localities {
+			for i := range l.Endpoints {
+				counts[l.Endpoints[i].Health]++
+			}
+		}
+	}
+	var texts []string
+	for _, h := range []string{"UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED", "HEALTHY", "UNKNOWN"} {
+		if n := counts[h]; n > 0 {
+			texts = append(texts, fmt.Sprintf("%s (%d)", h, n))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// masked names the overlays that take all usable endpoints out of use.
+func (c *Cluster) masked(d *Daemon) Check {
+	by := make(map[string]int)
+	for _, p := range c.State.Priorities {
+		for _, l := range p.Localities {
+			for i := range l.Endpoints {
+				if id := l.Endpoints[i].Overlay; id != "" {
+					by[id]++
+				}
+			}
+		}
+	}
+	var details, ids []string
+	for i := range c.State.Overlays {
+		if o := &c.State.Overlays[i]; by[o.ID] > 0 {
+			ids = append(ids, o.ID)
+			details = append(details, describeOverlay(o, d.Now)+": "+count(by[o.ID], "endpoint"))
+		}
+	}
+	if ids == nil {
+		return c.found("endpoints", Problem, "none of %s is usable: EDS health is %s", count(c.State.Endpoints.Total, "endpoint"), c.healths("")).do("correct health_status in the ClusterLoadAssignment")
+	}
+	return c.found("overlays", Problem, "%s all usable endpoints out of use: %s", plural(len(ids), "overlay takes", "overlays take"), details[0]).
+		do("delete the overlay: DELETE /v1/clusters/%s/overlays/%s", c.Name, ids[0]).with(details...)
+}
+
+// overlays returns the overlays of the cluster.
+func (c *Cluster) overlays(d *Daemon) []Check {
+	if len(c.State.Overlays) == 0 {
+		return []Check{c.found("overlays", OK, "no overlay changes the cluster")}
+	}
+	var all, without []string
+	for i := range c.State.Overlays {
+		o := &c.State.Overlays[i]
+		text := describeOverlay(o, d.Now)
+		if why := idle(o); why != "" {
+			without = append(without, text+": "+why)
+			continue
+		}
+		all = append(all, text)
+	}
+	var out []Check
+	if len(all) > 0 {
+		out = append(out, c.found("overlays", Warning, "%s the cluster: %s", plural(len(all), "overlay changes", "overlays change"), all[0]).
+			do("delete those that are not needed any more: DELETE /v1/clusters/%s/overlays/ID", c.Name).with(all...))
+	}
+	if len(without) > 0 {
+		out = append(out, c.found("overlays", Warning, "%s no effect: %s", plural(len(without), "overlay has", "overlays have"), without[0]).
+			do("delete those that are not needed any more: DELETE /v1/clusters/%s/overlays/ID", c.Name).with(without...))
+	}
+	return out
+}
+
+// covers warns about a push over a resource of a file.
+func (c *Cluster) covers(d *Daemon) []Check {
+	var out []Check
+	for _, f := range d.Files.Files {
+		for _, r := range f.Resources {
+			kind, name, _ := strings.Cut(r, "/")
+			if name == c.Name && (kind == "ClusterLoadAssignment" && c.State.Source == "push" || kind == "Cluster" && c.State.ConfigSource == "push") {
+				out = append(out, c.found("sources", Warning, "a push covers %s of the resource file %s, whose changes have no effect", r, f.File).
+					do("delete the push if the file should apply"))
+			}
+		}
+	}
+	return out
+}
