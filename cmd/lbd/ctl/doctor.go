@@ -128,6 +128,7 @@ func (s *session) undiagnosed(ctx context.Context, err error, version Version) e
 	}
 	f := finding{Check: "connection", Status: checkProblem}
 	f.Found, f.Remedy, _ = strings.Cut(err.Error(), "; ")
+	f.Remedy = firstOf(f.Remedy, "correct --url, LBD_CTL_URL or the context, or look for a proxy in between")
 	var refused *refusal
 	if errors.As(err, &refused) {
 		f = finding{Check: "access", Status: checkProblem, Found: firstOf(refused.Detail, refused.Title), Remedy: refused.remedy()}
@@ -209,12 +210,8 @@ func mergeReport(all []finding, counts map[string]int, report map[string]json.Ra
 // printLines prints findings for people.
 func (s *session) printLines(all []finding, counts map[string]int) {
 	color := s.color()
-	if counts[checkProblem] == 0 {
-		line := "no problem found"
-		if n := counts[checkWarning]; n > 0 {
-			line += fmt.Sprintf("; warnings: %d", n)
-		}
-		fmt.Fprintf(s.stdout, "%s %s\n", paint(checkOK, color), line)
+	if counts[checkProblem]+counts[checkWarning] == 0 {
+		fmt.Fprintf(s.stdout, "%s no problem found\n", paint(checkOK, color))
 	}
 	for _, f := range all {
 		name := f.Check
