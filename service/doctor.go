@@ -278,7 +278,7 @@ func (s *Service) examineCluster(ctx context.Context, name string, in *ledger.Sc
 		out.Parts = append(out.Parts, partOf(leaf, part))
 	}
 	out.Holders = m.Totals.Leases.LargestNow(time.Now())
-	out.Picks = doctor.Sample{Why: "there are no counts yet"}
+	out.Picks = s.samples.of(m, time.Now())
 	return out
 }
 
@@ -308,7 +308,7 @@ const maxSimilar = 3
 func similar(name string, among []observe.ClusterSummary) []string {
 	var out []string
 	for i := range among {
-		if n := among[i].Name; len(out) < maxSimilar && strings.EqualFold(n, name) || distance(n, name) <= 2 && len(name) > 3 {
+		if n := among[i].Name; len(out) < maxSimilar && strings.EqualFold(n, name) || len(name) > 3 && distance(n, name) <= min(2, len(name)/4) {
 			out = append(out, n)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -70,6 +71,8 @@ type Service struct {
 	started time.Time
 
 	certificates certificateSources
+	samples      *pickSamples
+	running      sync.WaitGroup // of samples
 
 	leaving  atomic.Bool     // after Leave
 	draining context.Context // ends with Drain
@@ -98,6 +101,7 @@ func New(o Options) *Service {
 	})
 	s.Watches = observe.NewWatches(s.State, o.MaxWatchers)
 	s.history = observe.NewHistory(s.targets, o.HistoryBytes)
+	s.samples = newPickSamples(s.targets)
 	s.Metrics = observe.NewMetrics(s.State, s.history)
 	s.Sources = sources.New(sources.Options{
 		Settings: o.Settings, Logger: o.Logger, Ledger: s.targets, Events: s.events, Draining: s.draining,
@@ -134,6 +138,7 @@ func (p *payer) ReleaseName()       { (*quota.Account)(p).Release(quota.UnknownN
 func (s *Service) Start(ctx context.Context, st store.Store) error {
 	err := s.Sources.Start(ctx, st)
 	s.history.Start()
+	s.running.Go(func() { s.samples.run(s.draining) })
 	return err
 }
 
@@ -152,6 +157,7 @@ func (s *Service) Close() {
 		s.options.Fleet.Close() // before the leases end, whose requests go on
 	}
 	s.history.Close()
+	s.running.Wait()
 	s.State.Close()
 	s.Watches.Close()
 	s.Picker.Close()

@@ -17,6 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/audit"
+	"github.com/lbd-dev/lbd/service/doctor"
 	"github.com/lbd-dev/lbd/service/logfile"
 	"github.com/lbd-dev/lbd/service/observe"
 )
@@ -125,6 +126,15 @@ func (s *security) callers() *listen.Callers {
 		c.Identities = s.identities.Current
 	}
 	return c
+}
+
+// certificates returns the certificate of the listeners, for reports.
+func (s *security) certificates() []doctor.Certificate {
+	if s.tls == nil {
+		return nil
+	}
+	leaf := s.tls.Current().Certificates[0].Leaf
+	return []doctor.Certificate{{Name: "--tls-cert", NotBefore: leaf.NotBefore, NotAfter: leaf.NotAfter}}
 }
 
 // conditions returns what the operator should correct.

@@ -93,6 +93,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 	defer sec.close()
 	svc.AddConditions(sec.conditions)
+	svc.AddCertificates(sec.certificates)
 	listeners, err := sec.listen(ctx)
 	if err != nil {
 		return err
