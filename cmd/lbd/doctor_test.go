@@ -190,7 +190,8 @@ func tlsServer(t *testing.T, dir string, expired bool) (address string) {
 var brokenSetups = map[string]broken{
 	"no endpoint": {
 		with([3]string{"PUT", orders + "/endpoints?allow_empty=true", `{"endpoints":[]}`}), "orders", 1,
-		"✗ endpoints of orders: the cluster has no endpoints", []string{"ClusterLoadAssignment/orders from a push"},
+		"✗ endpoints of orders: the cluster has no endpoints",
+		[]string{"ClusterLoadAssignment/orders from a push"},
 	},
 	"all endpoints are unhealthy by EDS": {
 		with([3]string{"PUT", orders + "/endpoints?allow_empty=true", assigned(`,"health_status":"UNHEALTHY"`, "", "127.0.0.1:1", "127.0.0.1:2")}), "orders", 1,
@@ -202,15 +203,18 @@ var brokenSetups = map[string]broken{
 	},
 	"an address is not permitted": {
 		with([3]string{"PUT", orders + "/endpoints", "169.254.1.1:80\n"}), "orders", 1,
-		"✗ connections of orders: 1 of 1 endpoint is not permitted: ", []string{"--deny-endpoints (169.254.0.0/16)"},
+		"✗ connections of orders: 1 of 1 endpoint is not permitted: ",
+		[]string{"--deny-endpoints (169.254.0.0/16)"},
 	},
 	"the certificate has another name": {
 		secured("users.example", false), "orders", 1,
-		"✗ TLS of orders: 1 of 1 endpoint has a certificate with another name", []string{"orders.example", "users.example"},
+		"✗ TLS of orders: 1 of 1 endpoint has a certificate with another name",
+		[]string{"orders.example", "users.example"},
 	},
 	"the certificate has expired": {
 		secured("orders.example", true), "orders", 1,
-		"✗ TLS of orders: 1 of 1 endpoint has an expired certificate", []string{"x509: certificate has expired"},
+		"✗ TLS of orders: 1 of 1 endpoint has an expired certificate",
+		[]string{"x509: certificate has expired"},
 	},
 	"the endpoint speaks no TLS": {
 		func(t *testing.T) string {
@@ -228,7 +232,8 @@ var brokenSetups = map[string]broken{
 	"the circuit breaker is full": {
 		with([3]string{"PUT", orders + "/config", `{"type":"EDS","circuit_breakers":{"thresholds":[{"max_requests":1}]}}`},
 			[3]string{"PUT", orders + "/endpoints", "%s\n"}, [3]string{"POST", "/pick?cluster=orders&ttl=10m&owner=batch", ""}), "orders", 1,
-		"✗ breaker of orders: the circuit breaker is full: 1 of 1 requests are in flight", []string{"held by batch (1)"},
+		"✗ breaker of orders: the circuit breaker is full: 1 of 1 requests are in flight",
+		[]string{"held by batch (1)"},
 	},
 	"everything is dropped": {
 		with([3]string{"PUT", orders + "/endpoints", assigned("", `,"policy":{"drop_overloads":[{"category":"throttle","drop_percentage":{"numerator":100}}]}`, "upstream")}), "orders", 1,
@@ -236,7 +241,8 @@ var brokenSetups = map[string]broken{
 	},
 	"a resource file is invalid": {
 		inFiles(envoyFile("orders", "10.0.0.1:80"), strings.Replace(envoyFile("orders", "10.0.0.1:80"), "port_value", "port_valeu", 1), `"state":"bad"`), "", 1,
-		"✗ files: resource file orders.yaml is bad", []string{"port_valeu: unknown field", "did you mean port_value?"},
+		"✗ files: resource file orders.yaml is bad",
+		[]string{"port_valeu: unknown field", "did you mean port_value?"},
 	},
 	"a resource file is invalid from the start": {
 		inFiles("endpoints: [", "endpoints: [", `"state":"bad"`), "orders", 1, "✗ files: resource file orders.yaml is bad", nil,
@@ -279,7 +285,8 @@ var brokenSetups = map[string]broken{
 	},
 	"an overlay drains everything": {
 		with([3]string{"PUT", orders + "/endpoints", "%s\n"}, [3]string{"PUT", orders + "/overlays/deploy-7?allow_empty=true", `{"kind":"drain","endpoint":"%s","reason":"kernel update"}`}), "orders", 1,
-		"✗ overlays of orders: 1 overlay takes all usable endpoints out of use: deploy-7 of orders drains endpoint 127.0.0.1:", []string{"kernel update"},
+		"✗ overlays of orders: 1 overlay takes all usable endpoints out of use: deploy-7 of orders drains endpoint 127.0.0.1:",
+		[]string{"kernel update"},
 	},
 	"the store is not writable": {
 		func(t *testing.T) string {

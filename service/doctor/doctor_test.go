@@ -377,8 +377,14 @@ func TestListsAreBounded(t *testing.T) {
 // TestProbabilities compares the G-test with known values of the chi-squared distribution.
 func TestProbabilities(t *testing.T) {
 	for _, tt := range []struct{ df, x, want float64 }{
-		{1, 3.841458820694124, 0.05}, {2, 5.991464547107979, 0.05}, {10, 18.30703805327515, 0.05}, {1, 0, 1}, {4, 1, 0.9097959895689501},
-		{2, 41.44653167389282, 1e-9}, {100, 124.3421134, 0.05}, {99, 50, 0.99999},
+		{1, 3.841458820694124, 0.05},
+		{2, 5.991464547107979, 0.05},
+		{10, 18.30703805327515, 0.05},
+		{1, 0, 1},
+		{4, 1, 0.9097959895689501},
+		{2, 41.44653167389282, 1e-9},
+		{100, 124.3421134, 0.05},
+		{99, 50, 0.99999},
 	} {
 		if got := upperGamma(tt.df/2, tt.x/2); math.Abs(got-tt.want) > 1e-4*max(tt.want, 1e-9)+1e-12 && math.Abs(got/tt.want-1) > 1e-4 {
 			t.Errorf("df %v, x %v: %v, want %v", tt.df, tt.x, got, tt.want)

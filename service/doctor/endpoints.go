@@ -188,45 +188,55 @@ func (c *cause) says(n int) string {
 // causes are in order: the first that matches counts.
 var causes = []*cause{
 	{
-		[]string{"has expired or is not yet valid: current time", "certificate expired"}, "TLS", "has an expired certificate, or one that is not valid yet", "have an expired certificate, or one that is not valid yet",
+		[]string{"has expired or is not yet valid: current time", "certificate expired"},
+		"TLS", "has an expired certificate, or one that is not valid yet", "have an expired certificate, or one that is not valid yet",
 		"renew the certificates of the endpoints; if they are valid, correct the clock of this host",
 	},
 	{
-		[]string{"signed by unknown authority", "not trusted"}, "TLS", "has a certificate of an unknown authority", "have certificates of an unknown authority",
+		[]string{"signed by unknown authority", "not trusted"},
+		"TLS", "has a certificate of an unknown authority", "have certificates of an unknown authority",
 		"add the authority to ca_certificate_file of the certificate provider in the bootstrap, or replace the certificates",
 	},
 	{
-		[]string{": wanted ", "certificate is valid for", "not valid for any names", "cannot validate certificate for"}, "TLS", "has a certificate with another name", "have certificates with other names",
+		[]string{": wanted ", "certificate is valid for", "not valid for any names", "cannot validate certificate for"},
+		"TLS", "has a certificate with another name", "have certificates with other names",
 		"correct the expected names in the transport_socket of the Cluster (match_typed_subject_alt_names, sni), or the certificates",
 	},
 	{
-		[]string{"it rejected the certificate", "it asked for a certificate"}, "TLS", "refuses lbd's client certificate", "refuse lbd's client certificate",
+		[]string{"it rejected the certificate", "it asked for a certificate"},
+		"TLS", "refuses lbd's client certificate", "refuse lbd's client certificate",
 		"correct the identity of the certificate provider in the bootstrap, or what the endpoints trust",
 	},
 	{
-		[]string{"does not look like a TLS handshake"}, "TLS", "does not speak TLS", "do not speak TLS",
+		[]string{"does not look like a TLS handshake"},
+		"TLS", "does not speak TLS", "do not speak TLS",
 		"remove the transport_socket of the Cluster, or enable TLS at the endpoints",
 	},
 	{
-		[]string{"certificate provider "}, "TLS", "cannot be reached with TLS, as lbd lacks certificates", "cannot be reached with TLS, as lbd lacks certificates",
+		[]string{"certificate provider "},
+		"TLS", "cannot be reached with TLS, as lbd lacks certificates", "cannot be reached with TLS, as lbd lacks certificates",
 		"correct certificate_providers in the bootstrap",
 	},
 	{[]string{"tls handshake"}, "TLS", "fails the TLS handshake", "fail the TLS handshake", "compare the transport_socket of the Cluster with the TLS configuration of the endpoints"},
 	{
-		[]string{"connection refused"}, "connections", "refuses connections", "refuse connections",
+		[]string{"connection refused"},
+		"connections", "refuses connections", "refuse connections",
 		"start the server at these addresses, or correct the addresses and ports in the ClusterLoadAssignment",
 	},
 	{
-		[]string{"is denied: lbd listens there", "denied by --deny-endpoints", "not in --allow-endpoints"}, "connections", "is not permitted", "are not permitted",
+		[]string{"is denied: lbd listens there", "denied by --deny-endpoints", "not in --allow-endpoints"},
+		"connections", "is not permitted", "are not permitted",
 		"correct the addresses, or --allow-endpoints and --deny-endpoints of the daemon",
 	},
 	{
-		[]string{"no route to host", "network is unreachable"}, "connections", "cannot be reached: there is no route", "cannot be reached: there is no route",
+		[]string{"no route to host", "network is unreachable"},
+		"connections", "cannot be reached: there is no route", "cannot be reached: there is no route",
 		"check the routes and the network of this host",
 	},
 	{[]string{"no such host", "resolve "}, "DNS", "has a name that does not resolve", "have names that do not resolve", "correct the names, or the DNS records"},
 	{
-		[]string{"i/o timeout", "deadline exceeded", "no answer within", "timed out", "not done within"}, "connections", "does not answer", "do not answer",
+		[]string{"i/o timeout", "deadline exceeded", "no answer within", "timed out", "not done within"},
+		"connections", "does not answer", "do not answer",
 		"check that the hosts run, and the firewalls and the network between this host and them",
 	},
 	{[]string{""}, "connections", "cannot be reached", "cannot be reached", "check these endpoints, and the network between this host and them"},

@@ -22,7 +22,7 @@ type Doctor struct {
 	Options
 
 	Cluster string `arg:"" optional:"" help:"Cluster to examine in detail; without it, the daemon and the clusters that have a problem."`
-	Dial    bool   `help:"Let the daemon connect to the endpoints of CLUSTER (default ${default})" default:"true" negatable:""`
+	NoDial  bool   `help:"Do not let the daemon connect to the endpoints of CLUSTER."`
 }
 
 // Help returns the part of the help that is below the description. kong calls it.
@@ -62,7 +62,7 @@ func (c *Doctor) Run(ctx context.Context, app *kong.Kong, version Version) error
 		query := url.Values{}
 		if c.Cluster != "" {
 			query.Set("cluster", c.Cluster)
-			query.Set("dial", fmt.Sprint(c.Dial))
+			query.Set("dial", fmt.Sprint(!c.NoDial))
 		}
 		asked := time.Now()
 		answer, err := s.client.do(ctx, request{method: http.MethodGet, path: "/v1/doctor", query: query})
