@@ -55,7 +55,7 @@ func OpenDescriptors() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }() // it was only read
 	names, err := d.Readdirnames(-1)
 	return max(0, len(names)-1), err // without that of d
 }

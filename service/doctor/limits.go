@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // manyDrops is the part of the picks from which on drops are a warning.
@@ -28,14 +29,7 @@ func (c *Cluster) dropsOf(leaf string, drops []observe.DropState) Check {
 	for _, d := range drops {
 		part := min(float64(d.PerMillion)/1e6, 1)
 		pass *= 1 - part
-		text := fmt.Sprintf("category %q: %s", d.Category, percent(part))
-		for i := range c.State.Overlays {
-			if o := &c.State.Overlays[i]; o.Kind == "drop" && o.SupersededBy == "" && (o.Category == d.Category || o.Category == "") {
-				text += ", set by overlay " + o.ID
-				break
-			}
-		}
-		details = append(details, text)
+		details = append(details, fmt.Sprintf("category %q: %s%s", d.Category, percent(part), c.droppedBy(d.Category)))
 	}
 	switch dropped := 1 - pass; {
 	case len(drops) == 0 || dropped == 0:
@@ -49,6 +43,16 @@ func (c *Cluster) dropsOf(leaf string, drops []observe.DropState) Check {
 	default:
 		return c.found("drops", OK, "%s of the picks%s are dropped, as configured", percent(dropped), leaf).with(details...)
 	}
+}
+
+// droppedBy names the overlay that sets the drops of a category; empty without one.
+func (c *Cluster) droppedBy(category string) string {
+	for i := range c.State.Overlays {
+		if o := &c.State.Overlays[i]; o.Kind == resource.OverlayDrop && o.SupersededBy == "" && (o.Category == category || o.Category == "") {
+			return ", set by overlay " + o.ID
+		}
+	}
+	return ""
 }
 
 // almostFull is the part of max_requests from which on a circuit breaker is a warning.

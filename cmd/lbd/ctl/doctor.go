@@ -129,8 +129,7 @@ func (s *session) undiagnosed(ctx context.Context, err error, version Version) e
 	f := finding{Check: "connection", Status: checkProblem}
 	f.Found, f.Remedy, _ = strings.Cut(err.Error(), "; ")
 	f.Remedy = firstOf(f.Remedy, "correct --url, LBD_CTL_URL or the context, or look for a proxy in between")
-	var refused *refusal
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*refusal](err); ok {
 		f = finding{Check: "access", Status: checkProblem, Found: firstOf(refused.Detail, refused.Title), Remedy: refused.remedy()}
 		switch {
 		case refused.Code == "not_found":
