@@ -156,8 +156,9 @@ func (s *Service) Examine(ctx context.Context, e *Examination, tried []doctor.At
 			clusters[0].Similar = similar(e.Cluster, d.Clusters)
 		}
 	} else {
+		drops := s.dropping()
 		for i := range d.Clusters {
-			if !suspicious(&d.Clusters[i]) {
+			if !suspicious(&d.Clusters[i]) && !drops[d.Clusters[i].Name] {
 				continue
 			}
 			if len(clusters) == doctor.MaxClusters {
@@ -259,6 +260,19 @@ func (s *Service) examineTargets(in *ledger.Scope) []doctor.Target {
 func suspicious(c *observe.ClusterSummary) bool {
 	return c.State == connectivity.TransientFailure.String() || c.Breaker != nil && c.Breaker.Open || c.Stale ||
 		c.PriorityInUse > 0 || c.Endpoints.TransientFailure > 0 || c.Endpoints.Ejected > 0 || c.Endpoints.Total == c.Endpoints.Unhealthy
+}
+
+// dropping returns the clusters with a category that drops all picks.
+func (s *Service) dropping() map[string]bool {
+	out := make(map[string]bool)
+	s.targets.Hosted().Clusters(func(m *ledger.Cluster, _ []string) {
+		for _, leaf := range m.Leaves {
+			if a := leaf.Assignment; a != nil && slices.ContainsFunc(a.Drops, func(d resource.Drop) bool { return d.PerMillion >= 1_000_000 }) {
+				out[m.Name] = true
+			}
+		}
+	})
+	return out
 }
 
 func (s *Service) examineCluster(ctx context.Context, name string, in *ledger.Scope) *doctor.Cluster {

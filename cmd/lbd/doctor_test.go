@@ -239,6 +239,11 @@ var brokenSetups = map[string]broken{
 		with([3]string{"PUT", orders + "/endpoints", assigned("", `,"policy":{"drop_overloads":[{"category":"throttle","drop_percentage":{"numerator":100}}]}`, "upstream")}), "orders", 1,
 		`✗ drops of orders: all picks are dropped: category "throttle": 100 %`, nil,
 	},
+	"everything is dropped, and no cluster is named": {
+		with([3]string{"PUT", orders + "/endpoints", "%s\n"}, [3]string{"PUT", orders + "/overlays/stop", `{"kind":"drop","percent":100}`}), "", 1,
+		`✗ drops of orders: all picks are dropped: category "`,
+		[]string{"set by overlay stop"},
+	},
 	"a resource file is invalid": {
 		inFiles(envoyFile("orders", "10.0.0.1:80"), strings.Replace(envoyFile("orders", "10.0.0.1:80"), "port_value", "port_valeu", 1), `"state":"bad"`), "", 1,
 		"✗ files: resource file orders.yaml is bad",
@@ -259,6 +264,12 @@ var brokenSetups = map[string]broken{
 			eventually(t, "an error", func() bool { return strings.Contains(do(t, "GET", url+"/v1/daemon", "").body, "server_unreachable") })
 			return url
 		}, "orders", 1, "✗ management servers: management server 127.0.0.1:", []string{"cannot be reached", "connection refused"},
+	},
+	"the server does not have the cluster": {
+		func(t *testing.T) string {
+			_, p := serveSnapshot(t, edsCluster("users"), assignmentOf("users", "10.0.0.1:80"))
+			return followed(t, "orders", p)
+		}, "orders", 1, "✗ resources: the management server does not have Cluster/orders", nil,
 	},
 	"a resource is rejected": {
 		func(t *testing.T) string {
