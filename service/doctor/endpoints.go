@@ -130,7 +130,7 @@ func (c *Cluster) outliers(ejected []string, all int) []Check {
 // tried checks what the connections that were tried add to the states of the tree.
 func (c *Cluster) tried(d *Daemon, tried map[string]*Attempt) []Check {
 	var lost, certificates, again []string
-	worst := OK
+	worst, valid := OK, 0
 	for _, p := range c.State.Priorities {
 		for _, l := range p.Localities {
 			for i := range l.Endpoints {
@@ -145,6 +145,8 @@ func (c *Cluster) tried(d *Daemon, tried map[string]*Attempt) []Check {
 				case a.Err == nil && !a.NotAfter.IsZero():
 					if s, says := validity(a.NotBefore, a.NotAfter, d.Now); s != OK {
 						certificates, worst = append(certificates, e.Address+": the certificate "+says), s
+					} else {
+						valid++
 					}
 				}
 			}
@@ -161,6 +163,9 @@ func (c *Cluster) tried(d *Daemon, tried map[string]*Attempt) []Check {
 	}
 	if certificates != nil {
 		out = append(out, c.found("TLS", worst, "%s", certificates[0]).do("renew the certificates of the endpoints").with(certificates...))
+	}
+	if certificates == nil && valid > 0 {
+		out = append(out, c.found("TLS", OK, "%s valid", plural(valid, "certificate of an endpoint is", "certificates of endpoints are")))
 	}
 	if c.NotTried != "" {
 		out = append(out, c.found("connections", Skipped, "%s", c.NotTried))
