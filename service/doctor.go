@@ -179,6 +179,7 @@ func (s *Service) examineDaemon(ctx context.Context, e *Examination) *doctor.Dae
 	}
 	d.Descriptors, d.DescriptorErr = overload.OpenDescriptors()
 	d.Store, d.StoreErr = s.Store()
+	d.Covered = s.AllCovered(e.Scope)
 	if list, err := s.OverlayStates("", e.Scope); err == nil { // else StoreErr says why
 		d.Overlays = list
 	}

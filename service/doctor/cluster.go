@@ -130,7 +130,7 @@ func (c *Cluster) checks(d *Daemon) []Check {
 	} else {
 		out = append(out, c.connections(d)...)
 	}
-	out = append(out, c.covers(d)...)
+	out = append(out, c.covers()...)
 	out = append(out, c.drops()...)
 	out = append(out, c.breakers()...)
 	if usable {
@@ -358,17 +358,20 @@ func (c *Cluster) overlays(d *Daemon) []Check {
 	return out
 }
 
-// covers warns about a push over a resource of a file.
-func (c *Cluster) covers(d *Daemon) []Check {
+// covers warns about the resources of the cluster that a push or a file covers.
+func (c *Cluster) covers() []Check {
 	var out []Check
-	for _, f := range d.Files.Files {
-		for _, r := range f.Resources {
-			kind, name, _ := strings.Cut(r, "/")
-			if name == c.Name && (kind == "ClusterLoadAssignment" && c.State.Source == "push" || kind == "Cluster" && c.State.ConfigSource == "push") {
-				out = append(out, c.found("sources", Warning, "a push covers %s of the resource file %s, whose changes have no effect", r, f.File).
-					do("delete the push if the file should apply"))
-			}
+	for _, cover := range c.State.Covers {
+		by := cover.By
+		if cover.Author != "" {
+			by += " of " + cover.Author
 		}
+		differs := "they do not differ"
+		if cover.Differs != "" {
+			differs = cover.Differs
+		}
+		out = append(out, c.found("sources", Warning, "a %s covers %s of another source (%s), whose changes have no effect: %s", by, cover.Resource, cover.Source, differs).
+			do("delete the push if the other source should apply"))
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Daemon is what is known of a daemon, as far as the caller may see it.
@@ -35,6 +36,8 @@ type Daemon struct {
 	// Fleet is the state of the fleet; Shared is false without one.
 	Fleet    roster.State
 	Overlays []overlays.Overlay
+	// Covered are the resources that a push or a file covers.
+	Covered []sources.Covered
 	// Targets are the xds targets.
 	Targets []Target
 	// Clusters are the summaries of all clusters, and NotExamined is how many have a problem and are not
@@ -419,26 +422,23 @@ func (d *Daemon) clock() Check {
 	return found("clock", OK, "the wall clock was not set since lbd started, and no change is from the future")
 }
 
-// covered returns the pushed resources over those of files.
+// sourceNames are the sources as sentences name them.
+var sourceNames = map[resource.Source]string{
+	resource.SourcePush: "a push", resource.SourceFile: "a resource file", resource.SourceADS: "a management server",
+	resource.SourceCache: "the last version of a management server",
+}
+
+// covered warns about the resources that a push or a file covers.
 func (d *Daemon) covered() []Check {
-	inFiles := make(map[string]string)
-	for _, f := range d.Files.Files {
-		for _, r := range f.Resources {
-			inFiles[r] = f.File
-		}
-	}
-	var all []string
-	for i := range d.Clusters {
-		c := &d.Clusters[i]
-		if file, ok := inFiles["ClusterLoadAssignment/"+c.Name]; ok && c.Source == "push" {
-			all = append(all, fmt.Sprintf("ClusterLoadAssignment/%s of %s", c.Name, file))
-		}
-	}
-	if all == nil {
+	if len(d.Covered) == 0 {
 		return nil
 	}
-	return []Check{found("sources", Warning, "pushes cover resources of files, whose changes have no effect: %s", few(all)).
-		do("delete the push if the file should apply").with(all...)}
+	all := make([]string, len(d.Covered))
+	for i, c := range d.Covered {
+		all[i] = fmt.Sprintf("%s: %s covers that of %s", c.Resource, sourceNames[c.By], sourceNames[c.Source])
+	}
+	return []Check{found("sources", Warning, "%s not in use, because of a push or a file: %s", plural(len(all), "resource is", "resources are"), all[0]).
+		do("examine the cluster to see how they differ; delete the push if the other source should apply").with(all...)}
 }
 
 // access says what the caller may do.

@@ -198,17 +198,16 @@ func TestFindings(t *testing.T) {
 			"orders", Problem, "resources: the cluster waits for ClusterLoadAssignment/orders",
 		},
 		"a covered file": {
-			func(d *Daemon, _ *Cluster) {
-				d.Files.Files = []sources.FileState{{File: "o.yaml", Resources: []string{"ClusterLoadAssignment/orders"}}}
+			func(_ *Daemon, c *Cluster) {
+				c.State.Covers = []observe.Cover{{Resource: "ClusterLoadAssignment/orders", Source: "file", By: "push", Author: "ci", Differs: "1 endpoint added"}}
 			},
-			"orders", Warning, "sources: a push covers ClusterLoadAssignment/orders of the resource file o.yaml",
+			"orders", Warning, "sources: a push of ci covers ClusterLoadAssignment/orders of another source (file), whose changes have no effect: 1 endpoint added",
 		},
-		"a covered file, no cluster": {
+		"a covered server, no cluster": {
 			func(d *Daemon, _ *Cluster) {
-				d.Files.Files = []sources.FileState{{File: "o.yaml", Resources: []string{"ClusterLoadAssignment/users"}}}
-				d.Clusters = []observe.ClusterSummary{{Name: "users", Source: "push"}}
+				d.Covered = []sources.Covered{{Resource: "ClusterLoadAssignment/users", Source: resource.SourceADS, By: resource.SourceFile}}
 			},
-			"", Warning, "sources: pushes cover resources of files",
+			"", Warning, "sources: 1 resource is not in use, because of a push or a file: ClusterLoadAssignment/users: a resource file covers that of a management server",
 		},
 		"a superseded overlay": {
 			func(_ *Daemon, c *Cluster) {

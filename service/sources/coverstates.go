@@ -5,6 +5,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -39,6 +40,26 @@ func (s *Sources) Covers(c *resource.ClusterConfig, name string) []observe.Cover
 	return out
 }
 
+// Covered is a resource of a source that is not in use.
+type Covered struct {
+	Resource string
+	// Source is the source that is covered, By that of the resource in use.
+	Source, By resource.Source
+}
+
+// AllCovered returns the covered resources in a scope, in order.
+func (s *Sources) AllCovered(in *ledger.Scope) []Covered {
+	var out []Covered
+	s.pushes.withResolver(func(r *resolver.Resolver) {
+		for _, key := range r.AllCovered() {
+			if c, ok := r.Covered(key); ok && in.Resource(key) {
+				out = append(out, Covered{Resource: key.String(), Source: c.From.Source, By: c.InUseFrom.Source})
+			}
+		}
+	})
+	return out
+}
+
 // author returns who pushed a resource last, as the history has it; empty if that is not known.
 func (s *Sources) author(key resource.Key) string {
 	now, err := s.contents()
@@ -66,13 +87,9 @@ var coveredFamily = observe.Gauge("lbd_covered_resources",
 
 func (s *Sources) collectCovered(out chan<- prometheus.Metric) {
 	counts := map[resource.Source]int{resource.SourceFile: 0, resource.SourceADS: 0, resource.SourceCache: 0}
-	s.pushes.withResolver(func(r *resolver.Resolver) {
-		for _, key := range r.AllCovered() {
-			if c, ok := r.Covered(key); ok {
-				counts[c.From.Source]++
-			}
-		}
-	})
+	for _, c := range s.AllCovered(nil) {
+		counts[c.Source]++
+	}
 	for source, n := range counts {
 		out <- coveredFamily.Metric(float64(n), source.String())
 	}
