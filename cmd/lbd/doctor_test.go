@@ -104,11 +104,11 @@ func assigned(ofEndpoint, ofAssignment string, addresses ...string) string {
 	return fmt.Sprintf(`{"endpoints":[{"lb_endpoints":[%s]}]%s}`, strings.Join(list, ","), ofAssignment)
 }
 
-// followed starts a daemon that follows a management server, and picks from a cluster once.
-func followed(t *testing.T, cluster string, p *controlPlane) string {
+// followed starts a daemon that follows a management server, and picks from orders once.
+func followed(t *testing.T, p *controlPlane) string {
 	t.Helper()
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), PickWait: time.Millisecond})
-	do(t, "GET", url+"/pick?cluster="+cluster, "")
+	do(t, "GET", url+"/pick?cluster=orders", "")
 	return url
 }
 
@@ -260,7 +260,7 @@ var brokenSetups = map[string]broken{
 		func(t *testing.T) string {
 			_, p := serveSnapshot(t)
 			p.kill()
-			url := followed(t, "orders", p)
+			url := followed(t, p)
 			eventually(t, "an error", func() bool { return strings.Contains(do(t, "GET", url+"/v1/daemon", "").body, "server_unreachable") })
 			return url
 		}, "orders", 1, "✗ management servers: management server 127.0.0.1:", []string{"cannot be reached", "connection refused"},
@@ -268,7 +268,7 @@ var brokenSetups = map[string]broken{
 	"the server does not have the cluster": {
 		func(t *testing.T) string {
 			_, p := serveSnapshot(t, edsCluster("users"), assignmentOf("users", "10.0.0.1:80"))
-			return followed(t, "orders", p)
+			return followed(t, p)
 		}, "orders", 1, "✗ resources: the management server does not have Cluster/orders", nil,
 	},
 	"a resource is rejected": {
@@ -276,7 +276,7 @@ var brokenSetups = map[string]broken{
 			bad := assignmentOf("orders", "10.0.0.1:80")
 			bad.Endpoints[0].Priority = 7
 			_, p := serveSnapshot(t, edsCluster("orders"), bad)
-			return followed(t, "orders", p)
+			return followed(t, p)
 		}, "orders", 1, "✗ resources: ClusterLoadAssignment/orders of the management server is rejected", []string{"priority"},
 	},
 	"the server has deleted the cluster": {
@@ -437,7 +437,7 @@ func TestDoctorOutput(t *testing.T) {
 	bad := assignmentOf("orders", "10.0.0.1:80")
 	bad.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{Category: "\x1b[2Jx\u202e"}}}
 	_, p := serveSnapshot(t, edsCluster("orders"), bad)
-	daemon := followed(t, "orders", p)
+	daemon := followed(t, p)
 	o := runDoctor(t, daemon, "orders")
 	if strings.ContainsAny(o.stdout, "\x1b\u202e") {
 		t.Errorf("control characters in %q", o.stdout)

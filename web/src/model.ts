@@ -5,6 +5,7 @@ import type { components } from "./schema.d.ts";
 type Schemas = components["schemas"];
 
 export type BrokenRule = Schemas["BrokenRule"];
+export type Check = Schemas["Check"];
 export type ChangeList = Schemas["ChangeList"];
 export type ChangesOf = Schemas["ChangesOf"];
 export type ClusterCounts = Schemas["ClusterCounts"];
@@ -15,6 +16,7 @@ export type ClusterHistory = Schemas["ClusterHistory"];
 export type Condition = Schemas["Condition"];
 export type DaemonState = Schemas["DaemonState"];
 export type Disagreement = Schemas["Disagreement"];
+export type DoctorReport = Schemas["Report"];
 export type EndpointState = Schemas["EndpointState"];
 export type EventList = Schemas["EventList"];
 export type EventType = Schemas["EventType"];

@@ -11,6 +11,7 @@ import type { ChangeList, ClusterCounts, ClusterHistory, ClusterState, EventList
 import { Ago, Alert, Live, State, Title, useNow } from "../parts/basics.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { EventRows, eventTypes, marksOf, marksOfChanges } from "../parts/events.tsx";
+import { Checks } from "../parts/checks.tsx";
 import { Overlays } from "../parts/overlays.tsx";
 import { Shares } from "../parts/share.tsx";
 import { Tree } from "../parts/tree.tsx";
@@ -246,6 +247,7 @@ function Details({ state, counts, history, events, changes, now, until, chosen, 
           <Charts history={history} state={state} events={events} changes={changes} now={now} until={at} most={windows[chosen]!.ms} />
         </section>
       </div>
+      <Checks cluster={state.name} />
       <Happened events={events} />
     </>
   );
