@@ -114,6 +114,10 @@ func TestCtlPushAndGet(t *testing.T) {
 	c.expect(t, 4, "get orders", `cluster "orders" not found`, "What to do: lbd ctl get clusters lists the clusters.")
 	c.expect(t, 0, "push endpoints orders "+file+" --yes --message=first", "added with 2 usable endpoints", "done, at index 1")
 	c.expect(t, 0, "diff endpoints orders "+file, "no difference")
+	c.expectWith(t, "127.0.0.1:9001\n127.0.0.1:9003\n", 1, "diff endpoints orders -",
+		"effect on orders: 50.0% of the picks would move", "  127.0.0.1:9002: 50.0% to 0.0%\n  127.0.0.1:9003: 0.0% to 50.0%")
+	c.expectWith(t, "127.0.0.1:9001\n127.0.0.1:9003\n", 4, "push endpoints orders - --yes --max-shift=49%",
+		"the change would move 50 % of the picks", "a larger --max-shift permits it")
 	c.expect(t, 0, "push endpoints orders "+file+" --yes", "nothing to change")
 	c.expect(t, 0, "pick orders --exclude=127.0.0.1:9001")
 	c.expect(t, 1, "pick orders --exclude=127.0.0.1:9001 --exclude=127.0.0.1:9002 --wait=0s", "every READY endpoint", "exclude fewer endpoints")

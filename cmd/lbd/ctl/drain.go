@@ -163,7 +163,7 @@ func (u *undrainCommand) delete(ctx context.Context, s *session, list []overlayS
 	for _, one := range list {
 		todo := ofOverlay(http.MethodDelete, u.Cluster, one.ID)
 		todo.header.Set("If-Match", "*")
-		u.describe(todo.header)
+		u.describe(&todo.request)
 		answer, err := s.client.do(ctx, todo.request)
 		if err != nil {
 			return err

@@ -91,7 +91,7 @@ var remedies = map[string]string{
 	"unknown_endpoint":       "lbd ctl get endpoints lists the endpoints of a cluster",
 	"no_route":               "lbd ctl explain shows the routes; set --path and --header as the request has them",
 	"method_not_allowed":     "the daemon may be older than this lbd: lbd version prints the version of lbd",
-	"blocked":                "check the resource; if the change is intended, --allow-empty or --max-removed permits it",
+	"blocked":                "check the resource; if the change is intended, --allow-empty, --max-removed or a larger --max-shift permits it",
 	"precondition_failed":    "another caller changed it since the preview, and nothing was changed: run the command again",
 	"precondition_required":  "this command has no precondition for an absent resource: restore a cluster or everything",
 	"too_large":              "push less at a time: docs/operations.md lists the limits",

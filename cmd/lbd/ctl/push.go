@@ -36,6 +36,8 @@ const (
 type changeFlags struct {
 	Yes     bool   `short:"y" help:"Do not ask for confirmation; required without a terminal (default false)"`
 	Message string `short:"m" help:"Why the change is made, for the history, at most 500 bytes (default none)" placeholder:"TEXT"`
+	// MaxShift is sent as it is.
+	MaxShift string `help:"Refuse a change that moves more of the picks of a cluster, such as 20% (default no limit)" placeholder:"PERCENT"`
 }
 
 // checkMessage rejects what the header Lbd-Message cannot have.
@@ -117,8 +119,9 @@ type pushAnswer struct {
 		Change     string `json:"change"`
 		Difference string `json:"difference"`
 	} `json:"changes"`
-	Warnings []rule `json:"warnings"`
-	Notes    []rule `json:"notes"`
+	Warnings []rule  `json:"warnings"`
+	Notes    []rule  `json:"notes"`
+	Effect   *effect `json:"effect"`
 }
 
 // preview sets the precondition of a change to the ETag of what there is, and returns what the change
@@ -196,6 +199,9 @@ func (a pushAnswer) describe(w io.Writer) {
 	for _, r := range a.Notes {
 		fmt.Fprintln(w, escape("note: "+r.String()))
 	}
+	if a.Effect != nil {
+		a.Effect.describe(w)
+	}
 }
 
 func (a pushAnswer) resources() []string {
@@ -223,10 +229,16 @@ func checkTerminal(yes bool) error {
 	return nil
 }
 
-// describe sets the message that the history shows.
-func (f *changeFlags) describe(h http.Header) {
+// describe sets the message that the history shows, and the limit of what the change may move.
+func (f *changeFlags) describe(r *request) {
 	if f.Message != "" {
-		h.Set("Lbd-Message", f.Message)
+		r.header.Set("Lbd-Message", f.Message)
+	}
+	if f.MaxShift != "" {
+		if r.query == nil {
+			r.query = url.Values{}
+		}
+		r.query.Set("max_shift", f.MaxShift)
 	}
 }
 
@@ -273,7 +285,7 @@ func (s *session) change(ctx context.Context, f changeFlags, todo *change) (chan
 			return changed{}, err
 		}
 	}
-	f.describe(todo.header)
+	f.describe(&todo.request)
 	answer, err := s.client.do(ctx, todo.request)
 	if err != nil {
 		return changed{}, err
