@@ -52,8 +52,8 @@ func (c endpointChanges) RemoveEndpoint(ctx context.Context, r *EndpointRequest)
 		if raw == nil {
 			return nil, false, notPushed(r.key())
 		}
-		after, removed, err := decode.RemoveEndpoint(raw, r.Address)
-		if err == nil && !removed {
+		after, removed, err := decode.RemoveEndpoints(raw, r.Address)
+		if err == nil && removed == 0 {
 			err = fault.Errorf(fault.UnknownEndpoint, "%s has no endpoint %s", r.key(), r.Address).Of(r.Cluster, "")
 		}
 		return after, false, err

@@ -265,6 +265,7 @@ func (v *assignmentValidator) endpoint(at place, m *endpointv3.LbEndpoint, id re
 			v.reject(at.String()+".load_balancing_weight", "is 0: it must be at least 1, or absent, which is 1")
 		}
 	}
+	e.TTL = v.ttl(at, m.GetMetadata().GetFilterMetadata()["lbd"].GetFields())
 	e.Addresses = v.endpointAddresses(at, m)
 	if reason := badText(e.Hostname, MaxHostnameBytes); v.byHand && reason != "" {
 		v.reject(at.String()+".endpoint.hostname", "%s", reason)

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -205,6 +206,34 @@ func TestEverythingOfAnEndpoint(t *testing.T) {
 		d := accept(t, resource.TypeAssignment, body, decode.Options{Origin: origin})
 		if !reflect.DeepEqual(d.Assignment, want) {
 			t.Errorf("origin %d: %+v, want %+v", origin, d.Assignment.Localities[0].Endpoints[0], want.Localities[0].Endpoints[0])
+		}
+	}
+}
+
+// The ttl of an endpoint is for resources that are written by hand.
+func TestTTLOfAnEndpoint(t *testing.T) {
+	body := func(ttl string) string {
+		return one(endpoint("h", 80, `"metadata":{"filter_metadata":{"lbd":{"ttl":`+ttl+`}}}`))
+	}
+	for ttl, want := range map[string]time.Duration{`"30s"`: 30 * time.Second, `"1s"`: time.Second, `"1h"`: time.Hour, `"1m1.5s"`: 61500 * time.Millisecond} {
+		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
+			if origin == decode.FromServer {
+				want = 0
+			}
+			d := accept(t, resource.TypeAssignment, body(ttl), decode.Options{Origin: origin})
+			if got := d.Assignment.Localities[0].Endpoints[0].TTL; got != want {
+				t.Errorf("%s of origin %d: %v", ttl, origin, got)
+			}
+		}
+	}
+	for _, ttl := range []string{`""`, `"30"`, `"0s"`, `"999ms"`, `"1h1s"`, `"1.0001s"`, `30`, `{}`, `"-30s"`} {
+		_, err := decode.One(resource.TypeAssignment, []byte(body(ttl)), decode.Options{Name: "orders"})
+		if err == nil || !strings.Contains(err.Error(), `metadata.filter_metadata["lbd"].ttl: must be a duration from 1s to 1h0m0s in whole milliseconds, such as 30s`) {
+			t.Errorf("%s: %v", ttl, err)
+		}
+		d := accept(t, resource.TypeAssignment, body(ttl), decode.Options{Name: "orders", Stored: true})
+		if len(d.Warnings) != 1 || d.Assignment.Localities[0].Endpoints[0].TTL != 0 {
+			t.Errorf("%s, stored: %+v", ttl, d)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -29,6 +30,9 @@ type EndpointEdit struct {
 	// Locality and Priority are those of the locality that has the endpoint.
 	Locality *resource.Locality
 	Priority *uint32
+	// TTL makes it a registered endpoint, which is removed unless it is renewed; 0 makes it one that
+	// stays.
+	TTL *time.Duration
 }
 
 // EndpointError is why an endpoint of an assignment cannot be changed as requested.
@@ -47,16 +51,20 @@ func (e *EndpointError) Error() string { return e.Field + ": " + e.Reason }
 // protobuf too, is not validated: decode it. An error is an *EndpointError, or that of a raw that is no
 // ClusterLoadAssignment.
 func SetEndpoint(raw []byte, name, address string, edit *EndpointEdit) (changed []byte, added bool, err error) {
-	a, err := editAssignment(raw, address)
+	own, err := parseEndpointAddress(address)
+	if err != nil {
+		return nil, false, err
+	}
+	a, err := editAssignment(raw)
 	if err != nil {
 		return nil, false, err
 	}
 	if a.ClusterName == "" {
 		a.ClusterName = name
 	}
-	from, at := a.find()
+	from, at := a.find(own)
 	added = from == nil
-	e := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: a.address.proto()}}}
+	e := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: own.proto()}}}
 	if !added {
 		e = from.GetLbEndpoints()[at]
 	}
@@ -77,35 +85,43 @@ func SetEndpoint(raw []byte, name, address string, edit *EndpointEdit) (changed 
 	return changed, added, err
 }
 
-// RemoveEndpoint returns an assignment without an endpoint, as SetEndpoint does, and whether it was
-// there. Its locality stays, without endpoints if there are no others: it keeps its weight, and there is
-// no gap in the priorities.
-func RemoveEndpoint(raw []byte, address string) (changed []byte, removed bool, err error) {
-	a, err := editAssignment(raw, address)
+// RemoveEndpoints returns an assignment without some endpoints, as SetEndpoint does, and how many of
+// them were there. Their localities stay, without endpoints if there are no others: they keep their weights,
+// and there is no gap in the priorities.
+func RemoveEndpoints(raw []byte, addresses ...string) (changed []byte, removed int, err error) {
+	gone := make(map[endpointAddress]bool, len(addresses))
+	for _, text := range addresses {
+		address, err := parseEndpointAddress(text)
+		if err != nil {
+			return nil, 0, err
+		}
+		gone[address] = true
+	}
+	a, err := editAssignment(raw)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
-	from, at := a.find()
-	if from == nil {
-		return raw, false, nil
+	for _, group := range a.GetEndpoints() {
+		before := len(group.GetLbEndpoints())
+		group.LbEndpoints = slices.DeleteFunc(group.GetLbEndpoints(), func(e *endpointv3.LbEndpoint) bool {
+			return slices.ContainsFunc(addressesOf(e), func(a endpointAddress) bool { return gone[a] })
+		})
+		removed += before - len(group.GetLbEndpoints())
 	}
-	from.LbEndpoints = slices.Delete(from.GetLbEndpoints(), at, at+1)
+	if removed == 0 {
+		return raw, 0, nil
+	}
 	changed, err = a.marshal()
-	return changed, true, err
+	return changed, removed, err
 }
 
-// assignmentEdit is an assignment of which one endpoint is changed.
+// assignmentEdit is an assignment that is changed.
 type assignmentEdit struct {
 	*endpointv3.ClusterLoadAssignment
-	address endpointAddress
 }
 
-func editAssignment(raw []byte, address string) (*assignmentEdit, error) {
-	a := &assignmentEdit{ClusterLoadAssignment: &endpointv3.ClusterLoadAssignment{}}
-	var err error
-	if a.address, err = parseEndpointAddress(address); err != nil {
-		return nil, err
-	}
+func editAssignment(raw []byte) (*assignmentEdit, error) {
+	a := &assignmentEdit{&endpointv3.ClusterLoadAssignment{}}
 	if err := proto.Unmarshal(raw, a.ClusterLoadAssignment); err != nil {
 		return nil, fmt.Errorf("the assignment cannot be read: %s", plain(err))
 	}
@@ -122,16 +138,11 @@ func (a *assignmentEdit) marshal() ([]byte, error) {
 
 // find returns the locality that has the endpoint, and the place of the endpoint in it; nil if there is
 // none.
-func (a *assignmentEdit) find() (group *endpointv3.LocalityLbEndpoints, at int) {
+func (a *assignmentEdit) find(address endpointAddress) (group *endpointv3.LocalityLbEndpoints, at int) {
 	for _, group := range a.GetEndpoints() {
 		for i, e := range group.GetLbEndpoints() {
-			if a.address.is(e.GetEndpoint().GetAddress()) {
+			if slices.Contains(addressesOf(e), address) {
 				return group, i
-			}
-			for _, more := range e.GetEndpoint().GetAdditionalAddresses() {
-				if a.address.is(more.GetAddress()) {
-					return group, i
-				}
 			}
 		}
 	}
@@ -259,6 +270,9 @@ func (edit *EndpointEdit) apply(e *endpointv3.LbEndpoint) error {
 	if edit.Hostname != nil {
 		e.GetEndpoint().Hostname = *edit.Hostname
 	}
+	if edit.TTL != nil {
+		return setTTL(e, *edit.TTL)
+	}
 	return nil
 }
 
@@ -271,11 +285,17 @@ func healthNames() string {
 	return strings.Join(names, ", ")
 }
 
-// endpointAddress is an address of an endpoint.
+// endpointAddress is an address of an endpoint. Two spellings of an IP address are equal.
 type endpointAddress struct {
 	host string
-	ip   netip.Addr // valid if the host is an IP address
 	port uint32
+}
+
+func newEndpointAddress(host string, port uint32) endpointAddress {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.String()
+	}
+	return endpointAddress{host, port}
 }
 
 func parseEndpointAddress(text string) (endpointAddress, error) {
@@ -290,27 +310,22 @@ func parseEndpointAddress(text string) (endpointAddress, error) {
 	if reason := badHost(host); reason != "" {
 		return endpointAddress{}, &EndpointError{"address", reason}
 	}
-	a := endpointAddress{host: host, port: uint32(number)}
-	if ip, err := netip.ParseAddr(host); err == nil {
-		a.ip = ip
-	}
-	return a, nil
+	return newEndpointAddress(host, uint32(number)), nil
 }
 
-// is reports whether a is an address of an assignment, which may be written in another way.
-func (a endpointAddress) is(other *corev3.Address) bool {
-	s := other.GetSocketAddress()
-	if s == nil || s.GetPortValue() != a.port {
-		return false
+// addressesOf returns the addresses of an endpoint.
+func addressesOf(e *endpointv3.LbEndpoint) []endpointAddress {
+	var all []endpointAddress
+	add := func(a *corev3.Address) {
+		if s := a.GetSocketAddress(); s != nil {
+			all = append(all, newEndpointAddress(s.GetAddress(), s.GetPortValue()))
+		}
 	}
-	if s.GetAddress() == a.host {
-		return true
+	add(e.GetEndpoint().GetAddress())
+	for _, more := range e.GetEndpoint().GetAdditionalAddresses() {
+		add(more.GetAddress())
 	}
-	if !a.ip.IsValid() {
-		return false
-	}
-	ip, err := netip.ParseAddr(s.GetAddress())
-	return err == nil && ip == a.ip
+	return all
 }
 
 func (a endpointAddress) proto() *corev3.Address {

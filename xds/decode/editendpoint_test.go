@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -31,6 +32,9 @@ func listed(t *testing.T, raw []byte) string {
 			}
 			if e.Health != resource.HealthUnknown {
 				b.WriteString("!" + e.Health.String())
+			}
+			if e.TTL != 0 {
+				fmt.Fprintf(&b, "~%v", e.TTL)
 			}
 			if e.HashKey != "" {
 				b.WriteString("#" + e.HashKey)
@@ -102,6 +106,13 @@ func TestSetEndpoint(t *testing.T) {
 		"to a new locality":        {before: groups(group("a", 0, 0, at("a"), at("b"))), address: "b:80", edit: decode.EndpointEdit{Locality: inZone("b")}, after: "r/a p0 w1: a:80; r/b p0 w1: b:80"},
 		"to a new priority":        {before: groups(group("a", 0, 0, at("a"), at("b")), group("b", 0, 0, at("c"))), address: "b:80", edit: decode.EndpointEdit{Priority: new(uint32(1))}, after: "r/a p0 w1: a:80; r/b p0 w1: c:80; r/a p1 w1: b:80"},
 		"in its own priority":      {before: groups(group("a", 0, 1, at("a")), group("a", 1, 1, at("b"))), address: "b:80", edit: decode.EndpointEdit{Locality: inZone("a")}, after: "r/a p0 w1: a:80; r/a p1 w1: b:80"},
+		"a ttl":                    {before: groups(group("a", 0, 7, at("a", `metadata: {filter_metadata: {envoy.lb: {hash_key: k}, lbd: {x: y}}}`))), address: "a:80", edit: decode.EndpointEdit{TTL: new(90 * time.Second)}, after: "r/a p0 w7: a:80~1m30s#k"},
+		"another ttl":              {before: groups(group("a", 0, 7, at("a", `metadata: {filter_metadata: {lbd: {ttl: 1s}}}`))), address: "a:80", edit: decode.EndpointEdit{TTL: new(time.Hour)}, after: "r/a p0 w7: a:80~1h0m0s"},
+		"a ttl that stays":         {before: groups(group("a", 0, 7, at("a", `metadata: {filter_metadata: {lbd: {ttl: 1s}}}`))), address: "a:80", after: "r/a p0 w7: a:80~1s"},
+		"no ttl":                   {before: groups(group("a", 0, 7, at("a", `metadata: {filter_metadata: {lbd: {ttl: 1s}}}`))), address: "a:80", edit: decode.EndpointEdit{TTL: new(time.Duration)}, after: "r/a p0 w7: a:80"},
+		"no ttl of others":         {before: groups(group("a", 0, 7, at("a", `metadata: {filter_metadata: {envoy.lb: {hash_key: k}}}`))), address: "a:80", edit: decode.EndpointEdit{TTL: new(time.Duration)}, after: "r/a p0 w7: a:80#k"},
+		"a short ttl":              {address: "a:80", edit: decode.EndpointEdit{TTL: new(999 * time.Millisecond)}, err: "ttl: 999ms is not from 1s to 1h0m0s in whole milliseconds"},
+		"a long ttl":               {address: "a:80", edit: decode.EndpointEdit{TTL: new(time.Hour + time.Millisecond)}, err: "ttl: 1h0m0.001s is not from 1s to 1h0m0s in whole milliseconds"},
 		"the empty locality":       {before: groups(group("a", 0, 0, at("a"))), address: "b:80", edit: decode.EndpointEdit{Locality: &resource.Locality{}}, after: "r/a p0 w1: a:80; / p0 w1: b:80", added: true},
 		"two localities":           {before: groups(group("a", 0, 7, at("a")), group("b", 0, 1)), address: "c:80", err: "locality: required: the assignment has several; there are r/a, r/b"},
 		"two priorities":           {before: groups(group("a", 0, 7, at("a")), group("a", 1, 1)), address: "c:80", edit: decode.EndpointEdit{Locality: inZone("a")}, err: "priority: required: locality r/a is in several priorities; there are r/a (priority 0), r/a (priority 1)"},
@@ -133,18 +144,19 @@ func TestSetEndpoint(t *testing.T) {
 	}
 }
 
-func TestRemoveEndpoint(t *testing.T) {
+func TestRemoveEndpoints(t *testing.T) {
 	for name, c := range map[string]struct {
-		before, address, after string
-		removed                bool
+		before, addresses, after string
+		removed                  int
 	}{
-		"one of two":       {groups(group("a", 0, 7, at("a"), at("b"))), "a:80", "r/a p0 w7: b:80", true},
-		"the last":         {groups(group("a", 0, 7, at("a")), group("b", 1, 1, at("b"))), "a:80", "r/a p0 w7:; r/b p1 w1: b:80", true},
-		"without a weight": {groups(group("a", 0, 0, at("a")), group("b", 1, 0, at("b"))), "a:80", "r/a p0 w1:; r/b p1 w1: b:80", true},
-		"another":          {groups(group("a", 0, 7, at("a"))), "b:80", "r/a p0 w7: a:80", false},
+		"one of two":       {groups(group("a", 0, 7, at("a"), at("b"))), "a:80", "r/a p0 w7: b:80", 1},
+		"the last":         {groups(group("a", 0, 7, at("a")), group("b", 1, 1, at("b"))), "a:80", "r/a p0 w7:; r/b p1 w1: b:80", 1},
+		"without a weight": {groups(group("a", 0, 0, at("a")), group("b", 1, 0, at("b"))), "a:80", "r/a p0 w1:; r/b p1 w1: b:80", 1},
+		"some":             {groups(group("a", 0, 7, at("a"), at("b"), at("c")), group("b", 1, 1, at("d"), at("e"))), "e:80 x:80 a:80 b:80", "r/a p0 w7: c:80; r/b p1 w1: d:80", 3},
+		"another":          {groups(group("a", 0, 7, at("a"))), "b:80", "r/a p0 w7: a:80", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw, removed, err := decode.RemoveEndpoint(stored(t, c.before), c.address)
+			raw, removed, err := decode.RemoveEndpoints(stored(t, c.before), strings.Fields(c.addresses)...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,10 +165,10 @@ func TestRemoveEndpoint(t *testing.T) {
 			}
 		})
 	}
-	if _, _, err := decode.RemoveEndpoint(nil, "80"); err == nil {
+	if _, _, err := decode.RemoveEndpoints(nil, "80"); err == nil {
 		t.Error("an address without port is accepted")
 	}
-	if _, _, err := decode.RemoveEndpoint([]byte{1}, "a:80"); err == nil || errors.As(err, new(*decode.EndpointError)) {
+	if _, _, err := decode.RemoveEndpoints([]byte{1}, "a:80"); err == nil || errors.As(err, new(*decode.EndpointError)) {
 		t.Errorf("no protobuf: %v", err)
 	}
 }
@@ -196,6 +208,9 @@ func FuzzEditEndpoint(f *testing.F) {
 		if given(3) {
 			edit.Locality = &resource.Locality{Region: region, Zone: zone}
 		}
+		if given(5) {
+			edit.TTL = new(time.Duration(weight) * time.Millisecond)
+		}
 		if given(4) {
 			edit.Priority = &priority
 		}
@@ -216,8 +231,8 @@ func FuzzEditEndpoint(f *testing.F) {
 		if again, twice, err := decode.SetEndpoint(d.Raw, "orders", address, &edit); err != nil || twice || string(again) != string(d.Raw) {
 			t.Fatalf("the same edit again: %v, %v", twice, err)
 		}
-		rest, removed, err := decode.RemoveEndpoint(d.Raw, address)
-		if err != nil || !removed {
+		rest, removed, err := decode.RemoveEndpoints(d.Raw, address)
+		if err != nil || removed != 1 {
 			t.Fatalf("not removed: %v", err)
 		}
 		if added && listed(t, rest) != listed(t, before.Raw) && len(d.Assignment.Localities) == len(before.Assignment.Localities) {

@@ -25,7 +25,7 @@ func ordinary(tb testing.TB) []ordinaryAssignment {
 		more     = `{"endpoint":{"address":{"socket_address":{"address":"10.0.0.4","port_value":80}},"additional_addresses":[` +
 			`{"address":{"socket_address":{"address":"2001:db8::4","port_value":80}}},{"address":{"socket_address":{"address":"::1","port_value":81}}}]}}`
 		metadata = `{"endpoint":{"address":{"socket_address":{"address":"10.0.0.5","port_value":80}}},"metadata":{"filter_metadata":{` +
-			`"envoy.lb":{"hash_key":"key-5","version":"1.2","canary":false,"rank":3.5,"none":null,"list":[1,"",{"a":{}}]},"istio":{"workload":"w;ns;app"}}}}`
+			`"envoy.lb":{"hash_key":"key-5","version":"1.2","canary":false,"rank":3.5,"none":null,"list":[1,"",{"a":{}}]},"istio":{"workload":"w;ns;app"},"lbd":{"ttl":"30s"}}}}`
 		all    = plain + "," + full + "," + draining + "," + more + "," + metadata
 		placed = `"locality":{"region":"r","zone":"a","sub_zone":"s"},"load_balancing_weight":100,`
 	)

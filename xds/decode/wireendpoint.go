@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -36,6 +37,7 @@ type pendingEndpoint struct {
 	health    resource.Health
 	weight    uint32
 	hashKey   string
+	ttl       time.Duration
 }
 
 // begin starts a locality.
@@ -51,7 +53,13 @@ func (b *endpointBatch) read(at int, w wire) {
 	p := pendingEndpoint{at: at, addresses: 1, weight: 1}
 	health := w.uint32(2)
 	if m, ok := w.message(3); ok {
-		p.hashKey = metadata(m)
+		of := metadata(m)
+		p.hashKey = of.hashKey
+		if b.byHand && of.expires {
+			if p.ttl, ok = parseTTL(of.ttl); !ok {
+				w.fail()
+			}
+		}
 	}
 	if weight, ok := w.wrapped(4); ok {
 		p.weight = weight
@@ -158,7 +166,7 @@ func (b *endpointBatch) build() bool {
 			return false
 		}
 		e := &endpoints[k]
-		*e = resource.Endpoint{Addresses: own, Hostname: hostname, Health: p.health, Weight: p.weight, HashKey: p.hashKey, Locality: b.id}
+		*e = resource.Endpoint{Addresses: own, Hostname: hostname, Health: p.health, Weight: p.weight, HashKey: p.hashKey, Locality: b.id, TTL: p.ttl}
 		b.endpoints[p.at] = e
 		b.fresh = append(b.fresh, e)
 	}

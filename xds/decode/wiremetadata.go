@@ -11,27 +11,43 @@ import (
 // maxStructDepth limits the nesting of Structs that the one-pass decoder reads.
 const maxStructDepth = 32
 
-// metadata reads a Metadata, and returns the hash_key of envoy.lb (gRFC A76), or nothing.
-func metadata(w wire) (hashKey string) {
-	w.entries(func(key []byte, value wire) {
-		if s := structure(value, 0); string(key) == "envoy.lb" {
-			hashKey = s
-		}
-	})
-	w.end()
-	return hashKey
+// endpointMetadata is what lbd reads of the metadata of an endpoint.
+type endpointMetadata struct {
+	hashKey string // hash_key of envoy.lb (gRFC A76), or empty
+	ttl     string // ttl of lbd
+	expires bool   // there is a ttl
 }
 
-// structure reads a Struct, and returns the string in its field hash_key, or nothing.
-func structure(w wire, depth int) (hashKey string) {
+// metadata reads a Metadata.
+func metadata(w wire) (m endpointMetadata) {
 	w.entries(func(key []byte, value wire) {
-		text, is := structValue(value, depth)
-		if is && string(key) == "hash_key" {
-			hashKey = string(text) // a copy: entries around it may move
+		switch string(key) {
+		case "envoy.lb":
+			m.hashKey, _ = structure(value, 0, "hash_key")
+		case "lbd":
+			m.ttl, m.expires = structure(value, 0, "ttl")
+		default:
+			structure(value, 0, "")
 		}
 	})
 	w.end()
-	return hashKey
+	return m
+}
+
+// structure reads a Struct. It returns the string in a field, or nothing if it is no string, and whether
+// the field is there.
+func structure(w wire, depth int, field string) (content string, found bool) {
+	w.entries(func(key []byte, value wire) {
+		text, is := structValue(value, depth)
+		if string(key) != field {
+			return
+		}
+		if found = true; is {
+			content = string(text) // a copy: entries around it may move
+		}
+	})
+	w.end()
+	return content, found
 }
 
 // structValue reads a google.protobuf.Value. It returns the string if it is one.
@@ -57,7 +73,7 @@ func structValue(w wire, depth int) (text []byte, is bool) {
 			w.fail()
 		}
 	case w.next(5, protowire.BytesType): // struct_value
-		structure(wire{w.bytes(), w.failed}, depth+1)
+		structure(wire{w.bytes(), w.failed}, depth+1, "")
 	case w.next(6, protowire.BytesType): // list_value
 		list := wire{w.bytes(), w.failed}
 		for {

@@ -115,7 +115,7 @@ func isMessage(b []byte) bool {
 
 var texts = []string{
 	"", "a", "10.0.0.1", "10.0.0.2", "::1", "fe80::1%eth0", "host.example.com", "999.1.1.1", "[::1]", "a:80", "-a", "a b", "\xff", "\x00", "é",
-	"envoy.lb", "hash_key", "region", "zone-1", "\x08\x01", "\x0a\x01a", "\x08\x00", "\x08\x80\x00", "\x18\x90\x3f",
+	"envoy.lb", "hash_key", "lbd", "ttl", "30s", "1500ms", "1ms", "region", "zone-1", "\x08\x01", "\x0a\x01a", "\x08\x00", "\x08\x80\x00", "\x18\x90\x3f",
 }
 
 func (m mutation) text(old []byte) []byte {
@@ -205,6 +205,14 @@ func randomEndpoint(r *rand.Rand, port uint32) *endpointv3.LbEndpoint {
 	}
 	if r.IntN(3) == 0 {
 		m.Metadata = someMetadata(map[string]any{"hash_key": texts[r.IntN(6)], "version": "1", "x": map[string]any{"b": 1, "a": []any{nil, true, 0, "", map[string]any{}}}})
+		if r.IntN(2) == 0 {
+			ttls := []any{"30s", "1h", "1.5s", "1.0001s", "2h", "", 30, nil}
+			own, err := structpb.NewStruct(map[string]any{"ttl": ttls[r.IntN(len(ttls))]})
+			if err != nil {
+				panic(err)
+			}
+			m.Metadata.FilterMetadata["lbd"] = own
+		}
 	}
 	return m
 }

@@ -1,5 +1,7 @@
 package resource
 
+import "time"
+
 // Locality names where endpoints run (envoy.config.core.v3.Locality). The
 // empty locality is a valid one.
 type Locality struct {
@@ -49,6 +51,9 @@ type Endpoint struct {
 	Weight    uint32 // load_balancing_weight within the locality, by default 1
 	HashKey   string // metadata envoy.lb hash_key (gRFC A76), or empty
 	Locality  Locality
+	// TTL is metadata lbd ttl of a resource that is written by hand: a pushed endpoint is
+	// removed unless it is renewed. 0 is an endpoint that stays.
+	TTL time.Duration
 }
 
 // Usable reports whether picks may use the endpoint: as in gRPC, if it is HEALTHY or

@@ -142,5 +142,5 @@ func (r *reuse) find(address string) position {
 func (e *Endpoint) equal(o *Endpoint) bool {
 	return slices.Equal(e.Addresses, o.Addresses) &&
 		e.Hostname == o.Hostname && e.Health == o.Health && e.Weight == o.Weight &&
-		e.HashKey == o.HashKey && e.Locality == o.Locality
+		e.HashKey == o.HashKey && e.Locality == o.Locality && e.TTL == o.TTL
 }

@@ -114,6 +114,7 @@ func TestReuseOfEveryFieldOfAnEndpoint(t *testing.T) {
 		"Weight":    func(e *resource.Endpoint) { e.Weight = 2 },
 		"HashKey":   func(e *resource.Endpoint) { e.HashKey = "l" },
 		"Locality":  func(e *resource.Endpoint) { e.Locality.Region = "r" },
+		"TTL":       func(e *resource.Endpoint) { e.TTL = 1 },
 	}
 	if n := reflect.TypeFor[resource.Endpoint]().NumField(); n != len(changes) {
 		t.Fatalf("an endpoint has %d fields, %d are tried", n, len(changes))

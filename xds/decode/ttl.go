@@ -1,0 +1,75 @@
+package decode
+
+import (
+	"fmt"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Limits of the ttl of a registered endpoint.
+const (
+	MinTTL = time.Second
+	MaxTTL = time.Hour
+)
+
+// parseTTL reads metadata lbd.ttl.
+func parseTTL(text string) (time.Duration, bool) {
+	d, err := time.ParseDuration(text)
+	return d, err == nil && validTTL(d)
+}
+
+func validTTL(d time.Duration) bool {
+	return d >= MinTTL && d <= MaxTTL && d%time.Millisecond == 0
+}
+
+// ttl validates metadata lbd.ttl of an endpoint; 0 if it is absent. Endpoints of a management server
+// have none.
+func (v *assignmentValidator) ttl(at place, own map[string]*structpb.Value) time.Duration {
+	value, ok := own["ttl"]
+	if !ok || !v.byHand {
+		return 0
+	}
+	d, ok := parseTTL(value.GetStringValue())
+	if !ok {
+		v.rejectNew(at.String()+`.metadata.filter_metadata["lbd"].ttl`,
+			fmt.Sprintf("must be a duration from %v to %v in whole milliseconds, such as 30s", MinTTL, MaxTTL), "the endpoint stays")
+		return 0
+	}
+	return d
+}
+
+// setTTL sets metadata lbd.ttl of an endpoint; 0 removes it.
+func setTTL(e *endpointv3.LbEndpoint, ttl time.Duration) error {
+	own := e.GetMetadata().GetFilterMetadata()["lbd"]
+	switch {
+	case ttl == 0:
+		delete(own.GetFields(), "ttl")
+		if own != nil && len(own.GetFields()) == 0 {
+			delete(e.GetMetadata().GetFilterMetadata(), "lbd")
+		}
+		if m := e.GetMetadata(); m != nil && len(m.GetFilterMetadata())+len(m.GetTypedFilterMetadata()) == 0 {
+			e.Metadata = nil
+		}
+		return nil
+	case !validTTL(ttl):
+		return &EndpointError{"ttl", fmt.Sprintf("%v is not from %v to %v in whole milliseconds", ttl, MinTTL, MaxTTL)}
+	}
+	if e.GetMetadata() == nil {
+		e.Metadata = &corev3.Metadata{}
+	}
+	if e.GetMetadata().GetFilterMetadata() == nil {
+		e.Metadata.FilterMetadata = map[string]*structpb.Struct{}
+	}
+	if own == nil {
+		own = &structpb.Struct{}
+		e.GetMetadata().GetFilterMetadata()["lbd"] = own
+	}
+	if own.GetFields() == nil {
+		own.Fields = map[string]*structpb.Value{}
+	}
+	own.GetFields()["ttl"] = structpb.NewStringValue(ttl.String())
+	return nil
+}
