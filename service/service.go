@@ -92,12 +92,17 @@ func New(o Options) *Service {
 		Channel: lb.Options{Registry: lb.Policies(), Draw: o.Draw, Connectors: o.Connectors, Overload: o.Overload},
 		Report:  s.events.Report, MaxSeries: o.maxSeries, Turns: o.Turns, Draining: s.draining, Fleet: o.Fleet,
 	})
-	o.SharedStore = o.Fleet != nil
+	if o.SharedStore = o.Fleet != nil; o.SharedStore {
+		o.Replica = o.Fleet.ID()
+	}
 	s.State = observe.NewState(observe.StateOptions{
 		Logger: o.Logger, Events: s.events, Ledger: s.targets, Overload: o.Overload, Turns: o.Turns, ConnectMode: o.ConnectMode,
 		Name: o.Name, Version: o.Version, Draining: s.draining,
 		Hosts:  func() (func(string) []observe.Host, error) { return s.Hosts() },
 		Covers: func(c *resource.ClusterConfig, name string) []observe.Cover { return s.Sources.Covers(c, name) },
+		Registered: func(assignment, address string) (time.Duration, time.Time) {
+			return s.Sources.Registration(assignment, address)
+		},
 	})
 	s.Watches = observe.NewWatches(s.State, o.MaxWatchers)
 	s.history = observe.NewHistory(s.targets, o.HistoryBytes)

@@ -74,6 +74,8 @@ type Config struct {
 	APIBytes           int64         `name:"api-bytes" help:"Maximum memory for request bodies, responses that are not yet written, leases and idempotency keys, in bytes (default half of GOMEMLIMIT, which is by default 80% of the container's memory; 1 GiB without a limit)" env:"LBD_API_BYTES" placeholder:"BYTES"`
 	MaxLeases          int           `help:"Maximum number of leases (default ${default})" default:"1000000" env:"LBD_MAX_LEASES" placeholder:"N"`
 	MaxLeaseShare      float64       `help:"Part of a cluster's circuit breaker that one owner may hold with leases, from 0 to 1; metadata lbd.max_lease_share of a cluster takes precedence (default 0: no limit)" env:"LBD_MAX_LEASE_SHARE" placeholder:"PART"`
+	MaxRegistrations   int           `help:"Maximum number of registered endpoints, which have to be renewed, 1 to 100000 (default ${default})" default:"10000" env:"LBD_MAX_REGISTRATIONS" placeholder:"N"`
+	MaxExpired         float64       `help:"Part of the endpoints of a cluster, at least 1 of them, that is removed within one ttl because they were not renewed, above 0 to 1 (default ${default})" default:"0.2" env:"LBD_MAX_EXPIRED" placeholder:"PART"`
 	MaxTTL             time.Duration `name:"max-ttl" help:"Maximum ttl of a lease, 1ms to 10m (default ${default})" default:"10m" env:"LBD_MAX_TTL" placeholder:"DURATION"`
 	MaxStreams         int           `help:"Maximum number of watches (default half of the API connections, at most 10000)" env:"LBD_MAX_STREAMS" placeholder:"N"`
 	MaxBulk            int           `help:"Maximum number of concurrent requests that read or change many resources (default ${default})" default:"64" env:"LBD_MAX_BULK" placeholder:"N"`

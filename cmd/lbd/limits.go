@@ -35,6 +35,8 @@ const (
 	maxAccounts     = 20_000
 	maxMaxLeases    = 100_000_000
 	maxRate         = 1_000_000
+
+	maxRegistrations = 100_000
 )
 
 // limitMemory sets the limit of the garbage collector from the container's, unless
@@ -207,6 +209,7 @@ func (c *Config) validateLimits() error {
 		within("max-ttl", c.MaxTTL, 0, picks.MaxTTL), within("max-streams", c.MaxStreams, 0, maxConnections), within("max-peer-connections", c.MaxPeerConns, 0, maxConnections),
 		within("max-bulk", c.MaxBulk, 0, maxConnections), within("max-waiting-picks", c.MaxWaitingPicks, 0, maxConnections),
 		within("caller-share", c.CallerShare, 0, 1), within("caller-rate", c.CallerRate, 0, maxRate),
+		within("max-registrations", c.MaxRegistrations, 0, maxRegistrations), within("max-expired", c.MaxExpired, 0, 1),
 	); err != nil {
 		return err
 	}

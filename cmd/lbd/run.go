@@ -74,6 +74,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 			ConnectMode: c.connectMode(), Bootstrap: b, Targets: c.Target, RequireIfMatch: c.RequireIfMatch, MaxRemoved: c.MaxRemoved,
 			Changelog: changelog.Limits{Changes: c.ChangeHistory, Bytes: c.ChangeHistoryBytes, Age: c.ChangeHistoryAge},
 			OnDemand:  c.OnDemand, OnDemandUnknown: c.OnDemandUnknown, OnDemandIdle: c.OnDemandIdle,
+			MaxRegistrations: c.MaxRegistrations, MaxExpired: c.MaxExpired,
 		},
 		HistoryBytes: c.historyBytes(),
 		Overload:     lacks,

@@ -256,6 +256,8 @@ type EndpointState struct {
 	// EjectedUntil is when the ejection may end: it ends with the next interval of
 	// outlier detection after that time.
 	EjectedUntil *time.Time `json:"ejected_until,omitempty"`
+	// Registration is until when a registered endpoint stays; absent for others.
+	Registration *Registration `json:"registration,omitempty"`
 }
 
 // AmbientError is a resource of a management server whose last good version is in use in
@@ -339,6 +341,9 @@ func (s *State) Cluster(ctx context.Context, name, target string, endpoints bool
 	out.Generation = generation
 	if cc := m.ClusterConfig(); s.options.Covers != nil && cc.Err == nil {
 		out.Covers = s.options.Covers(cc, name)
+	}
+	if cc := m.ClusterConfig(); s.options.Registered != nil && cc.Err == nil && cc.AssignmentFrom.Source == resource.SourcePush {
+		out.addRegistrations(cc.Cluster.AssignmentName(), s.options.Registered)
 	}
 	out.Targets = s.ledger.Hosted().LivesIn(name)
 	return out, nil

@@ -44,6 +44,7 @@ const (
 	EventPushRefused       EventType = "push_refused"
 	EventOverlaySet        EventType = "overlay_set"
 	EventOverlayEnded      EventType = "overlay_ended"
+	EventExpiryDeferred    EventType = "expiry_deferred"
 	EventFileRefused       EventType = "file_refused"
 	EventFileAccepted      EventType = "file_accepted"
 	EventFileChanged       EventType = "file_changed"
@@ -70,7 +71,7 @@ const (
 var EventTypes = []EventType{
 	EventPrioritySwitched, EventLeafSkipped, EventLeafRestored, EventStateChanged, EventConnectionChanged, EventEjected, EventUnejected,
 	EventBreakerOpened, EventBreakerClosed,
-	EventPushed, EventPushRefused, EventOverlaySet, EventOverlayEnded, EventFileRefused, EventFileAccepted, EventFileChanged,
+	EventPushed, EventPushRefused, EventOverlaySet, EventOverlayEnded, EventExpiryDeferred, EventFileRefused, EventFileAccepted, EventFileChanged,
 	EventChangeHeld, EventChangePermitted, EventCoveredChanged, EventXDSChanged, EventDNSChanged, EventStoreFailing, EventStoreRecovered,
 	EventXDSConnected, EventXDSDisconnected, EventXDSRejected, EventXDSResourceError, EventXDSFellBack, EventXDSReturned,
 	EventShortageBegan, EventShortageEnded, EventLeasesEnded, EventStreamsEnded,
@@ -81,7 +82,7 @@ type Event struct {
 	// ID grows with every event of the process.
 	ID      uint64    `json:"id"`
 	Time    time.Time `json:"time"`
-	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,overlay_set,overlay_ended,file_refused,file_accepted,file_changed,change_held,change_permitted,covered_changed,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended,streams_ended"`
+	Type    EventType `json:"type" enums:"priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,overlay_set,overlay_ended,expiry_deferred,file_refused,file_accepted,file_changed,change_held,change_permitted,covered_changed,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended,streams_ended"`
 	Cluster string    `json:"cluster,omitempty"`
 	// Target is the xds target in whose tree it happened; absent for the cluster's own
 	// tree.

@@ -38,6 +38,8 @@ type StateOptions struct {
 	Hosts func() (func(target string) []Host, error)
 	// Covers returns what the resources of a cluster cover.
 	Covers func(c *resource.ClusterConfig, name string) []Cover
+	// Registered returns the ttl of a registered endpoint of an assignment, and when it expires; 0 for others.
+	Registered func(assignment, address string) (ttl time.Duration, expires time.Time)
 	// Draining ends when the daemon drains, and every wait for a change with it.
 	Draining context.Context
 }

@@ -14,6 +14,9 @@ import (
 // Type is the store's type of News, by the ID of a daemon and a Class. They are no xDS resources.
 const Type resource.Type = "Renewals"
 
+// Joined is the key that a daemon changes when it writes News for the first time.
+var Joined = resource.Key{Type: Type, Name: "joined"}
+
 // newsVersion is the first byte of News.
 const newsVersion = 1
 

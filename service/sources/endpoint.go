@@ -2,13 +2,17 @@ package sources
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
+	"time"
 
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/registration"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -38,10 +42,86 @@ type EndpointRequest struct {
 // assignment stays as it is, also if others change it at the same time. A cluster without endpoints gets an
 // assignment with this one. It fails with Blocked if the endpoints of the cluster come from another
 // source. New of the result is about the endpoint.
+//
+// With a ttl, the endpoint is registered: it is removed unless it is renewed. The same request again renews
+// it; that stores nothing.
 func (c endpointChanges) SetEndpoint(ctx context.Context, r *EndpointRequest) (*PushResult, error) {
-	return c.apply(ctx, r, func(raw []byte) (after []byte, added bool, err error) {
-		return decode.SetEndpoint(raw, r.Cluster, r.Address, &r.Edit)
-	})
+	p, ttl := c.pushes, r.Edit.TTL
+	if ttl == nil || *ttl <= 0 || r.DryRun {
+		return c.apply(ctx, r, r.set)
+	}
+	was, registered := p.registered.Get(r.Cluster, r.Address)
+	if registered && !r.Precondition.required() && isSet(&r.Edit, &was) {
+		if res := c.renewed(r); res != nil {
+			return res, nil
+		}
+	}
+	if most := cmp.Or(p.MaxRegistrations, DefaultMaxRegistrations); !registered && p.registered.Len() >= most {
+		return nil, fault.Errorf(fault.RateLimited, "limit of registered endpoints reached (%d)", most).Of(r.Cluster, "").Retry(min(*ttl, time.Minute))
+	}
+	res, err := c.apply(ctx, r, r.set)
+	if err == nil && registered && was.TTL == *ttl {
+		p.registered.Renew(r.Cluster, r.Address, time.Now()) // else it has a full ttl already
+	}
+	return res, err
+}
+
+func (r *EndpointRequest) set(raw []byte) (after []byte, added bool, err error) {
+	return decode.SetEndpoint(raw, r.Cluster, r.Address, &r.Edit)
+}
+
+// isSet reports whether a registered endpoint has what an edit would set. It may report false also if it has.
+func isSet(edit *EndpointEdit, is *registration.Endpoint) bool {
+	return (edit.TTL == nil || *edit.TTL == is.TTL) &&
+		(edit.Weight == nil || *edit.Weight == is.Weight) &&
+		(edit.Health == nil || *edit.Health == is.Health.String()) &&
+		(edit.Hostname == nil || *edit.Hostname == is.Hostname) &&
+		(edit.Priority == nil || *edit.Priority == is.Priority) &&
+		(edit.Locality == nil || *edit.Locality == is.Locality)
+}
+
+// renewed renews a registered endpoint, which the request does not change. It returns nil if it cannot.
+func (c endpointChanges) renewed(r *EndpointRequest) *PushResult {
+	p := c.pushes
+	if _, err := c.RenewEndpoint(r.Cluster, r.Address); err != nil {
+		return nil // the change says why, or registers what was removed just now
+	}
+	res := &PushResult{Index: p.served.now(), Hash: p.registered.Hash(r.Cluster, hash)}
+	if t := p.Ledger.Hosted().Named(resolver.Target(r.Cluster)); t != nil {
+		res.Generation = t.Channel.Generation()
+	}
+	return res
+}
+
+// Registration returns the ttl of a registered endpoint, and when it is removed without another renewal; 0 for
+// others.
+func (c endpointChanges) Registration(cluster, address string) (ttl time.Duration, due time.Time) {
+	e, ok := c.pushes.registered.Get(cluster, address)
+	if !ok {
+		return 0, time.Time{}
+	}
+	return e.TTL, e.Due
+}
+
+// RenewEndpoint renews a registered endpoint, and returns when it is removed without another renewal. It
+// stores nothing. It fails with UnknownEndpoint if there is none.
+func (c endpointChanges) RenewEndpoint(cluster, address string) (due time.Time, err error) {
+	p := c.pushes
+	if err := p.Unread(); err != nil {
+		return time.Time{}, err
+	}
+	due, ok := p.registered.Renew(cluster, address, time.Now())
+	if !ok {
+		return due, fault.Errorf(fault.UnknownEndpoint, "%s is no registered endpoint of %q: register it again", address, cluster).Of(cluster, "")
+	}
+	st, err := p.open()
+	if err == nil && p.SharedStore {
+		err = st.Err() // the other daemons do not hear of the renewal
+	}
+	if err != nil {
+		return due, storeError(err)
+	}
+	return due, nil
 }
 
 // RemoveEndpoint removes an endpoint from the pushed assignment of a cluster. It fails with

@@ -60,7 +60,22 @@ type Settings struct {
 	// [DefaultOnDemand] and so on.
 	OnDemand, OnDemandUnknown int
 	OnDemandIdle              time.Duration
+	// MaxRegistrations limits the registered endpoints, and MaxExpired is the part of the endpoints of
+	// a cluster that is removed within one ttl because they were not renewed. 0 is the default of
+	// each: [DefaultMaxRegistrations] and so on.
+	MaxRegistrations int
+	MaxExpired       float64
+	// Replica identifies the daemon among those that share its store; empty without others. The service
+	// sets it.
+	Replica string
 }
+
+const (
+	// DefaultMaxRegistrations is the default limit of the registered endpoints.
+	DefaultMaxRegistrations = 10_000
+	// DefaultMaxExpired is the default part of the endpoints of a cluster that is removed within one ttl.
+	DefaultMaxExpired = 0.2
+)
 
 // decoding returns the options with which resources that people write are decoded.
 func (o *Options) decoding(f Format) decode.Options {

@@ -218,7 +218,7 @@ func (c *overlayChanges) Overlays(cluster string) ([]*resource.Overlay, error) {
 }
 
 const (
-	// expireTimeout limits how long the removal of an expired overlay may take.
+	// expireTimeout limits how long the removal of what has expired may take.
 	expireTimeout = 10 * time.Second
 	// expireRetry is the time after which a removal that failed is tried again.
 	expireRetry = 5 * time.Second

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/overlays"
+	"github.com/lbd-dev/lbd/service/registration"
 	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -41,6 +43,8 @@ type pushes struct {
 	rendered renderedSnapshots
 	served   *served
 	expiry   overlays.Expiry
+	// registered has the endpoints with a ttl of all that is pushed.
+	registered *registration.Table
 	// describeStore is nil, or set before Start.
 	describeStore func(*StoreState)
 	store         atomic.Pointer[store.Store] // nil before Start has loaded it
@@ -55,6 +59,7 @@ func newPushes(p *publisher, files *resourceFiles) *pushes {
 		storeHealth: storeHealth{logger: p.Logger, events: p.Events},
 		inFlight:    inFlight{changes: make(map[*change][]string)},
 		served:      newServed(),
+		registered:  registration.New(registration.Options{MaxExpired: cmp.Or(p.MaxExpired, DefaultMaxExpired), Shared: p.SharedStore}),
 	}
 }
 
@@ -130,6 +135,7 @@ func (p *pushes) load(st store.Store) ([]resource.Update, uint64) {
 			p.Logger.Warn("stored resource", "resource", key, "warning", problem)
 		}
 	})
+	p.register(is)
 	if more := warnings - maxStoredWarnings; more > 0 {
 		p.Logger.Warn("stored resources have more warnings: PUT what GET /v1/snapshot returns with dry_run=true to list them", "more", more)
 	}
@@ -153,6 +159,7 @@ func (p *pushes) Commit(c store.Commit) {
 		entries[i].Key = key // also of one that was removed, which has no Raw
 	}
 	is := p.updates(c.After.Get, entries, func(resource.Key, fault.Problem) {})
+	p.register(is)
 	affected, _ := p.publish(resource.SourcePush, is.updates, func(r *resolver.Resolver) []resolver.Change {
 		return append(p.host(is.hosts)(r), p.overlay(c.After, is.overlaid, r)...)
 	})
@@ -165,6 +172,7 @@ type stored struct {
 	updates  []resource.Update
 	hosts    []hosting
 	overlaid []string // clusters whose overlays have changed
+	renewals []store.Entry
 }
 
 type hosting struct {
@@ -194,6 +202,8 @@ func (p *pushes) updates(get getter, entries []store.Entry, warn func(resource.K
 	for _, e := range entries {
 		switch {
 		case e.Key.Type == securedType, e.Key.Type == changelog.Type:
+		case e.Key.Type == registration.Type:
+			is.renewals = append(is.renewals, e)
 		case e.Key.Type == hostedType:
 			is.hosts = append(is.hosts, hosting{e.Key.Name, e.Raw != nil})
 		case e.Key.Type == overlay.Type:
@@ -238,9 +248,27 @@ func (p *pushes) overlay(s *store.Snapshot, clusters []string, r *resolver.Resol
 	return changes
 }
 
+// register updates the registered endpoints after a change of the store.
+func (p *pushes) register(is stored) {
+	now := time.Now()
+	for _, u := range is.updates {
+		if u.Key.Type == Endpoints {
+			p.registered.Set(u.Key.Name, u.Raw, u.Assignment, now)
+		}
+	}
+	for _, e := range is.renewals {
+		if e.Raw == nil || e.Key == registration.Joined {
+			continue
+		}
+		if err := p.registered.Hear(e.Raw, now); err != nil {
+			p.Logger.Warn("what another daemon has written has no effect", "daemon", e.Key.Name, "error", err)
+		}
+	}
+}
+
 // internal reports whether a store's entry is no xDS resource.
 func internal(key resource.Key) bool {
-	return key.Type == hostedType || key.Type == securedType || key.Type == changelog.Type || key.Type == overlay.Type
+	return key.Type == hostedType || key.Type == securedType || key.Type == changelog.Type || key.Type == overlay.Type || key.Type == registration.Type
 }
 
 // markAll marks the stored Clusters that are in use with TLS: an older lbd left no

@@ -18,6 +18,7 @@ type Sources struct {
 	*onDemand
 	*overlayChanges
 	endpointChanges
+	registrations *registrations
 }
 
 // New returns sources without resources. The store must call [Sources.Commit] and
@@ -32,10 +33,11 @@ func New(o Options) *Sources {
 	s.pushes = newPushes(p, s.resourceFiles)
 	s.overlayChanges = newOverlayChanges(s.pushes)
 	s.endpointChanges = endpointChanges{s.pushes}
+	s.registrations = newRegistrations(s.pushes, s.endpointChanges)
 	p.index = s.pushes.Index
 	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
 	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory),
-		observe.Collector(s.overlayChanges.collect), observe.Collector(s.collectCovered))
+		observe.Collector(s.overlayChanges.collect), observe.Collector(s.collectCovered), observe.Collector(s.registrations.collect))
 	return s
 }
 
@@ -50,6 +52,7 @@ func (s *Sources) Start(ctx context.Context, st store.Store) error {
 // index.
 func (s *Sources) Close() {
 	s.onDemand.close()
+	s.registrations.close()
 	s.pushes.served.close()
 	s.pushes.expiry.Close()
 	s.onDemand.dns.Close()
