@@ -115,6 +115,7 @@ func New(o Options) *Handler {
 	push.of(named).doing(pushing).delete("/v1/clusters/{name}/endpoints", h.deleteEndpoints)
 	push.of(named).doing(pushing).put("/v1/clusters/{name}/endpoints/{address}", h.putEndpoint)
 	push.of(named).doing(pushing).delete("/v1/clusters/{name}/endpoints/{address}", h.deleteEndpoint)
+	push.of(filtered).post("/v1/renewals", h.renewEndpoints)
 	read.of(named).get("/v1/clusters/{name}/config", h.getConfig)
 	push.of(named).doing(pushing).put("/v1/clusters/{name}/config", h.putConfig)
 	push.of(named).doing(pushing).delete("/v1/clusters/{name}/config", h.deleteConfig)

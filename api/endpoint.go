@@ -2,12 +2,20 @@ package api
 
 import (
 	"net/http"
+	"time"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
-// MaxEndpointBytes limits the body of a change of one endpoint.
-const MaxEndpointBytes = 64 << 10
+const (
+	// MaxEndpointBytes limits the body of a change of one endpoint.
+	MaxEndpointBytes = 64 << 10
+	// MaxRenewals is the maximum number of endpoints that one request can renew.
+	MaxRenewals = 1000
+	// MaxRenewalsBytes limits its body.
+	MaxRenewalsBytes = 1 << 20
+)
 
 // EndpointEdit is what a push of one endpoint sets. What is absent stays as it is.
 type EndpointEdit struct {
@@ -35,6 +43,7 @@ type EndpointLocality struct {
 // @Description Changes the pushed ClusterLoadAssignment of the cluster: an endpoint that it does not have is added, and nothing else changes, also if others change it at the same time. A cluster without endpoints gets an assignment with this one. Rejected with code blocked if the endpoints come from a file, a management server or DNS.
 // @Accept      json
 // @Param       endpoint      body   EndpointEdit false "what to set"
+// @Param       ttl           query  string false "registers the endpoint: it is removed unless it is renewed within this time, 1s to 1h; 0s makes it one that stays. The same request again renews it" example(30s)
 // @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"
 // @Param       If-Match      header string false "ETags of the assignment, one of which must match; * requires that it exists"
 // @Param       If-None-Match header string false "*: requires that the cluster has no pushed assignment"
@@ -43,7 +52,11 @@ type EndpointLocality struct {
 // @Failure     409,422 {object} Problem
 // @Router      /v1/clusters/{name}/endpoints/{address} [put]
 func (h *handlers) putEndpoint(w http.ResponseWriter, r *http.Request) error {
-	q, err := endpointRequest(w, r)
+	var ttl *time.Duration
+	q, err := endpointRequest(w, r, parameter{name: "ttl", set: func(v value) string {
+		ttl = new(time.Duration)
+		return v.ttl(ttl)
+	}})
 	if err != nil {
 		return err
 	}
@@ -51,8 +64,9 @@ func (h *handlers) putEndpoint(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, MaxEndpointBytes, &edit); err != nil {
 		return err
 	}
-	q.Edit = sources.EndpointEdit{Weight: edit.Weight, Health: edit.Health, Hostname: edit.Hostname, Priority: edit.Priority, Locality: (*sources.Locality)(edit.Locality)}
+	q.Edit = sources.EndpointEdit{Weight: edit.Weight, Health: edit.Health, Hostname: edit.Hostname, Priority: edit.Priority, Locality: (*sources.Locality)(edit.Locality), TTL: ttl}
 	result, err := h.service.SetEndpoint(r.Context(), q)
+	w.(*recorder).renewal = err == nil && ttl != nil && len(result.Changes) == 0 //nolint:errcheck // handlers are called with no other
 	return writeResult(w, result, q.DryRun, err)
 }
 
@@ -73,7 +87,7 @@ func (h *handlers) deleteEndpoint(w http.ResponseWriter, r *http.Request) error 
 }
 
 // endpointRequest reads a change of one endpoint, without its body.
-func endpointRequest(w http.ResponseWriter, r *http.Request) (*sources.EndpointRequest, error) {
+func endpointRequest(w http.ResponseWriter, r *http.Request, more ...parameter) (*sources.EndpointRequest, error) {
 	q := &sources.EndpointRequest{}
 	var err error
 	if q.Cluster, err = pathName(r, "name"); err != nil {
@@ -82,6 +96,90 @@ func endpointRequest(w http.ResponseWriter, r *http.Request) (*sources.EndpointR
 	if q.Address, err = pathName(r, "address"); err != nil {
 		return nil, err
 	}
-	q.ChangeOptions, err = readChange(w, r, parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }})
+	q.ChangeOptions, err = readChange(w, r, append(more, parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }})...)
 	return q, err
+}
+
+// ttl stores the ttl of a registered endpoint.
+func (v value) ttl(to *time.Duration) string {
+	d, err := time.ParseDuration(v.text)
+	if err != nil {
+		return "a duration, such as 30s"
+	}
+	*to = d // the service checks the limits
+	return ""
+}
+
+// RegisteredEndpoint names a registered endpoint.
+type RegisteredEndpoint struct {
+	Cluster string `json:"cluster" example:"orders"`
+	Address string `json:"address" example:"10.0.0.7:8080"`
+}
+
+// Renewals names registered endpoints.
+type Renewals struct {
+	Endpoints []RegisteredEndpoint `json:"endpoints" maxItems:"1000"`
+}
+
+// Renewed has the result for each endpoint, in the order of the request.
+type Renewed struct {
+	Endpoints []RenewedEndpoint `json:"endpoints"`
+}
+
+// RenewedEndpoint says until when an endpoint is registered, or why it is not.
+type RenewedEndpoint struct {
+	RegisteredEndpoint
+
+	// ExpiresAt is when the endpoint is removed without another renewal.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+	// Problem is why the endpoint was not renewed: with unknown_endpoint, register it again.
+	Problem *Problem `json:"problem,omitempty"`
+}
+
+// @Summary     Renew registered endpoints
+// @Description Each endpoint is renewed independently, for the ttl with which it was registered: the answer is 200 with a result for each, in the order of the request. An endpoint that is not registered, because it was removed or never was, has a problem with code unknown_endpoint: register it again. Renewals store nothing, and are neither in the history nor in the audit log.
+// @Accept      json
+// @Param       endpoints body Renewals true "the endpoints, at most 1000"
+// @Success     200 {object} Renewed "a result for each endpoint"
+// @Router      /v1/renewals [post]
+func (h *handlers) renewEndpoints(w http.ResponseWriter, r *http.Request) error {
+	if err := noQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	var many Renewals
+	if err := readJSON(w, r, MaxRenewalsBytes, &many); err != nil {
+		return err
+	}
+	switch {
+	case many.Endpoints == nil:
+		return fault.Errorf(fault.InvalidArgument, `body: endpoints is required: {"endpoints":[{"cluster":…,"address":…}…]}`)
+	case len(many.Endpoints) > MaxRenewals:
+		return fault.Errorf(fault.InvalidArgument, "body: %d endpoints; at most %d are allowed", len(many.Endpoints), MaxRenewals)
+	}
+	for i, e := range many.Endpoints {
+		for field, text := range map[string]string{"cluster": e.Cluster, "address": e.Address} {
+			if wrong := badName(text); wrong != "" {
+				return fault.Errorf(fault.InvalidArgument, "body: endpoints[%d]: %s %s", i, field, wrong)
+			}
+		}
+	}
+	out := Renewed{Endpoints: make([]RenewedEndpoint, len(many.Endpoints))}
+	for i, e := range many.Endpoints {
+		is := &out.Endpoints[i]
+		is.RegisteredEndpoint = e
+		var due time.Time
+		err := mayUseCluster(w, e.Cluster)
+		if err == nil {
+			due, err = h.service.RenewEndpoint(e.Cluster, e.Address)
+		}
+		if err != nil {
+			p := problemOf(refusalOf(r.Context(), err))
+			is.Problem = &p
+			continue
+		}
+		due = due.UTC().Round(0)
+		is.ExpiresAt = &due
+	}
+	w.(*recorder).renewal = true //nolint:errcheck // handlers are called with no other
+	return reply(w, out, nil)
 }

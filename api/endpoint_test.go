@@ -1,13 +1,25 @@
 package api_test
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // differences returns the words of the answer to a change.
@@ -151,5 +163,114 @@ func TestOneEndpointHasAHistory(t *testing.T) {
 	}
 	if w := c.as("restricted", "PUT", "/v1/clusters/secret/endpoints/10.0.0.7:8080", ""); w.Code != http.StatusForbidden {
 		t.Errorf("another cluster: %d %s", w.Code, w.Body)
+	}
+}
+
+// A registered endpoint is renewed by the same request, or with others.
+func TestRegisteredEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := start(t, nil)
+		const one, two = orders + "/10.0.0.7:8080", orders + "/[2001:db8::7]:8080"
+		for ttl, says := range map[string]string{
+			"": "is not a duration, such as 30s", "30": "is not a duration, such as 30s", "-1s": "ttl: -1s is not from 1s to 1h0m0s in whole milliseconds",
+			"999ms": "ttl: 999ms is not from 1s", "1h0m1s": "ttl: 1h0m1s is not from 1s", "1.0001s": "in whole milliseconds",
+		} {
+			d.refusedWith(says, fault.InvalidArgument, "PUT", one+"?ttl="+ttl, "")
+		}
+		d.must(200, "PUT", one+"?ttl=30s&dry_run", "")
+		d.must(http.StatusCreated, "PUT", one+"?ttl=30s", `{"weight":2}`)
+		d.must(http.StatusCreated, "PUT", two+"?ttl=10s", "")
+		d.must(http.StatusCreated, "PUT", orders+"/10.0.0.9:8080", "")
+		if got := d.must(200, "GET", orders, "").Body.String(); !strings.Contains(got, `"ttl": "30s"`) {
+			t.Errorf("the ttl is not shown: %s", got)
+		}
+		body := `{"endpoints":[{"cluster":"orders","address":"10.0.0.7:8080"},{"cluster":"orders","address":"[2001:db8:0::7]:8080"},{"cluster":"orders","address":"10.0.0.9:8080"},{"cluster":"other","address":"10.0.0.7:8080"}]}`
+		for range 5 {
+			time.Sleep(9 * time.Second)
+			for _, same := range []string{"", `{"weight":2}`} {
+				if a := decode[api.PushAnswer](t, d.must(200, "PUT", one+"?ttl=30s", same).Body.Bytes()); len(a.Changes) != 0 || a.Index != 3 || a.ETag == "" {
+					t.Errorf("a renewal: %+v", a)
+				}
+			}
+			is := decode[api.Renewed](t, d.must(200, "POST", "/v1/renewals", body).Body.Bytes()).Endpoints
+			for i, ttl := range []time.Duration{30 * time.Second, 10 * time.Second, 0, 0} {
+				switch {
+				case ttl != 0 && (is[i].Problem != nil || !is[i].ExpiresAt.Equal(time.Now().Add(ttl))):
+					t.Errorf("%d: %+v", i, is[i])
+				case ttl == 0 && (is[i].ExpiresAt != nil || is[i].Problem.Code != fault.UnknownEndpoint || !strings.HasSuffix(is[i].Problem.Detail, "register it again")):
+					t.Errorf("%d: %+v", i, is[i])
+				}
+			}
+		}
+		time.Sleep(11 * time.Second)
+		if is := decode[api.Renewed](t, d.must(200, "POST", "/v1/renewals", body).Body.Bytes()).Endpoints; is[0].Problem != nil || is[1].Problem == nil {
+			t.Errorf("after the ttl of one: %+v", is)
+		}
+		metrics := d.must(200, "GET", "/metrics", "").Body.String()
+		for _, want := range []string{`lbd_registered_endpoints{cluster="orders"} 1`, `lbd_expired_endpoints_held{cluster="orders"} 0`, "lbd_expired_endpoints_total 1"} {
+			if !strings.Contains(metrics, want+"\n") {
+				t.Errorf("no %s", want)
+			}
+		}
+		d.must(200, "PUT", one+"?ttl=0s", "")
+		d.must(200, "PUT", one+"?ttl=1s&dry_run", "")
+		time.Sleep(time.Minute)
+		if got := d.must(200, "GET", orders, "").Body.String(); strings.Contains(got, "ttl") || strings.Count(got, "port_value") != 2 {
+			t.Errorf("not the two that stay: %s", got)
+		}
+	})
+}
+
+func TestRenewalsAreRefused(t *testing.T) {
+	d := start(t, nil)
+	for body, says := range map[string]string{
+		"": "endpoints is required", "{}": "endpoints is required", `{"endpoints":[{"cluster":"a"}]}`: "endpoints[0]: address is empty",
+		`{"endpoints":[{"address":"a:1"}]}`: "endpoints[0]: cluster is empty", `{"ttl":"1s","endpoints":[]}`: "unknown field",
+		`{"endpoints":[` + strings.Repeat(`{},`, api.MaxRenewals) + `{}]}`: "1001 endpoints; at most 1000 are allowed",
+	} {
+		d.refusedWith(says, fault.InvalidArgument, "POST", "/v1/renewals", body)
+	}
+	d.refused(fault.InvalidArgument, "POST", "/v1/renewals?ttl=1s", `{"endpoints":[]}`)
+	d.refused(fault.TooLarge, "POST", "/v1/renewals", strings.Repeat(" ", api.MaxRenewalsBytes+1))
+	d.must(200, "POST", "/v1/renewals", `{"endpoints":[]}`)
+	c := startWithCallers(t, "127.0.0.1:8080")
+	w := c.as("restricted", "POST", "/v1/renewals", `{"endpoints":[{"cluster":"secret","address":"a:1"},{"cluster":"orders","address":"a:1"}]}`)
+	is := decode[api.Renewed](t, w.Body.Bytes()).Endpoints
+	if is[0].Problem.Code != "permission_denied" || is[1].Problem.Code != fault.UnknownEndpoint {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Renewals are not in the audit log; what changes endpoints is, and refused renewals are.
+func TestRenewalsAreNotAudited(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	svc := service.New(service.Options{
+		Logger: quiet, Settings: sources.Settings{ConnectMode: resource.ConnectNone},
+		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
+	})
+	st, err := file.Open("", file.Options{OnCommit: svc.Commit})
+	noError(t, err)
+	noError(t, svc.Start(t.Context(), st))
+	var lines bytes.Buffer
+	log, err := audit.Open("-", &lines, quiet)
+	noError(t, err)
+	d := &daemon{tb: t, handler: api.New(api.Options{Service: svc, Audit: log, Logger: quiet, OpenAPI: lbd.OpenAPI})}
+	const one = orders + "/10.0.0.7:8080"
+	d.must(http.StatusCreated, "PUT", one+"?ttl=30s", "")
+	d.must(200, "PUT", one+"?ttl=30s", "")
+	d.must(200, "POST", "/v1/renewals", `{"endpoints":[{"cluster":"orders","address":"10.0.0.7:8080"}]}`)
+	d.must(http.StatusBadRequest, "POST", "/v1/renewals", "{}")
+	d.must(200, "PUT", one, "")
+	svc.Close()
+	noError(t, st.Close())
+	noError(t, log.Close())
+	var got []string
+	for line := range strings.Lines(lines.String()) {
+		r := decode[audit.Record](t, []byte(line))
+		got = append(got, fmt.Sprint(r.Method, " ", r.Path, " ", r.Status))
+	}
+	want := []string{"PUT " + one + "?ttl=30s 201", "POST /v1/renewals 400", "PUT " + one + " 200"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -29,6 +29,8 @@ type recorder struct {
 	router   *router
 	turn     *overload.Turn // nil without
 	slot     chan struct{}  // the request has one of these slots of the router; nil without
+	// renewal is true for a request that has only renewed endpoints: the audit log does not have it.
+	renewal bool
 	// expired, changes and code are for the audit log: the name of an identity that has expired,
 	// what the request changed, and why it was rejected.
 	expired string
@@ -101,7 +103,7 @@ func allowWait(w http.ResponseWriter, wait time.Duration) {
 
 // record writes a request to the audit log if it changes something, or was meant to.
 func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
-	if e.router.audit == nil || (e.permission.role|e.permission.wider)&(access.Push|access.Admin) == 0 {
+	if e.router.audit == nil || w.renewal || (e.permission.role|e.permission.wider)&(access.Push|access.Admin) == 0 {
 		return
 	}
 	record := &audit.Record{

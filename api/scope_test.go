@@ -64,6 +64,7 @@ var visible = map[string]visibility{
 	"GET /v1/clusters/{name}/config":                 {status: 404},
 	"PUT /v1/clusters/{name}/endpoints":              {status: 400},
 	"DELETE /v1/clusters/{name}/endpoints":           {request: "?dry_run=true", status: 200},
+	"POST /v1/renewals":                              {status: 400},
 	"PUT /v1/clusters/{name}/config":                 {status: 400},
 	"DELETE /v1/clusters/{name}/config":              {request: "?dry_run=true", status: 404},
 	"GET /v1/overlays":                               {status: 200, hides: true, want: []string{`"id":"visible"`}},

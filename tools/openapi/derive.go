@@ -53,7 +53,7 @@ func tagOf(path string) string {
 		return "picks"
 	case below("/v1/leases"):
 		return "leases"
-	case below("/v1/snapshot"), below("/v1/files"), below("/v1/clusters/{name}/endpoints"), path == "/v1/clusters/{name}/config":
+	case below("/v1/snapshot"), below("/v1/files"), below("/v1/clusters/{name}/endpoints"), below("/v1/renewals"), path == "/v1/clusters/{name}/config":
 		return "resources"
 	case below("/v1/clusters"):
 		return "clusters"
