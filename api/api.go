@@ -97,6 +97,7 @@ func New(o Options) *Handler {
 	pick.of(filtered).post("/v1/leases/{id}/done", h.endLease)
 	pick.of(filtered).post("/v1/leases/{id}/renew", h.renewLease)
 	pick.of(filtered).post("/v1/leases/done", h.endLeases)
+	pick.of(filtered).post("/v1/reports", h.postReport)
 
 	read.of(filtered).doing(reading).get("/v1/clusters", h.listClusters)
 	read.of(filtered).doing(streaming).get("/v1/clusters/watch", h.watchClusters) // a cluster of that name is at /v1/clusters/%77atch

@@ -69,6 +69,7 @@ var pickParameters = []parameter{
 	{name: "header.", repeats: true, prefix: true},
 	{name: "explain"},
 	{name: "min_index"},
+	{name: "reports"},
 	{name: "ttl"},
 	{name: "owner"},
 }
@@ -102,6 +103,7 @@ const maxKeptBytes = 512 << 10
 // @Param       hash           query string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
 // @Param       exclude        query []string false "addresses of endpoints to avoid; repeatable, at most 100" collectionFormat(multi)
 // @Param       explain        query bool     false "return every step of the decision"
+// @Param       reports        query bool     false "the outcomes are reported with POST /v1/reports: the picks do not count in load reports"
 // @Success     200             {object}  PickOrPicks "an endpoint, or a list with n; as text/plain, one address per line"
 // @Header      200             {string}  Lbd-Stale   "true if the resources come from a management server that is unreachable"
 // @Header      200             {integer} Age         "with Lbd-Stale: seconds since the last change of the cluster"
@@ -224,6 +226,8 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, r *http.Request, 
 			return v.boolean(&q.Explain)
 		case "min_index":
 			return v.index(&s.minIndex)
+		case "reports":
+			return v.boolean(&q.Reported)
 		case "owner":
 			return v.limited(&q.Owner.Name, MaxOwnerBytes)
 		default:
@@ -242,6 +246,8 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, r *http.Request, 
 		return fault.Errorf(fault.InvalidArgument, "path is only valid with target")
 	case q.Target == "" && len(q.Headers) > 0:
 		return fault.Errorf(fault.InvalidArgument, "header.%s is only valid with target", clip(q.Headers[0].Name))
+	case q.Reported && leased:
+		return fault.Errorf(fault.InvalidArgument, "reports is only valid for picks without leases")
 	case q.Target != "" && q.Path == "":
 		q.Path = "/"
 	}

@@ -54,6 +54,7 @@ var visible = map[string]visibility{
 	"POST /v1/leases/{id}/done":  {request: "LEASE", status: 404},
 	"POST /v1/leases/{id}/renew": {request: "LEASE", status: 404},
 	"POST /v1/leases/done":       {request: "LEASE", status: 200, want: []string{"unknown_lease"}},
+	"POST /v1/reports":           {status: 400},
 
 	"GET /v1/clusters":                               {status: 200, hides: true, want: []string{`"name":"orders"`, `"targets":["xds:///orders-shop"]`}},
 	"GET /v1/clusters/watch":                         {status: 200, hides: true, want: []string{"event: resync", `{"name":"orders"`, `"targets":["xds:///orders-shop"]`, "event: heartbeat"}},

@@ -463,6 +463,24 @@ func (c *Channel) ask(ctx context.Context, describe func() policy.Node) (policy.
 	}
 }
 
+// Use gives the tree reports of requests to the endpoints of a cluster, and returns when it has taken them.
+// Those that no endpoint has [policy.Usage.Found] are for endpoints that the tree does not use. A tree that
+// is not built yet takes none.
+func (c *Channel) Use(cluster string, list []*policy.Usage) {
+	done := make(chan struct{})
+	ok := c.owner.Post(func() {
+		defer close(done)
+		if r, ok := c.root.(interface {
+			UseCluster(cluster string, list []*policy.Usage)
+		}); ok && !c.closed {
+			r.UseCluster(cluster, list)
+		}
+	})
+	if ok {
+		<-done
+	}
+}
+
 // Rest returns when the tree has nothing to do: it waits for connections, timers and picks at most. It
 // fails with the cause of ctx's end.
 func (c *Channel) Rest(ctx context.Context) error {

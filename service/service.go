@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/service/reports"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -61,6 +62,7 @@ type Service struct {
 	// Fixed after New.
 	*sources.Sources
 	*picks.Picker
+	*reports.Table
 	*observe.State
 	*observe.Watches
 	*observe.Metrics
@@ -121,6 +123,7 @@ func New(o Options) *Service {
 		Ledger:  s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare, OwnDraws: ownDraws,
 		Overload: o.Overload, Registry: s.Registry().Registry, Draining: s.draining,
 	})
+	s.Table = reports.New(s.targets)
 	s.AddConditions(s.SourceConditions)
 	return s
 }
@@ -165,6 +168,7 @@ func (s *Service) Close() {
 	s.running.Wait()
 	s.State.Close()
 	s.Watches.Close()
+	s.CloseReports()
 	s.Picker.Close()
 	s.Sources.Close()
 	s.targets.Close()

@@ -135,9 +135,11 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	call.Address, call.Load = address, u.LoadIn(p.counters)
-	call.Load.Start(call.Hold)
 	if call.Hold {
 		call.HoldLoad(call.Load)
+	}
+	if call.Hold || !call.Reported {
+		call.Load.Start(call.Hold)
 	}
 	return finish(call, res), nil
 }

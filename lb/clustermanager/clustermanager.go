@@ -154,6 +154,13 @@ func (b *clusterManager) Summarize() policy.Summary {
 	return policy.Summary{State: b.Aggregate(), Priority: -1, Clusters: b.summaries}
 }
 
+// UseCluster gives reports to one cluster.
+func (b *clusterManager) UseCluster(cluster string, list []*policy.Usage) {
+	if c := b.Child(cluster); c != nil {
+		c.Use(list)
+	}
+}
+
 // picker holds every cluster's picker, ready or not.
 type picker struct {
 	name     string

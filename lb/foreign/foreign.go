@@ -120,6 +120,20 @@ func (f *foreign) Close() {
 	}
 }
 
+// Use gives reports to the SubConns that are READY.
+func (f *foreign) Use(list []*policy.Usage) {
+	for sc := range f.subConns {
+		if sc.state != connectivity.Ready {
+			continue
+		}
+		for _, u := range list {
+			if !u.Found && slices.Contains(sc.endpoint.Addresses, u.Address) {
+				sc.upstream.Load().Use(u)
+			}
+		}
+	}
+}
+
 // endpoints are those of the config, in its order.
 type endpoints struct {
 	list      []*resource.Endpoint

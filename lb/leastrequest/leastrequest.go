@@ -6,7 +6,6 @@ package leastrequest
 import (
 	"fmt"
 	"strings"
-	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -63,9 +62,12 @@ func (b *leastRequest) Picker(state connectivity.State) balancer.Picker {
 }
 
 // inFlight counts the requests of one endpoint across pickers, and after its removal.
-type inFlight struct{ n atomic.Int64 }
+type inFlight struct{ policy.InFlight }
 
-func (f *inFlight) Finish(policy.Outcome, balancer.DoneInfo) { f.n.Add(-1) }
+func (f *inFlight) Finish(policy.Outcome, balancer.DoneInfo) { f.Add(-policy.InFlightUnit) }
+
+// ReportedInFlight returns what counts reported requests, too.
+func (f *inFlight) ReportedInFlight() *policy.InFlight { return &f.InFlight }
 
 // picker chooses from the endpoints that were READY when it was made. Their counts are
 // shared.
@@ -94,17 +96,17 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		if i < 0 {
 			return balancer.PickResult{}, policy.ErrAllExcluded
 		}
-		n := p.inFlight[i].n.Load()
+		n := p.inFlight[i].Load()
 		if best < 0 || n < fewest {
 			best, fewest = i, n
 		}
 		if step != nil {
-			compared = append(compared, InFlight{p.Seats[i].Endpoint.Addresses[0], n})
+			compared = append(compared, InFlight{p.Seats[i].Endpoint.Addresses[0], float64(n) / policy.InFlightUnit})
 		}
 	}
 	u := p.Seats[best]
 	if call.Hold {
-		p.inFlight[best].n.Add(1)
+		p.inFlight[best].Add(policy.InFlightUnit)
 		call.OnFinish(p.inFlight[best])
 	}
 	if step != nil {
@@ -126,17 +128,18 @@ func (p *picker) drawn(call *policy.Call) int {
 // Compared are the endpoints that were drawn for a pick, in turn.
 type Compared []InFlight
 
-// InFlight is the number of leases that an endpoint had before the pick.
+// InFlight is the number of requests that an endpoint had before the pick: leases, and what callers
+// without leases have reported, which need not be a whole number.
 type InFlight struct {
-	Address  string `json:"address"`
-	InFlight int64  `json:"in_flight"`
+	Address  string  `json:"address"`
+	InFlight float64 `json:"in_flight"`
 }
 
 // Says describes the step in a sentence.
 func (c Compared) Says(s policy.EndpointStep) string {
 	drawn := make([]string, len(c))
 	for i, e := range c {
-		drawn[i] = fmt.Sprintf("%s with %d in flight", e.Address, e.InFlight)
+		drawn[i] = fmt.Sprintf("%s with %.4g in flight", e.Address, e.InFlight)
 	}
 	return fmt.Sprintf("%s drew %s of %d READY (%d excluded), and took %s",
 		s.Policy, strings.Join(drawn, ", "), s.Rotation, s.Excluded, s.Endpoint.Addresses[0])

@@ -87,7 +87,7 @@ func seats(s *stage) string {
 		}
 		n = e.Rotation
 		compared, _ := e.Detail.(leastrequest.Compared)
-		out = append(out, fmt.Sprintf("%s:%d", compared[0].Address, compared[0].InFlight))
+		out = append(out, fmt.Sprintf("%s:%v", compared[0].Address, compared[0].InFlight))
 	}
 	return strings.Join(out, " ")
 }
@@ -191,7 +191,7 @@ func TestChoice(t *testing.T) {
 			e := lbtest.As[policy.EndpointStep](t, call.Trace.Steps[0])
 			var compared []string
 			for _, c := range lbtest.As[leastrequest.Compared](t, e.Detail) {
-				compared = append(compared, fmt.Sprintf("%s:%d", c.Address, c.InFlight))
+				compared = append(compared, fmt.Sprintf("%s:%v", c.Address, c.InFlight))
 			}
 			if got := strings.Join(compared, " "); got != tt.compared {
 				t.Errorf("compared %s, want %s", got, tt.compared)

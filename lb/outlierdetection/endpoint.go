@@ -77,6 +77,18 @@ func (e *endpoint) Finish(outcome policy.Outcome, _ balancer.DoneInfo) {
 	}
 }
 
+// Use counts reported requests, without those that were canceled.
+func (e *endpoint) Use(u *policy.Usage) {
+	for {
+		was := e.ended.Load()
+		o := outcomes(was)
+		sum := uint64(policy.AddSaturating(o.successes(), u.Successes))<<32 | uint64(policy.AddSaturating(o.errors(), u.Errors))
+		if e.ended.CompareAndSwap(was, sum) {
+			return
+		}
+	}
+}
+
 // eject makes the endpoint fail because of why, which may replace another reason.
 func (e *endpoint) eject(why *policy.EjectedError) {
 	e.ejection = why

@@ -119,6 +119,19 @@ func (b *pickFirst) serving() *address {
 	return b.list[b.at]
 }
 
+// Use gives a report to the endpoint of picks.
+func (b *pickFirst) Use(list []*policy.Usage) {
+	a := b.serving()
+	if a == nil || a.subConn == nil {
+		return
+	}
+	for _, u := range list {
+		if !u.Found && slices.ContainsFunc(a.of.addresses, func(a *address) bool { return a.Addr == u.Address }) {
+			policy.ConnectionOf(a.subConn).Upstream().Use(u)
+		}
+	}
+}
+
 // replace applies another list. Addresses that remain keep their SubConn, if the
 // hostname, which TLS may verify, is the same.
 func (b *pickFirst) replace(endpoints []*endpoint, list []*address) {

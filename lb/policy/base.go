@@ -183,6 +183,9 @@ func (w *Wrapper) ResolverError(err error) { w.Child.ResolverError(err) }
 // ExitIdle goes to the child.
 func (w *Wrapper) ExitIdle() { w.Child.ExitIdle() }
 
+// Use gives reports to the child.
+func (w *Wrapper) Use(list []*Usage) { w.Child.Use(list) }
+
 // Close closes the child.
 func (w *Wrapper) Close() {
 	w.Base.Close()

@@ -33,6 +33,9 @@ type Call struct {
 	// Hold counts the pick as in flight until its [Held] is finished. Without it, the
 	// pick only reads the circuit breaker.
 	Hold bool
+	// Reported means that the caller reports the request later: a pick that does not hold does not count
+	// in the load.
+	Reported bool
 	// WaitForReady queues the pick in TRANSIENT_FAILURE.
 	WaitForReady bool
 	// Exclude has addresses to avoid; one of an endpoint's is enough.

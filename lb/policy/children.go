@@ -118,6 +118,13 @@ func (cs *Children[K, T]) ExitIdle() {
 	}
 }
 
+// Use gives reports to the children, in their order.
+func (cs *Children[K, T]) Use(list []*Usage) {
+	for _, c := range cs.Order {
+		c.Use(list)
+	}
+}
+
 // Close closes every child.
 func (cs *Children[K, T]) Close() {
 	cs.Base.Close()

@@ -96,7 +96,7 @@ func (e *Endpoints[C, T]) update(values []*resource.Endpoint) (changed bool, err
 		}
 	}
 	changed = changed || !slices.Equal(e.Order, order)
-	e.Order = order
+	e.Order, e.named = order, nil
 	if !e.Lazy {
 		e.connect(fresh)
 	}
@@ -232,6 +232,28 @@ func (c *Census) Count(s connectivity.State, n int) {
 	}
 }
 
+// Use gives reports to the endpoints.
+func (e *Endpoints[C, T]) Use(list []*Usage) {
+	if e.named == nil {
+		e.named = make(map[string]*Member[T], len(e.Order))
+		for _, m := range e.Order {
+			for _, a := range m.Endpoint.Addresses {
+				e.named[a] = m
+			}
+		}
+	}
+	for _, u := range list {
+		m := e.named[u.Address]
+		if u.Found || m == nil || m.Upstream == nil {
+			continue
+		}
+		m.Upstream.Use(u)
+		if f, ok := any(&m.Own).(interface{ ReportedInFlight() *InFlight }); ok {
+			u.count(f.ReportedInFlight())
+		}
+	}
+}
+
 // ErrNoEndpoints is the error of picks without any usable endpoint.
 var ErrNoEndpoints = errors.New("no usable endpoints")
 
@@ -269,6 +291,7 @@ type Endpoints[C EndpointConfig, T any] struct {
 	Lazy bool
 
 	policy EndpointPolicy[T]
+	named  map[string]*Member[T] // by all addresses; nil until reports need it
 }
 
 // EndpointConfig is the config of an endpoint policy. Configs with equal values are

@@ -20,7 +20,7 @@ type LocalityLoad struct {
 
 	unheld     atomic.Uint64
 	held       atomic.Uint64
-	inProgress atomic.Int64
+	inProgress InFlight
 	succeeded  atomic.Uint64
 	failed     atomic.Uint64
 
@@ -44,7 +44,7 @@ func (l *LocalityLoad) Start(held bool) {
 		return
 	}
 	l.held.Add(1)
-	l.inProgress.Add(1)
+	l.inProgress.Add(InFlightUnit)
 }
 
 func (l *LocalityLoad) finish(outcome Outcome) {
@@ -55,7 +55,15 @@ func (l *LocalityLoad) finish(outcome Outcome) {
 		l.failed.Add(1)
 	case OutcomeExpired:
 	}
-	l.inProgress.Add(-1)
+	l.inProgress.Add(-InFlightUnit)
+}
+
+// use counts reported requests. They were issued elsewhere: the picks for them are not counted.
+func (l *LocalityLoad) use(r *Usage) {
+	l.held.Add(uint64(r.Successes) + uint64(r.Errors) + uint64(r.Cancelled))
+	l.succeeded.Add(uint64(r.Successes))
+	l.failed.Add(uint64(r.Errors) + uint64(r.Cancelled))
+	r.count(&l.inProgress)
 }
 
 // LoadCounts is a reading of a LocalityLoad.
@@ -69,7 +77,7 @@ type LoadCounts struct {
 // Counts reads the load while picks start and end. It counts no end without a start,
 // and each pick that ends meanwhile as in progress or ended.
 func (l *LocalityLoad) Counts() LoadCounts {
-	inProgress := l.inProgress.Load()
+	inProgress := (l.inProgress.Load() + InFlightUnit/2) / InFlightUnit
 	succeeded, failed := l.succeeded.Load(), l.failed.Load()
 	unheld := l.unheld.Load()
 	return LoadCounts{

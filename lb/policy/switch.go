@@ -151,6 +151,13 @@ func (s *Switch) ExitIdle() {
 	}
 }
 
+// Use gives reports to the policy that serves.
+func (s *Switch) Use(list []*Usage) {
+	if s.current != nil {
+		UseOf(s.current.balancer, list)
+	}
+}
+
 // Close closes the policies, and ignores them from then on.
 func (s *Switch) Close() {
 	for _, c := range []*switched{s.current, s.pending} {

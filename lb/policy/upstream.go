@@ -55,6 +55,17 @@ func (u *Upstream) LoadIn(c *ClusterCounters) *LocalityLoad {
 	return l
 }
 
+// Use counts reported requests where every endpoint's are.
+func (u *Upstream) Use(r *Usage) {
+	r.Found = true
+	if f, ok := u.Connection.Finisher().(Used); ok {
+		f.Use(r)
+	}
+	if l := u.load.Load(); l != nil {
+		l.use(r)
+	}
+}
+
 // IsFirst reports whether an address of the endpoint is its first.
 func (u *Upstream) IsFirst(address string) bool { return address == u.first }
 

@@ -260,6 +260,15 @@ func (b *priority) Close() {
 	}
 }
 
+// Use gives reports to the priorities that are built, in their order.
+func (b *priority) Use(list []*policy.Usage) {
+	for _, c := range b.order {
+		if c.builtAs != "" {
+			c.policy.Use(list)
+		}
+	}
+}
+
 // Describe describes every priority, and why it is or is not in use.
 func (b *priority) Describe() policy.Node {
 	n := b.Base.Describe()

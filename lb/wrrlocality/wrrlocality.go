@@ -36,6 +36,9 @@ func (b *wrrLocality) UpdateClientConnState(s balancer.ClientConnState) error {
 	return b.Balancer.UpdateClientConnState(policy.Child{Config: &policy.WeightedTargetConfig{Targets: targets}}.State())
 }
 
+// Use gives reports to the child.
+func (b *wrrLocality) Use(list []*policy.Usage) { policy.UseOf(b.Balancer, list) }
+
 // Describe describes the child.
 func (b *wrrLocality) Describe() policy.Node {
 	return policy.DescribeOf(b.Balancer, policy.WeightedTarget, connectivity.Connecting)

@@ -7,20 +7,22 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 )
 
-// Outcomes counts how leases ended. The zero value has counted none.
+// Outcomes counts how requests ended. The zero value has counted none.
 type Outcomes struct{ success, failed, cancelled, expired atomic.Uint64 }
 
 // Add counts an outcome.
-func (c *Outcomes) Add(o policy.Outcome) {
+func (c *Outcomes) Add(o policy.Outcome) { c.add(o, 1) }
+
+func (c *Outcomes) add(o policy.Outcome, n uint64) {
 	switch o {
 	case policy.OutcomeSuccess:
-		c.success.Add(1)
+		c.success.Add(n)
 	case policy.OutcomeError:
-		c.failed.Add(1)
+		c.failed.Add(n)
 	case policy.OutcomeCancelled:
-		c.cancelled.Add(1)
+		c.cancelled.Add(n)
 	case policy.OutcomeExpired:
-		c.expired.Add(1)
+		c.expired.Add(n)
 	}
 }
 

@@ -94,9 +94,10 @@ type Totals struct {
 	users int // records and leaves; guarded by the ledger's mu
 }
 
-// Ends are how leases and ejections ended.
+// Ends are how leases, reported requests and ejections ended.
 type Ends struct {
-	Outcomes  Outcomes
+	Outcomes  Outcomes // of leases
+	Reported  Reported
 	Ejections Tally[bool] // of outlier detection, by whether they were enforced
 }
 

@@ -61,6 +61,10 @@ var (
 		"Leases that are held now.", "cluster")
 	leasesEndedFamily = Counter("lbd_leases_finished_total",
 		"Leases that ended, by outcome: success, error, cancelled, expired. Many expired leases mean that callers do not end their leases.", "cluster", "outcome")
+	reportedFamily = Counter("lbd_reported_requests_total",
+		"Requests without leases that callers have reported, by outcome: success, error, cancelled.", "cluster", "outcome")
+	reportedSecondsFamily = Counter("lbd_reported_request_seconds_total",
+		"Sum of the durations of the reported requests.", "cluster")
 	endpointsFamily = Gauge("lbd_endpoints",
 		"Endpoints by priority and state.", "cluster", "target", "priority", "state")
 	stateFamily = Gauge("lbd_cluster_state",
@@ -266,6 +270,14 @@ func addTally[K ~string](s *series, f *Family, t *ledger.Tally[K], target string
 func (s *series) ended(e *ledger.Ends) {
 	for o, n := range e.Outcomes.All() {
 		s.add(leasesEndedFamily, float64(n), string(o))
+	}
+	reported := false
+	for o, n := range e.Reported.Outcomes.All() {
+		s.add(reportedFamily, float64(n), string(o))
+		reported = true
+	}
+	if reported {
+		s.add(reportedSecondsFamily, e.Reported.Latency().Seconds())
 	}
 	for enforced, n := range e.Ejections.All() {
 		s.add(ejectionsFamily, float64(n), strconv.FormatBool(enforced))

@@ -53,6 +53,9 @@ type Request struct {
 	Explain bool
 	// TTL, if positive, makes every pick a lease.
 	TTL time.Duration
+	// Reported means that the caller reports the requests of picks without leases: picks do not count
+	// in load reports.
+	Reported bool
 	// IdempotencyKey makes a repeated request return the same leases, without
 	// explanation.
 	IdempotencyKey string
@@ -194,7 +197,7 @@ func (s *Picker) begin(ctx context.Context, r *Request, out *Picks) *call {
 	}
 	c := out.call // end has left no request in it
 	c.Context = ctx
-	c.Hold = r.TTL > 0
+	c.Hold, c.Reported = r.TTL > 0, r.Reported
 	c.WaitForReady = r.WaitForReady
 	c.Canceled = r.Canceled
 	c.Path, c.Headers = r.Path, r.Headers
