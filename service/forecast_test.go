@@ -287,6 +287,47 @@ func TestEffectOnTargets(t *testing.T) {
 		expect(t, "a route", picture(preview(listener("shop", route("/", "orders=1", "cart=1")))),
 			"cart added, priority -1>0, shift 0.00, +1 -0: c 0.00>1.00; 1 endpoint is assumed to be reachable: lbd is not connected to them now\nxds:///shop\n"+
 				"the routes of xds:///shop change: which cluster a request gets depends on the request")
+		pushAll(t, s, listener("shop", route("/", "orders=1", "cart=1")))
+		synctest.Wait()
+		expect(t, "the end of a route to a cluster that stays", picture(preview(listener("shop", route("/", "orders")))),
+			"xds:///shop\nthe routes of xds:///shop change: which cluster a request gets depends on the request")
+	})
+}
+
+// logicalDNS is a Cluster whose endpoint is a DNS name.
+func logicalDNS(cluster, host string) object {
+	return object{
+		"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": cluster, "type": "LOGICAL_DNS",
+		"load_assignment": object{"endpoints": []object{{"lb_endpoints": []object{endpoint(host)}}}},
+	}
+}
+
+// TestMaxShiftOfTheUnknown refuses a change that may move any number of picks: which one depends on requests, or
+// on resources that are not known yet.
+func TestMaxShiftOfTheUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := startNetwork(t)
+		pushAll(t, s, listener("shop", route("/", "orders")), assigned("orders", "a"), assigned("cart", "c"))
+		synctest.Wait()
+		change := func(dry bool, resources ...object) error {
+			_, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{
+				Body: encode(t, object{"resources": resources}), ChangeOptions: sources.ChangeOptions{MaxShift: new(0.0), DryRun: dry},
+			})
+			return err
+		}
+		for name, resources := range map[string][]object{
+			"an unresolved name": {logicalDNS("orders", "unknown.example")},
+			"other routes":       {listener("shop", route("/", "orders=1", "cart=1"))},
+			"a missing route":    {listener("shop", route("/x", "orders"))},
+		} {
+			for _, dry := range []bool{true, false} {
+				if err := change(dry, resources...); code(err) != fault.Blocked || !strings.Contains(err.Error(), "it cannot be predicted how much of the picks") {
+					t.Errorf("%s: %v", name, err)
+				}
+			}
+		}
+		must(t, change(false, listener("new", route("/", "orders=1", "cart=1")))) // has no picks yet
+		must(t, change(true, logicalDNS("dns", "unknown.example")))
 	})
 }
 

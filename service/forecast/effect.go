@@ -23,7 +23,8 @@ type Effect struct {
 	Unpredicted []string `json:"unpredicted"`
 
 	about []string // the target of each sentence of Unpredicted; empty for none
-	// unknown are clusters whose shift is not known because they are beyond the limits of a forecast.
+	// unknown counts what may move picks by an amount that is not known: clusters beyond the limits of a
+	// forecast, and targets that wait for resources, or whose routes change.
 	unknown int
 }
 
@@ -122,7 +123,7 @@ func Cost(previews []resolver.Preview) int {
 }
 
 // Shift returns the largest shift of a cluster, and its name. ok is false if that of a cluster with picks
-// is not known: then cluster is its name, or empty for one that the forecast leaves out.
+// is not known: then cluster is its name, or empty if it may be any.
 func (e *Effect) Shift() (shift float64, cluster string, ok bool) {
 	if e.unknown > 0 {
 		return 0, "", false

@@ -49,6 +49,9 @@ func Of(ctx context.Context, r *Request) (*Effect, error) {
 	}
 	endpoints := 0
 	for name, in := range chosen(r.Previews) {
+		if configOf(in.After, name) == nil && r.stays(name) { // only routes to it end
+			continue
+		}
 		if endpoints > MaxEndpoints {
 			e.unknown++
 			e.MoreClusters++
@@ -127,11 +130,21 @@ func (r *Request) targets(e *Effect) {
 		switch {
 		case waited:
 		case p.Waits:
+			e.unknown += count(p.Before != nil)
 			e.say(p.Target, "%s waits for resources that are not known yet, and changes when they are", p.Target)
 		case !own && p.Routes:
+			e.unknown += count(p.Before != nil && p.Before.Routing != nil)
 			e.say(p.Target, "the routes of %s change: which cluster a request gets depends on the request", p.Target)
 		}
 	}
+}
+
+// count returns 1 for true.
+func count(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // cluster returns the effect on one cluster, and how many endpoints were described.
@@ -170,6 +183,23 @@ func (r *Request) cluster(ctx context.Context, name string, in *resolver.Preview
 	out.limits(r, in, after)
 	out.caveats(is, after)
 	return out, len(was.places) + len(is.places), nil
+}
+
+// stays reports whether picks of a target still find a cluster after the change.
+func (r *Request) stays(cluster string) bool {
+	has := func(t *ledger.Target) bool {
+		for i := range r.Previews {
+			if p := &r.Previews[i]; p.Target == t.Name {
+				return configOf(p.After, cluster) != nil
+			}
+		}
+		return configOf(t.View().Config, cluster) != nil
+	}
+	hosted := r.Ledger.Hosted()
+	if own := hosted.Own(cluster); own != nil && has(own) {
+		return true
+	}
+	return slices.ContainsFunc(hosted.XDS(), has)
 }
 
 func configOf(config *resource.Config, name string) *resource.ClusterConfig {
