@@ -2,11 +2,13 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/sources"
 )
@@ -23,7 +25,7 @@ type OverlayList struct {
 // OverlayAnswer is the result of putting an overlay.
 type OverlayAnswer struct {
 	PushAnswer
-	// Overlay is the overlay as it is now; absent for a dry run.
+	// Overlay is the overlay as it is now; absent for a dry run, and if it has ended already.
 	Overlay *overlays.Overlay `json:"overlay,omitempty"`
 }
 
@@ -128,7 +130,8 @@ func (h *handlers) putOverlay(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer := OverlayAnswer{PushAnswer: pushAnswer(w, result)}
 	if !q.DryRun {
-		if answer.Overlay, err = h.awaitOverlay(w, r, q.Cluster, q.ID, wait); err != nil {
+		answer.Overlay, err = h.awaitOverlay(w, r, q.Cluster, q.ID, wait)
+		if e, ok := errors.AsType[*fault.Error](err); err != nil && (!ok || e.Code != fault.UnknownOverlay) {
 			return err
 		}
 	}
