@@ -77,11 +77,24 @@ func (h *handlers) getOverlay(w http.ResponseWriter, r *http.Request) error {
 	if err := h.awaitIndex(w, r, &required); err != nil {
 		return err
 	}
-	state, err := h.awaitOverlay(w, r, name, chi.URLParam(r, "id"), required.wait)
+	id, err := overlayID(r)
+	if err != nil {
+		return err
+	}
+	state, err := h.awaitOverlay(w, r, name, id, required.wait)
 	if err == nil {
 		w.Header().Set("ETag", strongTag(state.ETag, ""))
 	}
 	return reply(w, state, err)
+}
+
+// overlayID returns the ID of the overlay in the path.
+func overlayID(r *http.Request) (string, error) {
+	id, err := pathParam(r.URL.RawPath != "", chi.URLParam(r, "id"))
+	if err != nil {
+		return "", fault.Errorf(fault.InvalidArgument, "path: id: %v", err)
+	}
+	return id, nil
 }
 
 // awaitOverlay returns an overlay once it has drained its endpoints, or after a time.
@@ -109,10 +122,13 @@ func (h *handlers) awaitOverlay(w http.ResponseWriter, r *http.Request, cluster,
 // @Failure     409 {object} Problem
 // @Router      /v1/clusters/{name}/overlays/{id} [put]
 func (h *handlers) putOverlay(w http.ResponseWriter, r *http.Request) error {
-	q := &sources.OverlayRequest{ID: chi.URLParam(r, "id")}
+	q := &sources.OverlayRequest{}
 	var wait time.Duration
 	var err error
 	if q.Cluster, err = pathName(r, "name"); err != nil {
+		return err
+	}
+	if q.ID, err = overlayID(r); err != nil {
 		return err
 	}
 	if q.ChangeOptions, err = readChange(w, r,
@@ -148,6 +164,10 @@ func (h *handlers) deleteOverlay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	result, err := h.service.DeleteOverlay(r.Context(), name, chi.URLParam(r, "id"), options)
+	id, err := overlayID(r)
+	if err != nil {
+		return err
+	}
+	result, err := h.service.DeleteOverlay(r.Context(), name, id, options)
 	return writeResult(w, result, options.DryRun, err)
 }

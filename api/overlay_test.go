@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // TestPutAnOverlayThatEnds: a PUT that waits for a drain has put the overlay, also if that ends meanwhile.
@@ -23,4 +24,18 @@ func TestPutAnOverlayThatEnds(t *testing.T) {
 			t.Errorf("after %v: %s", took, w.Body)
 		}
 	})
+}
+
+// TestEncodedOverlayIDs: a path may have percent-encoded characters, which some clients encode always.
+func TestEncodedOverlayIDs(t *testing.T) {
+	d := startWith(t, "10.0.0.7:8080", "10.0.0.8:8080")
+	d.must(http.StatusCreated, "PUT", "/v1/clusters/a%2Fb/endpoints", assignment("", "10.0.0.7:8080"))
+	for _, cluster := range []string{"orders", "a%2Fb"} {
+		path := "/v1/clusters/" + cluster + "/overlays/"
+		d.must(http.StatusCreated, "PUT", path+"deploy%2D7", `{"kind":"hold_ejections"}`)
+		d.must(http.StatusOK, "GET", path+"deploy-7", "")
+		d.must(http.StatusOK, "GET", path+"%64eploy-7", "")
+		d.must(http.StatusOK, "DELETE", path+"deploy%2D7", "")
+		d.refusedWith("is not 1 to 64 letters", fault.InvalidArgument, "PUT", path+"a%2Fb", `{"kind":"hold_ejections"}`)
+	}
 }
