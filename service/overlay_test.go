@@ -2,7 +2,10 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +17,9 @@ import (
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/overlay"
+	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 func putOverlay(tb testing.TB, s *service.Service, id string, o overlays.NewOverlay) *sources.PushResult {
@@ -254,4 +260,78 @@ func TestAwaitDrained(t *testing.T) {
 			t.Errorf("an overlay that is not there: %v", err)
 		}
 	})
+}
+
+// TestNewestOverlay: the overlay that was put last is in effect, whatever the clocks say.
+func TestNewestOverlay(t *testing.T) {
+	limit := func(n int64) overlays.NewOverlay {
+		return overlays.NewOverlay{Kind: "max_requests", MaxRequests: new(n), Expires: "never"}
+	}
+	for name, ahead := range map[string]time.Duration{"the same time": 0, "one from the future": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				_, stop := start(t, dir, nil)
+				stop()
+				older := limit(5)
+				o, err := older.At(time.Now().Add(ahead))
+				must(t, err)
+				raw, err := overlays.Encode(o)
+				must(t, err)
+				st, err := file.Open(dir, file.Options{OnCommit: func(store.Commit) {}})
+				must(t, err)
+				_, err = st.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(overlay.Key("orders", "z"), raw) })
+				must(t, err)
+				must(t, st.Close())
+
+				s, stop := start(t, dir, nil)
+				defer stop()
+				push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+				for _, id := range []string{"y", "x"} {
+					res := putOverlay(t, s, id, limit(int64(id[0])))
+					if len(res.Warnings) == 0 || !strings.Contains(res.Warnings[0].Reason, "it contradicts the overlay") {
+						t.Errorf("%s: %v", id, res.Warnings)
+					}
+					state, err := s.Cluster(t.Context(), "orders", "", true)
+					must(t, err)
+					if state.Breaker.MaxRequests != uint32(id[0]) {
+						t.Errorf("%s: max_requests is %d, %+v", id, state.Breaker.MaxRequests, state.Overlays)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestOverlaysAtOnce: of overlays that are put at once, and would leave nothing usable together, one is refused.
+func TestOverlaysAtOnce(t *testing.T) {
+	s, _ := start(t, "", nil)
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 4)}))
+	for range 20 {
+		var group sync.WaitGroup
+		var refused atomic.Int64
+		for i := range 4 {
+			group.Go(func() {
+				_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(fmt.Sprintf("a-%d:80", i)), Cluster: "orders", ID: fmt.Sprint(i)})
+				switch code(err) {
+				case "":
+				case fault.Blocked:
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		group.Wait()
+		if n := refused.Load(); n != 1 {
+			t.Fatalf("%d refused", n)
+		}
+		list, err := s.OverlayStates("orders", nil)
+		must(t, err)
+		for _, o := range list {
+			if _, err := s.DeleteOverlay(t.Context(), "orders", o.ID, sources.ChangeOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }

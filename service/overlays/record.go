@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -49,11 +50,26 @@ func Decode(e store.Entry) (*resource.Overlay, error) {
 	return o, nil
 }
 
-// All returns the overlays of a snapshot, without those that have expired: by cluster, and the oldest
+// Entries yields the entries of a snapshot that are overlays.
+func Entries(s *store.Snapshot) iter.Seq[store.Entry] { return s.Of(overlay.Type) }
+
+// All returns the overlays among entries, without those that have expired: by cluster, and the oldest
 // first. What cannot be decoded has no effect.
-func All(s *store.Snapshot, now time.Time) []*resource.Overlay {
+func All(entries iter.Seq[store.Entry], now time.Time) []*resource.Overlay {
+	return decoded(entries, now, func(string) bool { return true })
+}
+
+// Of returns those overlays of All that are of a cluster.
+func Of(entries iter.Seq[store.Entry], cluster string, now time.Time) []*resource.Overlay {
+	return decoded(entries, now, func(of string) bool { return of == cluster })
+}
+
+func decoded(entries iter.Seq[store.Entry], now time.Time, of func(cluster string) bool) []*resource.Overlay {
 	var out []*resource.Overlay
-	for e := range s.Of(overlay.Type) {
+	for e := range entries {
+		if e.Key.Type != overlay.Type || !of(overlay.ClusterOf(e.Key)) {
+			continue
+		}
 		if o, err := Decode(e); err == nil && !o.Expired(now) {
 			out = append(out, o)
 		}
@@ -62,11 +78,6 @@ func All(s *store.Snapshot, now time.Time) []*resource.Overlay {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID))
 	})
 	return out
-}
-
-// Of returns those overlays of All that are of a cluster.
-func Of(s *store.Snapshot, cluster string, now time.Time) []*resource.Overlay {
-	return slices.DeleteFunc(All(s, now), func(o *resource.Overlay) bool { return o.Cluster != cluster })
 }
 
 // Expired returns the keys of the overlays of a snapshot that have expired, and when the next one will:
@@ -84,9 +95,12 @@ func Expired(s *store.Snapshot, now time.Time) (expired []resource.Key, next tim
 	return expired, next
 }
 
-// Count returns how many overlays a snapshot has, and how many of them are of a cluster.
-func Count(s *store.Snapshot, cluster string) (all, of int) {
-	for e := range s.Of(overlay.Type) {
+// Count returns how many overlays are among entries, and how many of them are of a cluster.
+func Count(entries iter.Seq[store.Entry], cluster string) (all, of int) {
+	for e := range entries {
+		if e.Key.Type != overlay.Type {
+			continue
+		}
 		all++
 		if overlay.ClusterOf(e.Key) == cluster {
 			of++

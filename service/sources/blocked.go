@@ -36,7 +36,7 @@ func (p *pushes) masked(name string, a *resource.Assignment, usable int) error {
 	if err != nil {
 		return err
 	}
-	list := overlays.Of(now, name, time.Now())
+	list := overlays.Of(overlays.Entries(now), name, time.Now())
 	if _, after := overlay.Apply(list, nil, a); after.Usable() > 0 {
 		return nil
 	}

@@ -62,7 +62,7 @@ func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*Pu
 			}
 		}
 		ch.res.New = !exists
-		if err := c.check(r, o, ch.res); err != nil {
+		if err := c.check(tx, r, o, ch.res); err != nil {
 			return err
 		}
 		raw, err := overlays.Encode(o)
@@ -90,11 +90,12 @@ func sameOverlay(a, b *resource.Overlay) bool {
 	return was == is
 }
 
-// check returns an error for an overlay that must not be put, and adds warnings to res. What it reads
-// is not part of the transaction: two overlays that are put at once may leave nothing usable.
-func (c *overlayChanges) check(r *OverlayRequest, o *resource.Overlay, res *PushResult) error {
-	now, err := c.pushes.contents()
-	if err != nil {
+// check returns an error for an overlay that must not be put, and adds warnings to res. It makes the
+// overlay newer than the others of the cluster, whatever the clocks of the daemons say that put them.
+// The overlays that it reads are part of the transaction, so two that are put at once are compared, too.
+// What they change is that of the sources now.
+func (c *overlayChanges) check(tx *store.Tx, r *OverlayRequest, o *resource.Overlay, res *PushResult) error {
+	if err := c.pushes.Unread(); err != nil {
 		return err
 	}
 	cc := c.Config(r.Cluster)
@@ -105,8 +106,14 @@ func (c *overlayChanges) check(r *OverlayRequest, o *resource.Overlay, res *Push
 		return fault.Errorf(fault.InvalidArgument, "%q is an AGGREGATE: put the overlay on one of its clusters: %s",
 			r.Cluster, few(cc.Leaves, maxListedNames)).Of(r.Cluster, "")
 	}
-	others := slices.DeleteFunc(overlays.Of(now, r.Cluster, time.Now()), func(other *resource.Overlay) bool { return other.ID == o.ID })
-	if all, of := overlays.Count(now, r.Cluster); res.New && (all >= overlays.MaxOverlays || of >= overlays.MaxOfCluster) {
+	entries := tx.All()
+	others := slices.DeleteFunc(overlays.Of(entries, r.Cluster, time.Now()), func(other *resource.Overlay) bool { return other.ID == o.ID })
+	if len(others) > 0 {
+		if newest := others[len(others)-1].Created; !o.Created.After(newest) {
+			o.Created = newest.Add(time.Millisecond)
+		}
+	}
+	if all, of := overlays.Count(entries, r.Cluster); res.New && (all >= overlays.MaxOverlays || of >= overlays.MaxOfCluster) {
 		return fault.Errorf(fault.RateLimited, "limit of overlays reached: there are %d, %d of them of %q (at most %d and %d)",
 			all, of, r.Cluster, overlays.MaxOverlays, overlays.MaxOfCluster).Of(r.Cluster, "")
 	}
@@ -167,7 +174,7 @@ func (*overlayChanges) OverlayTag(o *resource.Overlay) string {
 func (c *overlayChanges) UnknownOverlay(cluster, id string) error {
 	var ids []string
 	if now, err := c.pushes.contents(); err == nil {
-		for _, o := range overlays.Of(now, cluster, time.Now()) {
+		for _, o := range overlays.Of(overlays.Entries(now), cluster, time.Now()) {
 			ids = append(ids, o.ID)
 		}
 	}
@@ -212,9 +219,9 @@ func (c *overlayChanges) Overlays(cluster string) ([]*resource.Overlay, error) {
 		return nil, err
 	}
 	if cluster == "" {
-		return overlays.All(now, time.Now()), nil
+		return overlays.All(overlays.Entries(now), time.Now()), nil
 	}
-	return overlays.Of(now, cluster, time.Now()), nil
+	return overlays.Of(overlays.Entries(now), cluster, time.Now()), nil
 }
 
 const (

@@ -66,7 +66,7 @@ func (p *pushes) overlaid(clusters []string, changes []changelog.Replaced) map[s
 		return out
 	}
 	for _, cluster := range clusters {
-		out[cluster] = overlays.Of(now, cluster, time.Now())
+		out[cluster] = overlays.Of(overlays.Entries(now), cluster, time.Now())
 	}
 	for _, r := range changes {
 		if r.Key.Type != overlay.Type {

@@ -234,7 +234,7 @@ func (p *pushes) overlay(s *store.Snapshot, clusters []string, r *resolver.Resol
 	}
 	now := time.Now()
 	of := map[string][]*resource.Overlay{}
-	for _, o := range overlays.All(s, now) {
+	for _, o := range overlays.All(overlays.Entries(s), now) {
 		of[o.Cluster] = append(of[o.Cluster], o)
 	}
 	for _, cluster := range clusters {
