@@ -335,3 +335,36 @@ func TestOverlaysAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestPushOfASharedAssignment: a push is refused if the overlays of any cluster with this assignment would take all of
+// its endpoints out of use, and not because of those of another cluster with its name.
+func TestPushOfASharedAssignment(t *testing.T) {
+	s, _ := start(t, "", nil)
+	pushOf := func(n int, options sources.ChangeOptions) error {
+		_, err := s.Push(t.Context(), &sources.PushRequest{
+			Kind: sources.Endpoints, Cluster: "shared", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}), ChangeOptions: options,
+		})
+		return err
+	}
+	must(t, pushOf(2, sources.ChangeOptions{}))
+	uses := func(cluster, assignment string) {
+		push(t, s, sources.Config, cluster, encode(t, object{"type": "EDS", "eds_cluster_config": object{"service_name": assignment}}))
+	}
+	put := func(cluster string) {
+		_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a-0:80"), Cluster: cluster, ID: "one"})
+		must(t, err)
+	}
+	uses("orders", "shared")
+	put("orders")
+	if err := pushOf(1, sources.ChangeOptions{}); code(err) != fault.Blocked || !strings.Contains(err.Error(), "the overlays of a cluster that uses it") {
+		t.Errorf("%v", err)
+	}
+	must(t, pushOf(3, sources.ChangeOptions{}))
+	if _, err := s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	put("shared")
+	push(t, s, sources.Endpoints, "other", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	uses("shared", "other")
+	must(t, pushOf(1, sources.ChangeOptions{}))
+}

@@ -30,18 +30,44 @@ func (p *pushes) blocked(tx *store.Tx, i resource.Item) error {
 	return block(name, "the assignment of %q has no usable endpoint; set allow_empty=true to push it anyway", name)
 }
 
-// masked returns an error if overlays take all usable endpoints of an assignment out of use.
+// masked returns an error if overlays take all usable endpoints of an assignment out of use, of any cluster
+// that it serves.
 func (p *pushes) masked(name string, a *resource.Assignment, usable int) error {
 	now, err := p.contents()
 	if err != nil {
 		return err
 	}
-	list := overlays.Of(overlays.Entries(now), name, time.Now())
-	if _, after := overlay.Apply(list, nil, a); after.Usable() > 0 {
-		return nil
+	last := ""
+	for e := range overlays.Entries(now) { // by cluster
+		cluster := overlay.ClusterOf(e.Key)
+		if cluster == last {
+			continue
+		}
+		last = cluster
+		if !p.uses(cluster, name) {
+			continue
+		}
+		list := overlays.Of(overlays.Entries(now), cluster, time.Now())
+		if _, after := overlay.Apply(list, nil, a); after.Usable() > 0 {
+			continue
+		}
+		whose := "its overlays take all of them out of use: " + overlay.Describe(list[len(list)-1])
+		if cluster != name { // the caller may not see it
+			whose = "the overlays of a cluster that uses it take all of them out of use (GET /v1/overlays)"
+		}
+		return block(name, "the assignment of %q has %d usable endpoints, and %s; set allow_empty=true to push it anyway", name, usable, whose)
 	}
-	return block(name, "the assignment of %q has %d usable endpoints, and its overlays take all of them out of use: %s; set allow_empty=true to push it anyway",
-		name, usable, overlay.Describe(list[len(list)-1]))
+	return nil
+}
+
+// uses reports whether a cluster has its endpoints from an assignment, or would have if it existed.
+func (p *pushes) uses(cluster, assignment string) bool {
+	if t := p.Ledger.Hosted().Own(cluster); t != nil {
+		if cc := t.View().Config.Clusters.Get(cluster); cc != nil && cc.Cluster != nil {
+			return cc.Cluster.Type == resource.ClusterEDS && cc.Cluster.AssignmentName() == assignment
+		}
+	}
+	return cluster == assignment
 }
 
 // emptied returns an error if a change takes all usable endpoints from a cluster that
