@@ -104,15 +104,15 @@ func priorities(m *ledger.Cluster, root policy.Node, endpoints bool) []PriorityS
 	for i, leaf := range leaves { // each leaf has at least one
 		out = append(out, newPriority(i, leaf))
 	}
-	overlaid := overlaysOf(m)
+	overlaid := maskings(m)
 	for priority, l := range m.Localities() {
 		for len(out) <= priority {
 			out = append(out, newPriority(len(out), ""))
 		}
 		p := &out[priority]
 		state := locality(l, m.Places.Count(priority, l.ID), endpoints)
-		if list := overlaid[l]; list != nil {
-			markOverlaid(&state, l, list)
+		if by := overlaid[l]; by != nil {
+			markOverlaid(&state, l, by)
 		}
 		p.Localities = append(p.Localities, state)
 	}
@@ -122,27 +122,31 @@ func priorities(m *ledger.Cluster, root policy.Node, endpoints bool) []PriorityS
 	return out
 }
 
-// overlaysOf returns the overlays of each locality, if there are any.
-func overlaysOf(m *ledger.Cluster) map[*resource.LocalityEndpoints][]*resource.Overlay {
-	var out map[*resource.LocalityEndpoints][]*resource.Overlay
+// masking returns the overlay that takes an endpoint of a priority out of use, or nil.
+type masking func(priority uint32, e *resource.Endpoint) *resource.Overlay
+
+// maskings returns what the overlays of each locality take out of use, if there are any.
+func maskings(m *ledger.Cluster) map[*resource.LocalityEndpoints]masking {
+	var out map[*resource.LocalityEndpoints]masking
 	for _, leaf := range m.Config.Leaves(m.Name) {
 		if leaf.Overlays() == nil || leaf.Assignment == nil {
 			continue
 		}
 		if out == nil {
-			out = make(map[*resource.LocalityEndpoints][]*resource.Overlay)
+			out = make(map[*resource.LocalityEndpoints]masking)
 		}
+		by := overlay.Masking(leaf.Overlays())
 		for _, l := range leaf.Assignment.Localities {
-			out[l] = leaf.Overlays()
+			out[l] = by
 		}
 	}
 	return out
 }
 
 // markOverlaid sets the overlays that take the endpoints of a locality out of use.
-func markOverlaid(s *LocalityState, l *resource.LocalityEndpoints, list []*resource.Overlay) {
+func markOverlaid(s *LocalityState, l *resource.LocalityEndpoints, by masking) {
 	for i := range s.Endpoints {
-		if o := overlay.Masking(list, l.Priority, l.Endpoints[i]); o != nil {
+		if o := by(l.Priority, l.Endpoints[i]); o != nil {
 			s.Endpoints[i].Overlay = o.ID
 		}
 	}

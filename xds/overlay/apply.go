@@ -97,12 +97,15 @@ func masked(list []*resource.Overlay, l *resource.LocalityEndpoints) *resource.L
 	return &resource.LocalityEndpoints{ID: l.ID, Priority: l.Priority, Weight: l.Weight, Endpoints: endpoints}
 }
 
-// Masking returns the overlay that takes an endpoint of a priority out of use, or nil.
-func Masking(list []*resource.Overlay, priority uint32, e *resource.Endpoint) *resource.Overlay {
-	return masking(effective(list), priority, e)
+// Masking returns a function that returns the overlay that takes an endpoint of a priority out of use, or
+// nil. It allocates nothing.
+func Masking(list []*resource.Overlay) func(priority uint32, e *resource.Endpoint) *resource.Overlay {
+	list = effective(list)
+	return func(priority uint32, e *resource.Endpoint) *resource.Overlay { return masking(list, priority, e) }
 }
 
-// masking is Masking for overlays that are in effect. The newest of them counts.
+// masking returns the overlay that takes an endpoint out of use, of those that are in effect. The newest of
+// them counts.
 func masking(list []*resource.Overlay, priority uint32, e *resource.Endpoint) *resource.Overlay {
 	for _, o := range slices.Backward(list) {
 		if masks(o, priority, e) {

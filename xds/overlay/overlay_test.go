@@ -157,3 +157,24 @@ func TestExpired(t *testing.T) {
 		}
 	}
 }
+
+// TestMasking: of contradicting overlays, the newer one takes an endpoint out of use. To ask for each of many endpoints
+// costs little.
+func TestMasking(t *testing.T) {
+	list := []*resource.Overlay{
+		{ID: "older", Kind: "drain", Endpoint: "a:80"}, {ID: "newer", Kind: "disable", Endpoint: "a:80"}, {ID: "last", Kind: "forbid_priority", Priority: 1},
+	}
+	by := overlay.Masking(list)
+	a := assignment()
+	for priority, want := range []string{"newer", "last"} {
+		if got := by(uint32(priority), a.Localities[0].Endpoints[0]); got == nil || got.ID != want {
+			t.Errorf("priority %d: %v", priority, got)
+		}
+	}
+	if got := by(0, a.Localities[0].Endpoints[1]); got != nil {
+		t.Errorf("%v takes b out of use", got.ID)
+	}
+	if n := testing.AllocsPerRun(100, func() { by(0, a.Localities[0].Endpoints[0]) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
