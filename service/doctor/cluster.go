@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -134,7 +136,7 @@ func (c *Cluster) checks(d *Daemon) []Check {
 	out = append(out, c.drops()...)
 	out = append(out, c.breakers()...)
 	if usable {
-		out = append(out, c.priorities(), c.localities(), c.picks(d))
+		out = append(out, c.priorities(d), c.localities(), c.picks(d))
 	}
 	return out
 }
@@ -307,28 +309,38 @@ func (c *Cluster) healths(leaf string) string {
 
 // masked names the overlays that take all usable endpoints out of use.
 func (c *Cluster) masked(d *Daemon) Check {
-	by := make(map[string]int)
-	for _, p := range c.State.Priorities {
+	out, ids := c.outOfUse(d, c.State.Priorities)
+	if ids == nil {
+		return c.found("endpoints", Problem, "none of %s is usable: EDS health is %s", count(c.State.Endpoints.Total, "endpoint"), c.healths("")).do("correct health_status in the ClusterLoadAssignment")
+	}
+	return c.found("overlays", Problem, "%s all usable endpoints out of use: %s", plural(len(ids), "overlay takes", "overlays take"), out[0]).
+		do("delete the overlay: DELETE %s", ids[0]).with(out...)
+}
+
+// outOfUse returns the overlays that take endpoints of priorities out of use: a description, and the path.
+func (c *Cluster) outOfUse(d *Daemon, priorities []observe.PriorityState) (details, paths []string) {
+	by := make(map[[2]string]int)
+	for _, p := range priorities {
 		for _, l := range p.Localities {
 			for i := range l.Endpoints {
 				if id := l.Endpoints[i].Overlay; id != "" {
-					by[id]++
+					by[[2]string{cmp.Or(p.Cluster, c.Name), id}]++
 				}
 			}
 		}
 	}
-	var details, ids []string
 	for i := range c.State.Overlays {
-		if o := &c.State.Overlays[i]; by[o.ID] > 0 {
-			ids = append(ids, o.ID)
-			details = append(details, describeOverlay(o, d.Now)+": "+count(by[o.ID], "endpoint"))
+		o := &c.State.Overlays[i]
+		if n := by[[2]string{o.Cluster, o.ID}]; n > 0 {
+			details = append(details, describeOverlay(o, d.Now)+": "+count(n, "endpoint"))
+			paths = append(paths, overlayPath(o.Cluster, o.ID))
 		}
 	}
-	if ids == nil {
-		return c.found("endpoints", Problem, "none of %s is usable: EDS health is %s", count(c.State.Endpoints.Total, "endpoint"), c.healths("")).do("correct health_status in the ClusterLoadAssignment")
-	}
-	return c.found("overlays", Problem, "%s all usable endpoints out of use: %s", plural(len(ids), "overlay takes", "overlays take"), details[0]).
-		do("delete the overlay: DELETE /v1/clusters/%s/overlays/%s", c.Name, ids[0]).with(details...)
+	return details, paths
+}
+
+func overlayPath(cluster, id string) string {
+	return "/v1/clusters/" + url.PathEscape(cluster) + "/overlays/" + id
 }
 
 // overlays returns the overlays of the cluster.
@@ -337,8 +349,12 @@ func (c *Cluster) overlays(d *Daemon) []Check {
 		return []Check{c.found("overlays", OK, "no overlay changes the cluster")}
 	}
 	var all, without []string
+	of := c.Name
 	for i := range c.State.Overlays {
 		o := &c.State.Overlays[i]
+		if o.Cluster != of { // a leaf
+			of = "CLUSTER"
+		}
 		text := describeOverlay(o, d.Now)
 		if why := idle(o); why != "" {
 			without = append(without, text+": "+why)
@@ -346,14 +362,13 @@ func (c *Cluster) overlays(d *Daemon) []Check {
 		}
 		all = append(all, text)
 	}
+	undo := "delete those that are not needed any more: DELETE " + overlayPath(of, "ID")
 	var out []Check
 	if len(all) > 0 {
-		out = append(out, c.found("overlays", Warning, "%s the cluster: %s", plural(len(all), "overlay changes", "overlays change"), all[0]).
-			do("delete those that are not needed any more: DELETE /v1/clusters/%s/overlays/ID", c.Name).with(all...))
+		out = append(out, c.found("overlays", Warning, "%s the cluster: %s", plural(len(all), "overlay changes", "overlays change"), all[0]).do("%s", undo).with(all...))
 	}
 	if len(without) > 0 {
-		out = append(out, c.found("overlays", Warning, "%s no effect: %s", plural(len(without), "overlay has", "overlays have"), without[0]).
-			do("delete those that are not needed any more: DELETE /v1/clusters/%s/overlays/ID", c.Name).with(without...))
+		out = append(out, c.found("overlays", Warning, "%s no effect: %s", plural(len(without), "overlay has", "overlays have"), without[0]).do("%s", undo).with(without...))
 	}
 	return out
 }

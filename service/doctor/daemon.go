@@ -351,7 +351,10 @@ func describeOverlay(o *overlays.Overlay, now time.Time) string {
 	if o.Author != "" {
 		text += ", by " + o.Author
 	}
-	text += ", " + now.Sub(o.Created).Round(time.Second).String() + " ago"
+	text += ", " + max(0, now.Sub(o.Created)).Round(time.Second).String() + " ago"
+	if o.Expires != nil {
+		text += ", until " + o.Expires.UTC().Format(time.RFC3339)
+	}
 	if o.Reason != "" {
 		text += " (" + o.Reason + ")"
 	}

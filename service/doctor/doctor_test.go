@@ -440,6 +440,30 @@ func TestEveryConditionHasACheck(t *testing.T) {
 	}
 }
 
+// TestOverlayTakesPriority: a priority that overlays take out of use has not failed, and its endpoints need no correction.
+func TestOverlayTakesPriority(t *testing.T) {
+	c := healthy()
+	second := c.State.Priorities[0]
+	out := []observe.EndpointState{{State: "UNHEALTHY", Overlay: "failover"}, {State: "UNHEALTHY"}}
+	c.State.Priorities = []observe.PriorityState{{Why: "TRANSIENT_FAILURE: no usable endpoints", Localities: []observe.LocalityState{{Endpoints: out}}}, second}
+	c.State.PriorityInUse = 1
+	c.State.Overlays = []overlays.Overlay{{Cluster: "orders", ID: "failover", Says: "forces 1", Created: now, Expires: new(now.Add(time.Hour))}}
+	priorities := func() Check {
+		t.Helper()
+		r := Examine(well(), []*Cluster{c}, "orders")
+		return r.Checks[slices.IndexFunc(r.Checks, func(c Check) bool { return c.Check == "priorities" })]
+	}
+	want := "picks use priority 1, because overlays take priority 0 out of use: failover of orders forces 1, 0s ago, until " +
+		now.Add(time.Hour).UTC().Format(time.RFC3339) + ": 1 endpoint"
+	if is := priorities(); is.Found != want || is.Remedy != "if that is not intended any more: DELETE /v1/clusters/orders/overlays/failover" {
+		t.Errorf("%+v", is)
+	}
+	out[1] = observe.EndpointState{State: "TRANSIENT_FAILURE"}
+	if is := priorities(); !strings.Contains(is.Found, "priority 0 with 2 endpoints failed") {
+		t.Errorf("%+v", is)
+	}
+}
+
 // TestOverlayTakesEverything: endpoints that are usable by their sources, and are taken out of use, name
 // the overlay.
 func TestOverlayTakesEverything(t *testing.T) {
@@ -455,5 +479,16 @@ func TestOverlayTakesEverything(t *testing.T) {
 	}
 	if slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Check == "connections" && c.Status != Skipped }) {
 		t.Error("connections were checked without endpoints")
+	}
+
+	// The overlays of an AGGREGATE are those of its leaves, and may have the same ID.
+	c.State.Type, c.State.Priorities[0].Cluster = "AGGREGATE", "us/east"
+	c.State.Overlays = []overlays.Overlay{{Cluster: "eu", ID: "deploy", Created: now}, {Cluster: "us/east", ID: "deploy", Created: now}}
+	r = Examine(well(), []*Cluster{c}, "orders")
+	if first := r.Checks[0]; first.Check != "overlays" || len(first.Details) != 1 || !strings.HasSuffix(first.Remedy, "DELETE /v1/clusters/us%2Feast/overlays/deploy") {
+		t.Errorf("%+v", first)
+	}
+	if !slices.ContainsFunc(r.Checks, func(c Check) bool { return strings.HasSuffix(c.Remedy, "DELETE /v1/clusters/CLUSTER/overlays/ID") }) {
+		t.Errorf("%+v", r.Checks)
 	}
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/observe"
@@ -102,7 +103,7 @@ func (c *Cluster) breaker(leaf string, b *observe.BreakerState) Check {
 }
 
 // priorities checks which priority is in use.
-func (c *Cluster) priorities() Check {
+func (c *Cluster) priorities(d *Daemon) Check {
 	s := c.State
 	switch {
 	case s.State == "WARMING":
@@ -110,6 +111,10 @@ func (c *Cluster) priorities() Check {
 	case len(s.Priorities) == 0 || s.PriorityInUse < 0:
 		return c.found("priorities", Skipped, "no priority is in use")
 	case s.PriorityInUse > 0:
+		if by, paths := c.outOfUse(d, s.Priorities[:1]); paths != nil && !anyInUse(&s.Priorities[0]) {
+			return c.found("priorities", Warning, "picks use priority %d, because overlays take priority 0 out of use: %s", s.PriorityInUse, by[0]).
+				do("if that is not intended any more: DELETE %s", paths[0]).with(by...)
+		}
 		why := s.Priorities[0].Why
 		if e := s.Priorities[0].Error; e != "" {
 			why = e
@@ -123,6 +128,13 @@ func (c *Cluster) priorities() Check {
 	default:
 		return c.found("priorities", OK, "priority 0 of %d is in use", len(s.Priorities))
 	}
+}
+
+// anyInUse reports whether picks may use an endpoint of a priority.
+func anyInUse(p *observe.PriorityState) bool {
+	return slices.ContainsFunc(p.Localities, func(l observe.LocalityState) bool {
+		return slices.ContainsFunc(l.Endpoints, func(e observe.EndpointState) bool { return e.State != "UNHEALTHY" })
+	})
 }
 
 // localities checks that each locality of the priority in use gets picks.
