@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/lbd-dev/lbd/service/fault"
@@ -30,6 +32,8 @@ const (
 	maxDrainExpiry = 366 * 24 * time.Hour
 	// minExpiry is the shortest time.
 	minExpiry = time.Second
+	// perPercent is what one percent is of a million.
+	perPercent = 10_000
 )
 
 // NewOverlay describes an overlay to put. Each kind has its own fields: a field of another kind is an error.
@@ -137,6 +141,7 @@ func (r *NewOverlay) values(o *resource.Overlay) error {
 		if o.Factor = *r.Factor; !(o.Factor == 0 || o.Factor >= 0.001 && o.Factor <= MaxFactor) {
 			return invalid("factor", "%v is not 0 or a number from 0.001 to %d", o.Factor, MaxFactor)
 		}
+		o.Factor = math.Abs(o.Factor) // -0 is 0
 	}
 	if r.Priority != nil {
 		if *r.Priority < 0 || *r.Priority > MaxPriority {
@@ -151,7 +156,9 @@ func (r *NewOverlay) values(o *resource.Overlay) error {
 		if !(*r.Percent >= 0 && *r.Percent <= 100) {
 			return invalid("percent", "%v is not from 0 to 100", *r.Percent)
 		}
-		o.PerMillion = uint64(math.Round(*r.Percent * 10_000))
+		if o.PerMillion = uint64(math.Round(*r.Percent * perPercent)); o.PerMillion == 0 && *r.Percent > 0 {
+			return invalid("percent", "%v is less than %v, and not 0", *r.Percent, 1.0/perPercent)
+		}
 	}
 	if r.MaxRequests != nil {
 		if *r.MaxRequests < 0 || *r.MaxRequests > math.MaxUint32 {
@@ -185,15 +192,7 @@ func (r *NewOverlay) texts(*resource.Overlay) error {
 }
 
 func printable(text string) bool {
-	if !utf8.ValidString(text) {
-		return false
-	}
-	for _, r := range text {
-		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
-			return false
-		}
-	}
-	return true
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // expiry sets when the overlay expires.
@@ -224,7 +223,7 @@ func (r *NewOverlay) expiry(o *resource.Overlay) error {
 	case after < minExpiry:
 		return invalid("expires", "%v is less than %v", after, minExpiry)
 	case after > most:
-		return invalid("expires", "%v is more than %v; never is allowed", after.Round(time.Second), most)
+		return invalid("expires", "%q is more than %v from now; never is allowed", clip(r.Expires), most)
 	}
 	o.Expires = o.Created.Add(after)
 	return nil
