@@ -1,8 +1,10 @@
 package service_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -371,4 +373,29 @@ func TestPushOfASharedAssignment(t *testing.T) {
 	push(t, s, sources.Endpoints, "other", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
 	uses("shared", "other")
 	must(t, pushOf(1, sources.ChangeOptions{}))
+}
+
+// TestUnknownOverlay: an overlay of a kind that only newer daemons of the fleet know is named in the log. It can be
+// deleted.
+func TestUnknownOverlay(t *testing.T) {
+	dir := t.TempDir()
+	st, err := file.Open(dir, file.Options{OnCommit: func(store.Commit) {}})
+	must(t, err)
+	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
+		return tx.Put(overlay.Key("orders", "one"), []byte(`{"kind":"mirror","created":"2026-01-01T00:00:00Z"}`))
+	})
+	must(t, err)
+	must(t, st.Close())
+	var log bytes.Buffer
+	s, stop := start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	if list, err := s.OverlayStates("", nil); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	_, err = s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
+	must(t, err)
+	stop()
+	if n := strings.Count(log.String(), "an overlay has no effect on this daemon"); n != 1 || !strings.Contains(log.String(), `orders/one: kind \"mirror\" is not known`) {
+		t.Errorf("log: %s", log.String())
+	}
 }

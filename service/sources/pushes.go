@@ -210,6 +210,9 @@ func (p *pushes) updates(get getter, entries []store.Entry, warn func(resource.K
 			if cluster := overlay.ClusterOf(e.Key); !slices.Contains(is.overlaid, cluster) {
 				is.overlaid = append(is.overlaid, cluster)
 			}
+			if _, err := overlays.Decode(e); e.Raw != nil && err != nil {
+				p.Logger.Warn("an overlay has no effect on this daemon", "error", err)
+			}
 		case e.Raw == nil:
 			is.updates = append(is.updates, resource.Update{Item: resource.Item{Key: e.Key}})
 		default:
