@@ -102,6 +102,9 @@ const (
 // bytesPerEndpoint is about what the tree of a rehearsal takes for an endpoint, in both configs.
 const bytesPerEndpoint = 2048
 
+// LargestCost is the largest Cost of a change.
+const LargestCost = MaxEndpoints * bytesPerEndpoint
+
 // Cost returns about how many bytes a forecast needs at once, for the budget of bulk work.
 func Cost(previews []resolver.Preview) int {
 	n := 0

@@ -26,6 +26,10 @@ const RecentSpan = 5 * time.Minute
 // maxPreviews limits how often a change is previewed because others change the same resources.
 const maxPreviews = 10
 
+// MaxForecasts limits the forecasts that run, or wait for their turns with the resources of their changes:
+// together, they cost at most as much as so many of the largest changes.
+const MaxForecasts = 8
+
 // errOutdated rolls back a change that was previewed with other contents.
 var errOutdated = errors.New("the resources were changed while the effect was computed")
 
@@ -107,7 +111,14 @@ func (p *pushes) effect(ctx context.Context, caller string, previews []resolver.
 	if p.Recent != nil {
 		r.Recent = func(cluster string) observe.Recent { return p.Recent(cluster, RecentSpan) }
 	}
-	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, caller, forecast.Cost(r.Previews))
+	cost := forecast.Cost(r.Previews)
+	if cost > overload.SmallWork {
+		defer p.forecasts.Add(int64(-cost))
+		if p.forecasts.Add(int64(cost)) > MaxForecasts*forecast.LargestCost {
+			return nil, fault.Errorf(fault.RateLimited, "limit of forecasts reached: those of %d of the largest changes", MaxForecasts).Retry(time.Second)
+		}
+	}
+	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, caller, cost)
 	if err != nil {
 		return nil, fault.FromContext(err)
 	}

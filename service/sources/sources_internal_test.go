@@ -19,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/forecast"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/client"
@@ -280,6 +281,64 @@ func TestPushesTakeTurns(t *testing.T) {
 		}
 		if left := s.pushes.Turns.Stats(overload.PushWork); left.Running != 0 || left.Waiting != 0 || s.waiting.Load() != 0 {
 			t.Errorf("%+v, %d waiting are left", left, s.waiting.Load())
+		}
+	})
+}
+
+// TestForecastsTakeTurns: forecasts of large changes wait for their turn, some at a time: each holds the resources of its
+// change. A small one does not.
+func TestForecastsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newTestSources(t).pushes
+		p.Turns = overload.NewTurns(1)
+		other, err := p.Turns.Begin(t.Context(), overload.ResponseWork, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := func(n int) []resolver.Preview {
+			e := &resource.Endpoint{Addresses: []string{"a:80"}, Weight: 1}
+			l := &resource.LocalityEndpoints{Weight: 1, Endpoints: slices.Repeat([]*resource.Endpoint{e}, n)}
+			c := &resource.Config{Roots: []string{"orders"}}
+			c.Clusters.Set("orders", &resource.ClusterConfig{
+				Cluster: resource.DefaultCluster("orders"), Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{l}},
+			})
+			return []resolver.Preview{{Target: resolver.Target("orders"), Before: c, Clusters: []string{"orders"}}}
+		}
+		forecastOf := func(ctx context.Context, n int) fault.Code {
+			_, err := p.effect(ctx, "", of(n), 0)
+			e, _ := errors.AsType[*fault.Error](err)
+			if e == nil {
+				return ""
+			}
+			return e.Code
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		codes := make(chan fault.Code, 2*MaxForecasts)
+		for range 2 * MaxForecasts {
+			go func() { codes <- forecastOf(ctx, forecast.MaxEndpoints/2) }()
+		}
+		synctest.Wait()
+		if len(codes) != 0 {
+			t.Fatalf("%d forecasts did not wait for their turn: %s", len(codes), <-codes)
+		}
+		if got := forecastOf(ctx, 100); got != fault.RateLimited {
+			t.Errorf("one more: %q", got)
+		}
+		if got := forecastOf(ctx, 1); got != "" {
+			t.Errorf("a small one: %q", got)
+		}
+		cancel()
+		for range 2 * MaxForecasts {
+			if got := <-codes; got != fault.CallerGone {
+				t.Errorf("a canceled forecast: %q", got)
+			}
+		}
+		other.End()
+		if left := p.forecasts.Load(); left != 0 {
+			t.Errorf("a cost of %d is left", left)
+		}
+		if got := forecastOf(t.Context(), 100); got != "" {
+			t.Errorf("after the others: %q", got)
 		}
 	})
 }
