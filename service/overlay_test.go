@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/picks"
@@ -398,4 +399,86 @@ func TestUnknownOverlay(t *testing.T) {
 	if n := strings.Count(log.String(), "an overlay has no effect on this daemon"); n != 1 || !strings.Contains(log.String(), `orders/one: kind \"mirror\" is not known`) {
 		t.Errorf("log: %s", log.String())
 	}
+}
+
+// TestOverlayLimits: the number of overlays is limited, of a cluster and of the store.
+func TestOverlayLimits(t *testing.T) {
+	s, _ := start(t, "", nil)
+	for i := range overlays.MaxOverlays/overlays.MaxOfCluster + 1 {
+		push(t, s, sources.Endpoints, fmt.Sprint("c", i), assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	}
+	put := func(i int, id string) error {
+		_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: overlays.NewOverlay{Kind: "hold_ejections"}, Cluster: fmt.Sprint("c", i), ID: id})
+		return err
+	}
+	for i := range overlays.MaxOverlays / overlays.MaxOfCluster {
+		for j := range overlays.MaxOfCluster {
+			must(t, put(i, fmt.Sprint(j)))
+		}
+		if err := put(i, "more"); code(err) != fault.RateLimited {
+			t.Fatalf("one more of a cluster: %v", err)
+		}
+	}
+	if err := put(overlays.MaxOverlays/overlays.MaxOfCluster, "more"); code(err) != fault.RateLimited {
+		t.Errorf("one more of the store: %v", err)
+	}
+	must(t, put(0, "0")) // which is there
+}
+
+// TestOverlayOfAnAggregate is refused, with the names of its leaves. One of a leaf that has no usable endpoint anyway is
+// not.
+func TestOverlayOfAnAggregate(t *testing.T) {
+	s, _ := start(t, "", nil)
+	_, err := s.Push(t.Context(), &sources.PushRequest{
+		Kind: sources.Endpoints, Cluster: "leaf", AllowEmpty: true,
+		Body: encode(t, object{"endpoints": []object{{"lb_endpoints": []object{unhealthy("a")}}}}),
+	})
+	must(t, err)
+	push(t, s, sources.Config, "orders", encode(t, object{"cluster_type": object{
+		"name": "envoy.clusters.aggregate", "typed_config": object{
+			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"},
+		},
+	}}))
+	_, err = s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "orders", ID: "one"})
+	if code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "put the overlay on one of its clusters: leaf") {
+		t.Errorf("%v", err)
+	}
+	_, err = s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "leaf", ID: "one"})
+	must(t, err)
+}
+
+// unhealthy is an endpoint that picks do not use.
+func unhealthy(host string) object {
+	e := endpoint(host)
+	e["health_status"] = "UNHEALTHY"
+	return e
+}
+
+// TestOverlayExpiresWithPreconditions: lbd removes an overlay also if callers need preconditions, and shows the overlays
+// in a scope only.
+func TestOverlayExpiresWithPreconditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := start(t, "", func(o *service.Options) { o.RequireIfMatch = true })
+		defer stop()
+		none := sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}
+		_, err := s.Push(t.Context(), &sources.PushRequest{
+			Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}), ChangeOptions: none,
+		})
+		must(t, err)
+		o := drain("a-0:80")
+		o.Expires = "1h"
+		_, err = s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: "one", ChangeOptions: none})
+		must(t, err)
+		for cluster, want := range map[string]int{"orders": 1, "cart": 0} {
+			scope := ledger.NewScope(func(name string) bool { return name == cluster })
+			if list, err := s.OverlayStates("", scope); err != nil || len(list) != want {
+				t.Errorf("overlays in the scope of %s: %v, %v", cluster, list, err)
+			}
+		}
+		time.Sleep(time.Hour + time.Second)
+		synctest.Wait()
+		if got := says(s, observe.EventOverlayEnded); len(got) != 1 {
+			t.Errorf("events: %q", got)
+		}
+	})
 }

@@ -24,9 +24,11 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/decode"
+	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
+	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // newTestSources returns sources with a ledger of their own, and without a store.
@@ -341,4 +343,42 @@ func TestForecastsTakeTurns(t *testing.T) {
 			t.Errorf("after the others: %q", got)
 		}
 	})
+}
+
+// TestGuardedChange: a change with a limit of its effect that does something else than it was predicted to do, because
+// others have changed what it reads, is not made.
+func TestGuardedChange(t *testing.T) {
+	s := newTestSources(t)
+	st, err := file.Open("", file.Options{OnCommit: s.Commit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.pushes.start(t.Context(), st); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		s.Close()
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	key := overlay.Key("orders", "one")
+	for same, want := range map[bool]fault.Code{true: "", false: fault.PreconditionFailed} {
+		n := 0
+		c := s.overlayChanges.change(key, observe.EventOverlaySet, ChangeOptions{MaxShift: new(1.0)})
+		c.run = func(tx *store.Tx) error {
+			if n++; same {
+				n = 0
+			}
+			raw := fmt.Appendf(nil, `{"kind":"hold_ejections","reason":"%v %d"}`, same, n)
+			before, _ := tx.Get(key)
+			c.replaces(key, "added", "test", before.Raw, raw)
+			return tx.Put(key, raw)
+		}
+		_, err := s.pushes.apply(t.Context(), c)
+		e, _ := errors.AsType[*fault.Error](err)
+		if e == nil && want != "" || e != nil && e.Code != want {
+			t.Errorf("the same: %v: %v", same, err)
+		}
+	}
 }
