@@ -64,7 +64,7 @@ type Fleet struct {
 
 	events chan func() // that Run executes
 	wake   chan struct{}
-	ended  chan struct{} // closed when Run has ended
+	ended  chan struct{} // closed when Run executes no more
 	// joinedUntil is the deadline of the session, of clock; 0 without one.
 	joinedUntil atomic.Int64
 	// present are the replicas that have a session, this one included. It is replaced, never changed.
@@ -143,12 +143,12 @@ func (f *Fleet) notify() {
 // Run shares limits until ctx ends. Then it publishes what this process still holds, as its leases go on
 // without it. It must end before the leases are released. It is called once.
 func (f *Fleet) Run(ctx context.Context) error {
-	defer close(f.ended)
 	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var calls sync.WaitGroup
 	calls.Go(func() { f.keepSession(background) })
 	defer f.store.close()
 	defer func() {
+		close(f.ended) // calls that wait for Run do not end otherwise
 		cancel()
 		ended := make(chan struct{})
 		go func() { calls.Wait(); close(ended) }()
@@ -220,7 +220,7 @@ func (f *Fleet) leave(ctx context.Context, tick <-chan time.Time, calls *sync.Wa
 // do executes a function in Run.
 func (f *Fleet) do(do func()) { f.events <- do }
 
-// ask executes a function in Run, and waits for it, unless ctx or Run has ended.
+// ask executes a function in Run, and waits for it, unless ctx has ended, or Run executes no more.
 func (f *Fleet) ask(ctx context.Context, do func()) {
 	done := make(chan struct{})
 	select {
