@@ -78,6 +78,10 @@ func TestDrain(t *testing.T) {
 			if got := chosen(t, s, 10); got["orders-1:80"] != 10 {
 				t.Errorf("picks: %v", got)
 			}
+			steps := mustPick(t, s, picks.Request{Cluster: "orders", Explain: true}).Picks[0].Explain
+			if step := steps[1]; step.Step != "overlays" || step.Says != "overlay one drains endpoint orders-0:80" || len(step.Overlays) != 1 || step.Overlays[0].ID != "one" {
+				t.Errorf("explained %+v", step)
+			}
 			is, err := s.OverlayState("orders", "one")
 			must(t, err)
 			if *is.InFlight != int64(len(leases)) || len(leases) == 0 || *is.Endpoints != 1 {

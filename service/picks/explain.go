@@ -12,23 +12,26 @@ import (
 	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Step is one step of a pick's decision. Step names the part that is set.
 type Step struct {
-	Step string `json:"step" enums:"route,cluster,leaf,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
+	Step string `json:"step" enums:"route,cluster,overlays,leaf,priority,drop,circuit_breaker,locality,endpoint,opaque,queued,failure"`
 	// Says describes the step in a sentence.
-	Says     string        `json:"says"`
-	Route    *RouteStep    `json:"route,omitempty"`
-	Cluster  *ClusterStep  `json:"cluster,omitempty"`
-	Leaf     *LeafStep     `json:"leaf,omitempty"`
-	Priority *PriorityStep `json:"priority,omitempty"`
-	Drop     *DropStep     `json:"drop,omitempty"`
-	Breaker  *BreakerStep  `json:"circuit_breaker,omitempty"`
-	Locality *LocalityStep `json:"locality,omitempty"`
-	Endpoint *EndpointStep `json:"endpoint,omitempty"`
-	Error    string        `json:"error,omitempty"`
+	Says    string       `json:"says"`
+	Route   *RouteStep   `json:"route,omitempty"`
+	Cluster *ClusterStep `json:"cluster,omitempty"`
+	// Overlays are the overlays of the cluster, the oldest first; for an AGGREGATE, those of all leaves.
+	Overlays []overlays.Overlay `json:"overlays,omitempty"`
+	Leaf     *LeafStep          `json:"leaf,omitempty"`
+	Priority *PriorityStep      `json:"priority,omitempty"`
+	Drop     *DropStep          `json:"drop,omitempty"`
+	Breaker  *BreakerStep       `json:"circuit_breaker,omitempty"`
+	Locality *LocalityStep      `json:"locality,omitempty"`
+	Endpoint *EndpointStep      `json:"endpoint,omitempty"`
+	Error    string             `json:"error,omitempty"`
 }
 
 // ExplainedError is the refusal of a pick with its cause.
@@ -151,9 +154,13 @@ func explain(t *ledger.Target, call *policy.Call) []Step {
 			continue
 		}
 		steps = append(steps, step)
-		if step.Cluster != nil {
-			at = len(steps)
+		if step.Cluster == nil {
+			continue
 		}
+		if list := overlaysOf(t.Cluster(step.Cluster.Name)); len(list) > 0 {
+			steps = append(steps, explainOverlays(list))
+		}
+		at = len(steps)
 	}
 	return slices.Insert(steps, at, priority...)
 }
@@ -213,6 +220,32 @@ func explainStep(t *ledger.Target, cluster string, s policy.Step) Step {
 	default:
 		return Step{Step: "opaque", Says: fmt.Sprintf("a step of type %T", s)}
 	}
+}
+
+// overlaysOf returns the overlays of a cluster and of its leaves.
+func overlaysOf(c *ledger.Cluster) (list []overlays.Overlay) {
+	for _, leaf := range c.Config.Leaves(c.Name) {
+		list = append(list, overlays.Describe(leaf.Overlays(), leaf)...)
+	}
+	return list
+}
+
+// maxListedOverlays is the maximum number of overlays in the sentence of an explanation.
+const maxListedOverlays = 5
+
+func explainOverlays(list []overlays.Overlay) Step {
+	words := make([]string, 0, maxListedOverlays+1)
+	for _, o := range list[:min(len(list), maxListedOverlays)] {
+		text := fmt.Sprintf("overlay %s %s", o.ID, o.Says)
+		if o.SupersededBy != "" {
+			text += fmt.Sprintf(", without effect because of overlay %s", o.SupersededBy)
+		}
+		words = append(words, text)
+	}
+	if more := len(list) - maxListedOverlays; more > 0 {
+		words = append(words, fmt.Sprintf("%d more", more))
+	}
+	return Step{Step: "overlays", Says: strings.Join(words, "; "), Overlays: list}
 }
 
 func explainLeaf(s policy.LeafStep) Step {

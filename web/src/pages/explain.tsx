@@ -175,7 +175,7 @@ const answered = (p: Problem) => p.status > 0;
 const heading = (p: Problem) => (answered(p) ? `Refused: ${p.title}` : p.title);
 
 const titles: Record<Step["step"], string> = {
-  route: "Route", cluster: "Cluster", leaf: "Leaf", priority: "Priority", drop: "Drop", circuit_breaker: "Circuit breaker",
+  route: "Route", cluster: "Cluster", overlays: "Overlays", leaf: "Leaf", priority: "Priority", drop: "Drop", circuit_breaker: "Circuit breaker",
   locality: "Locality", endpoint: "Endpoint", opaque: "Policy", queued: "Queued", failure: "Failure",
 };
 
