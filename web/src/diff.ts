@@ -1,8 +1,7 @@
 // The differences that a push would make, as texts.
 
 import type { Assignment, AssignedEndpoint, AssignedLocality, Message, Value } from "./document.ts";
-import { isMessage } from "./document.ts";
-import { assignedName } from "./shares.ts";
+import { assignedName, isMessage } from "./document.ts";
 
 export interface Difference {
   change: "added" | "removed" | "modified";

@@ -169,3 +169,7 @@ export function resourcesOf(m: Message): { key: string; type: string; value: Mes
     return { key: `${type}/${text(inner.cluster_name) || text(inner.name)}`, type, value: inner };
   });
 }
+
+/** The name of the locality of an assignment. */
+export const assignedName = (l: AssignedLocality) =>
+  [l.region, l.zone, l.subZone].join("/").replace(/\/+$/, "") || "(no locality)";

@@ -19,11 +19,13 @@ export interface Asked {
   where: Where;
   cluster: string;
   allowEmpty: boolean;
+  /** The part of the picks, in percent, that may move at most; empty for any. */
+  maxShift: string;
 }
 
-export const same = (a: Asked, b: Asked) => a.body === b.body && a.where === b.where && a.cluster === b.cluster && a.allowEmpty === b.allowEmpty;
+export const same = (a: Asked, b: Asked) => a.body === b.body && a.where === b.where && a.cluster === b.cluster && a.allowEmpty === b.allowEmpty && a.maxShift === b.maxShift;
 
-/** Either answer or problem is set. */
+/** Either answer or problem is set; both if only maxShift is exceeded. */
 export interface Verdict extends Asked {
   document: Document | null;
   live: LiveDocument;
@@ -49,7 +51,7 @@ async function liveDocument(where: Where, cluster: string, signal: AbortSignal):
 /** Pushes on condition that the current version has not changed. */
 export function send(v: Asked & { live: LiveDocument }, dryRun: boolean, maxRemoved?: number, signal?: AbortSignal) {
   const condition: Record<string, string> = v.live.etag ? { "If-Match": v.live.etag } : { "If-None-Match": "*" };
-  const query = { dry_run: dryRun, allow_empty: v.allowEmpty, max_removed: v.where === "replace" && maxRemoved !== undefined ? String(maxRemoved) : undefined };
+  const query = { dry_run: dryRun, allow_empty: v.allowEmpty, max_shift: v.maxShift ? `${v.maxShift}%` : undefined, max_removed: v.where === "replace" && maxRemoved !== undefined ? String(maxRemoved) : undefined };
   return call<PushAnswer>(withQuery(pathOf(v.where, v.cluster), query), {
     method: methodOf(v.where), body: v.body, headers: { "Content-Type": contentType[formatOf(v.body)], ...condition }, signal,
   });
@@ -72,6 +74,9 @@ export async function judge(asked: Asked, signal: AbortSignal): Promise<Verdict>
       // A response of a proxy, a rate limit, or a missing role is not a result.
       if (e.problem.status === 0 || e.problem.status === 401 || e.problem.status === 403 || e.problem.status === 429 || e.problem.status >= 500) throw e;
       v.problem = e.problem;
+      if (asked.maxShift && e.problem.code === "blocked") {
+        v.answer = (await send({ ...v, maxShift: "" }, true, undefined, signal).catch(() => undefined))?.body;
+      }
       return v;
     }
   }

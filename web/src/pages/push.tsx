@@ -8,6 +8,7 @@ import { plural } from "../format.ts";
 import type { BrokenRule, PushAnswer } from "../model.ts";
 import { Alert, Title } from "../parts/basics.tsx";
 import { Editor, Rules, select } from "../parts/editor.tsx";
+import { Effect } from "../parts/effect.tsx";
 import { Effects } from "../parts/effects.tsx";
 import { AskForToken, useAccess } from "../parts/token.tsx";
 import { useQuestion } from "../question.ts";
@@ -29,6 +30,7 @@ export function Push({ query }: { query: URLSearchParams }) {
   const [chosen, setChosen] = useState(kept?.chosen ?? false);
   const [cluster, setCluster] = useState(kept?.cluster ?? place);
   const [allowEmpty, setAllowEmpty] = useState(false);
+  const [maxShift, setMaxShift] = useState("");
   const [verdict, setVerdict] = useState<Verdict | null>(null);
   const [done, setDone] = useState<PushAnswer | null>(null);
   const [error, setError] = useState("");
@@ -42,7 +44,7 @@ export function Push({ query }: { query: URLSearchParams }) {
   const loaded = useQuestion();
   const access = useAccess();
 
-  const asked: Asked = { body, where, cluster, allowEmpty };
+  const asked: Asked = { body, where, cluster, allowEmpty, maxShift };
   const latest = useRef(asked);
   latest.current = asked;
 
@@ -99,12 +101,12 @@ export function Push({ query }: { query: URLSearchParams }) {
       clearTimeout(timer);
       judged.drop();
     };
-  }, [body, where, cluster, allowEmpty, ready, round, done, access.version]);
+  }, [body, where, cluster, allowEmpty, maxShift, ready, round, done, access.version]);
 
   const fresh = verdict && same(verdict, asked);
   const askAgain = () => setRound((n) => n + 1);
   const apply = async () => {
-    if (busy || !verdict?.answer || verdict.answer.changes.length === 0) return;
+    if (busy || !verdict?.answer || verdict.problem || verdict.answer.changes.length === 0) return;
     setBusy(true);
     try {
       const removed = verdict.answer.changes.filter((c) => c.change === "removed").length;
@@ -197,6 +199,16 @@ export function Push({ query }: { query: URLSearchParams }) {
             File
             <input type="file" accept=".json,.yaml,.yml" onChange={(e) => void takeFile(e.currentTarget.files?.[0])} />
           </label>
+          <label>
+            Reject if more moves than
+            <span class="unit">
+              <input
+                id="max-shift" inputMode="decimal" pattern="[0-9]*[.]?[0-9]+" value={maxShift} placeholder="100" class="short" autocomplete="off"
+                onInput={(e) => setMaxShift(e.currentTarget.validity.valid ? e.currentTarget.value : "")}
+              />{" "}
+              % of the picks
+            </span>
+          </label>
           {single && cluster && !nameless && (
             <button type="button" onClick={load}>
               Load what was pushed
@@ -241,7 +253,7 @@ export function Push({ query }: { query: URLSearchParams }) {
               </div>
             )}
             {errors.length > 0 && <Rules rules={errors} onGo={goTo} label="Errors" />}
-            {problem?.code === "blocked" && errors.length === 0 && (
+            {problem?.code === "blocked" && errors.length === 0 && !verdict?.answer && (
               <label class="choice plain">
                 <input type="checkbox" checked={allowEmpty} onChange={(e) => setAllowEmpty(e.currentTarget.checked)} /> allow no usable endpoint
               </label>
@@ -251,7 +263,8 @@ export function Push({ query }: { query: URLSearchParams }) {
             {fresh && verdict.answer && !done && (
               <>
                 <Effects v={verdict} answer={verdict.answer} />
-                <button type="button" class="primary" aria-disabled={busy || verdict.answer.changes.length === 0} onClick={() => void apply()}>
+                {verdict.answer.effect && <Effect of={verdict.answer.effect} />}
+                <button type="button" class="primary" aria-disabled={busy || !!problem || verdict.answer.changes.length === 0} onClick={() => void apply()}>
                   {verdict.answer.changes.length === 0 ? "Nothing to apply" : "Apply"}
                 </button>
               </>

@@ -9,6 +9,7 @@ import { messageError, type Part, partsOf, partWords, type Preview, previewResto
 import { href } from "../route.ts";
 import { Alert } from "./basics.tsx";
 import { Rules } from "./editor.tsx";
+import { Effect } from "./effect.tsx";
 import { Sign } from "./effects.tsx";
 import { AskForToken } from "./token.tsx";
 
@@ -181,6 +182,7 @@ export function Restore({ index, resources, resource }: { index: number; resourc
             ))}
           </ul>
           {changes.length > most && <p>and {count(changes.length - most)} more</p>}
+          {preview.answer.effect && <Effect of={preview.answer.effect} />}
           {preview.answer.warnings.length > 0 && <Rules rules={preview.answer.warnings} onGo={() => undefined} label="Warnings" />}
           {preview.answer.notes.length > 0 && <Rules rules={preview.answer.notes} onGo={() => undefined} label="Notes" />}
         </>

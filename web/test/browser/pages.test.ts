@@ -156,7 +156,7 @@ for (const [scheme, forced] of looks) {
       await page.waitForSelector(ready);
       if (place.startsWith("#/push")) {
         await page.fill("#body", JSON.stringify(endpointsOf({ a: ["10.0.0.1:80"], c: ["10.0.1.1:80"] })));
-        await page.waitForSelector("tr.in-use");
+        await page.waitForSelector(".effect table");
       }
       // Forced colors are the browser's; axe reads the page's own.
       assert.deepEqual(await violations(page, forced === "active" ? ["color-contrast"] : []), [], place);

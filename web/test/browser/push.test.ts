@@ -67,7 +67,7 @@ test("the effect of a push is shown first, and a concurrent push is not overwrit
   ]);
   await has(page, /cluster_name.*is absent: taken as "pushed"/, '.rules[aria-label="Notes"]');
   assert.equal(await page.$('.rules[aria-label="Warnings"]'), null, "what lbd fills in is no warning");
-  await has(page, /0\s*us\/a\s*2 \/ 2\s*1\s*100 %\s*33\.3 %/, "tr.in-use");
+  await has(page, /10\.0\.0\.2:81\s*added/, ".effect tbody");
   assert.deepEqual(await violations(page), []);
 
   // A concurrent push comes first.
@@ -129,42 +129,39 @@ test("additional addresses and metadata are compared", async (t) => {
   assert.deepEqual(faults, []);
 });
 
-/** Predicted shares and the daemon's own, by locality, once what is typed was pushed. */
-async function shares(page: Page, name: string): Promise<{ predicted: Record<string, string>; shown: Record<string, string> }> {
-  await page.waitForSelector("tr.in-use");
-  const predicted = await page.$$eval('[aria-label="Predicted shares by locality"] tbody tr', (all) =>
-    Object.fromEntries(all.map((tr) => [tr.querySelector("th")!.textContent, tr.querySelector("td:nth-child(5)")!.textContent!.trim()])),
+/** What the effect on picks says of each endpoint. */
+async function moved(page: Page): Promise<Record<string, string>> {
+  await has(page, /Effect on picks/, ".effect h3");
+  return page.$$eval(".effect tbody tr", (all) =>
+    Object.fromEntries(all.map((tr) => [tr.querySelector("th")!.textContent!.trim(), tr.querySelector("td")!.textContent!.trim()])),
   );
-  await page.click("text=Apply");
-  await has(page, /Pushed/, "#verdict-title");
-  const state = (await (await daemon.call("GET", `/v1/clusters/${name}`)).json()) as { priorities: { localities: { locality: { zone: string }; share: number }[] }[] };
-  const shown = Object.fromEntries(state.priorities.flatMap((p) => p.localities.map((l) => [`us/${l.locality.zone}`, `${Number((100 * l.share).toFixed(1))} %`])));
-  return { predicted, shown };
 }
 
-test("predicted shares are the shares after the push", async (t) => {
-  const typed = endpointsOf({ a: ["10.0.0.1:80", "10.0.0.2:80"], b: ["10.0.1.1:80"], c: ["10.0.2.1:80"] });
-  Object.assign(typed.endpoints[2]!.lb_endpoints[0]!, { health_status: "DEGRADED" });
-  const policies: [string, object, RegExp, object][] = [
-    ["by-weight", {}, /picks go to priority 0\.$/, { "us/a": "33.3 %", "us/b": "66.7 %", "us/c": "0 %" }],
-    ["by-load", {
-      load_balancing_policy: { policies: [{ typed_extension_config: { name: "l", typed_config: { "@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest" } } }] },
-    }, /least_request_experimental, chooses by requests in flight and ignores locality weights/, { "us/a": "66.7 %", "us/b": "33.3 %", "us/c": "0 %" }],
-  ];
-  for (const [name, config, says, wanted] of policies) {
-    await push(daemon, `/v1/clusters/${name}/config`, { type: "EDS", ...config });
-    const { page, faults } = await visit(t, browser, daemon, `#/push?cluster=${name}`);
-    await page.fill("#body", JSON.stringify(typed));
-    await has(page, says, '[aria-label="Predicted shares"] > p');
-    const { predicted, shown } = await shares(page, name);
-    assert.deepEqual(predicted, wanted);
-    assert.deepEqual(shown, predicted);
-    assert.deepEqual(faults, []);
-  }
-  await push(daemon, "/v1/clusters/by-hash/config", { type: "EDS", lb_policy: "RING_HASH" });
-  const { page } = await visit(t, browser, daemon, "#/push?cluster=by-hash");
+test("the effect on picks is shown, and is what happens", async (t) => {
+  await push(daemon, "/v1/clusters/moving/config", { type: "EDS", metadata: { filter_metadata: { lbd: { connect: "none" } } } });
+  await push(daemon, "/v1/clusters/moving/endpoints", endpointsOf({ a: ["10.0.0.1:80", "10.0.0.2:80"] }));
+  const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=moving");
+  const typed = endpointsOf({ a: ["10.0.0.1:80", "10.0.0.3:80", "10.0.0.4:80", "10.0.0.5:80"] });
   await page.fill("#body", JSON.stringify(typed));
-  await has(page, /these are shares of the keys/, '[aria-label="Predicted shares"] > p');
+  assert.deepEqual(await moved(page), {
+    "10.0.0.2:80 removed": "50 % → 0 %", "10.0.0.1:80": "50 % → 25 %",
+    "10.0.0.3:80 added": "0 % → 25 %", "10.0.0.4:80 added": "0 % → 25 %", "10.0.0.5:80 added": "0 % → 25 %",
+  });
+  await has(page, /75 % of the picks get another endpoint/, ".effect");
+  assert.equal(await page.$$eval(".flows path", (all) => all.length), 5);
+
+  // A limit that the change exceeds, and one that it does not.
+  await page.fill("#max-shift", "50");
+  await has(page, /It would be rejected: .*max_shift/, ".verdict");
+  assert.equal(await page.getAttribute("button.primary", "aria-disabled"), "true");
+  assert.equal(Object.keys(await moved(page)).length, 5, "the effect is shown also of what is rejected");
+  await page.fill("#max-shift", "80");
+  await has(page, /It can be applied/, ".verdict");
+  await page.click("text=Apply");
+  await has(page, /Pushed/, "#verdict-title");
+  const state = (await (await daemon.call("GET", "/v1/clusters/moving")).json()) as { priorities: { localities: { endpoints: { address: string; share: number }[] }[] }[] };
+  assert.deepEqual(state.priorities[0]!.localities[0]!.endpoints.map((e) => e.share), [0.25, 0.25, 0.25, 0.25]);
+  assert.deepEqual(faults, []);
 });
 
 test("a file can be dropped, and the pushed resource can be loaded", async (t) => {

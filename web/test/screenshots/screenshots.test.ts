@@ -165,7 +165,7 @@ policy:
   await push1.page.screenshot({ path: `${to}/push-refused-dark.png` });
   const push2 = await visit(t, browser, demo, "#/push?cluster=orders", { ...light, viewport: { width: 1280, height: 860 } });
   await push2.page.fill("#body", body(8080, 3));
-  await says(push2.page, ".verdict", /Predicted shares/);
+  await says(push2.page, ".verdict", /Effect on picks/);
   await push2.page.waitForTimeout(1000);
   await push2.page.screenshot({ path: `${to}/push-light.png` });
 

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { compareAssignments, compareMessages } from "../../src/diff.ts";
 import { assignmentOf, clusterOf, formatOf, kindOf, readDocument, resourcesOf } from "../../src/document.ts";
-import { type Basis, basisOf, dropped, firstUsed, predict } from "../../src/shares.ts";
+import { flowsOf, ribbon } from "../../src/effect.ts";
+import type { ClusterEffect } from "../../src/model.ts";
 
 const yaml = `
 clusterName: orders
@@ -63,66 +64,6 @@ test("kinds of resources are detected", async () => {
   assert.deepEqual(resourcesOf(bundle.value).map((r) => r.key), ["ClusterLoadAssignment/orders", "Cluster/orders"]);
 });
 
-test("shares are by weight among localities with usable endpoints", async () => {
-  const of = predict(await assignment(yaml));
-  assert.deepEqual(of.map((l) => [l.priority, l.name, l.usable, l.share]), [
-    [0, "us/a", 1, 0.75],
-    [0, "us/b", 1, 0.25],
-    [1, "eu", 0, 0],
-  ]);
-  assert.equal(firstUsed(of), 0);
-});
-
-test("without weights, the weight of a locality is its number of usable endpoints", async () => {
-  const three = "{address: {socket_address: {address: 10.0.0.1, port_value: 80}}}";
-  const of = predict(await assignment(`endpoints:
-- {locality: {zone: a}, lb_endpoints: [{endpoint: ${three}}, {endpoint: ${three}}, {endpoint: ${three}, health_status: DRAINING}]}
-- {locality: {zone: b}, lb_endpoints: [{endpoint: ${three}}]}`));
-  assert.deepEqual(of.map((l) => l.share), [2 / 3, 1 / 3]);
-  const mixed = predict(await assignment(`endpoints:
-- {locality: {zone: a}, load_balancing_weight: 2, lb_endpoints: [{endpoint: ${three}}]}
-- {locality: {zone: b}, lb_endpoints: [{endpoint: ${three}}]}`));
-  assert.deepEqual(mixed.map((l) => l.name), ["/a"]); // one without a weight among others that have one is left out
-});
-
-test("picks use only endpoints with health HEALTHY or UNKNOWN", async () => {
-  const usable = async (health: string) => {
-    const [l] = predict(await assignment(`endpoints: [{load_balancing_weight: 1, lb_endpoints: [{endpoint: {}, health_status: ${health}}]}]`));
-    return l!.usable;
-  };
-  const all = ["UNKNOWN", "HEALTHY", "UNHEALTHY", "DRAINING", "TIMEOUT", "DEGRADED", "0", "1", "5"];
-  assert.deepEqual(await Promise.all(all.map(usable)), [1, 1, 0, 0, 0, 0, 1, 1, 0]);
-});
-
-test("shares depend on the policy of the cluster", async () => {
-  const one = "{endpoint: {}}";
-  const a = await assignment(`endpoints:
-- {locality: {zone: a}, load_balancing_weight: 9, lb_endpoints: [${one}, {endpoint: {}, health_status: DEGRADED}]}
-- {locality: {zone: b}, load_balancing_weight: 1, lb_endpoints: [${one}, ${one}, ${one}]}
-- {locality: {zone: c}, load_balancing_weight: 5, lb_endpoints: []}`);
-  const shares = (basis: Basis) => predict(a, basis).map((l) => l.share);
-  assert.deepEqual(shares("weights"), [0.9, 0.1, 0]);
-  assert.deepEqual(shares("hashes"), [0.9, 0.1, 0]);
-  assert.deepEqual(shares("endpoints"), [0.25, 0.75, 0]);
-  assert.deepEqual(shares("load"), [0.25, 0.75, 0]);
-  assert.deepEqual(shares("unknown"), [null, null, null]);
-  const policies = ["xds_wrr_locality_experimental/least_request_experimental", "ring_hash_experimental", "round_robin", "least_request_experimental", "pick_first", ""];
-  assert.deepEqual(policies.map(basisOf), ["weights", "hashes", "endpoints", "load", "unknown", "unknown"]);
-});
-
-test("a priority without a usable endpoint is not used", async () => {
-  const of = predict(await assignment(`endpoints:
-- {load_balancing_weight: 1, lb_endpoints: [{endpoint: {}, health_status: UNHEALTHY}]}
-- {priority: 1, load_balancing_weight: 1, lb_endpoints: [{endpoint: {}}]}`));
-  assert.equal(firstUsed(of), 1);
-  assert.equal(firstUsed([]), -1);
-});
-
-test("each drop category draws independently", () => {
-  assert.equal(dropped([{ perMillion: 500_000 }, { perMillion: 500_000 }]), 0.75);
-  assert.equal(dropped([]), 0);
-});
-
 test("assignments are compared by endpoint", async () => {
   const before = await assignment(yaml);
   const after = await assignment(
@@ -178,4 +119,35 @@ test("configs are compared by field", () => {
     { change: "added", what: "d", to: "true" },
   ]);
   assert.equal(compareMessages(null, {}).length, 1);
+});
+
+/** A change of shares, of endpoints with the names 0, 1 and so on. */
+function effect(shares: [number | undefined, number | undefined][], more: Partial<ClusterEffect> = {}): ClusterEffect {
+  const locality = { region: "", zone: "", sub_zone: "" };
+  const outcome = { dropped: 0, priority_in_use: 0 };
+  return {
+    cluster: "orders", change: "modified", before: outcome, after: outcome, assumed_reachable: 0, connections_opened: 0, connections_closed: 0,
+    limits: [], unpredicted: [], more_endpoints: 0,
+    endpoints: shares.map(([b, a], i) => ({ address: String(i), locality, priority: 0, share_before: b, share_after: a })), ...more,
+  };
+}
+const spans = (c: ClusterEffect) => flowsOf(c).map((f) => `${f.label} ${[...f.before, ...f.after].map((n) => n.toFixed(2)).join(" ")}`);
+
+test("the flows of a change are stacked", () => {
+  assert.deepEqual(spans(effect([[0.5, undefined], [0.5, 0.75], [undefined, 0.25]])), ["0 0.00 0.50 0.00 0.00", "1 0.50 1.00 0.00 0.75", "2 1.00 1.00 0.75 1.00"]);
+  assert.deepEqual(spans(effect([[undefined, undefined]])), []);
+  assert.deepEqual(spans(effect([])), []);
+});
+
+test("dropped picks are a flow, and endpoints that are not listed are one together", () => {
+  const outcome = (dropped: number, error?: string) => ({ dropped, priority_in_use: 0, error });
+  assert.deepEqual(spans(effect([[1, 1]], { before: outcome(0), after: outcome(0.4) })), ["0 0.00 1.00 0.00 0.60", "dropped 1.00 1.00 0.60 1.00"]);
+  assert.deepEqual(spans(effect([[1, undefined]], { after: outcome(0, "no endpoint") })), ["0 0.00 1.00 0.00 0.00"]);
+  const ten = effect(Array.from({ length: 10 }, () => [0.1, 0.1]));
+  assert.deepEqual(spans(ten).slice(7), ["7 0.70 0.80 0.70 0.80", "others 0.80 1.00 0.80 1.00"]);
+  assert.deepEqual(spans(effect([[0.1, 0.2]], { more_endpoints: 9 })), ["0 0.00 0.10 0.00 0.20", "others 0.10 1.00 0.20 1.00"]);
+});
+
+test("a ribbon leads from its span before to its span after", () => {
+  assert.equal(ribbon({ label: "a", kind: "endpoint", before: [0, 0.5], after: [0.25, 1] }, 100, 10), "M0 0H8C50 0 50 2.5 92 2.5H100V10H92C50 10 50 5 8 5H0Z");
 });
