@@ -1,0 +1,81 @@
+"""The HTTP libraries that the runner sends requests with: with a client of lbd, or alone if client is None."""
+
+import asyncio
+import http.client
+import threading
+import urllib.parse
+
+import httpx
+import requests
+
+import lbd
+import lbd.httpx
+import lbd.requests
+
+TIMEOUTS = (TimeoutError, requests.Timeout, httpx.TimeoutException)
+CONNECTION = (requests.ConnectionError, httpx.TransportError)
+
+
+def core(client):
+    if client is not None:
+
+        def send(method, url, body, headers, timeout):
+            with client.request(method, url, body, headers, timeout=timeout or 30) as response:
+                return response.status, response.read()
+
+        return send
+
+    local = threading.local()
+
+    def alone(method, url, body, headers, timeout):
+        parts = urllib.parse.urlsplit(url)
+        if getattr(local, "host", None) != parts.netloc:
+            local.host, local.connection = parts.netloc, http.client.HTTPConnection(parts.netloc, timeout=timeout)
+        local.connection.request(method, parts.path or "/", body, headers)
+        response = local.connection.getresponse()
+        return response.status, response.read()
+
+    return alone
+
+
+def with_requests(client):
+    session = requests.Session()
+    session.trust_env = False
+    if client is not None:
+        lbd.requests.mount(session, client, pool_maxsize=100)
+
+    def send(method, url, body, headers, timeout):
+        response = session.request(
+            method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+        )
+        return response.status_code, response.content
+
+    return send
+
+
+def with_httpx(client):
+    session = httpx.Client(transport=lbd.httpx.Transport(client) if client else None, trust_env=False)
+
+    def send(method, url, body, headers, timeout):
+        response = session.request(method, url, content=body, headers=headers, timeout=timeout)
+        return response.status_code, response.content
+
+    return send
+
+
+def with_httpx_async(client):
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    session = httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client) if client else None, trust_env=False)
+
+    async def request(method, url, body, headers, timeout):
+        response = await session.request(method, url, content=body, headers=headers, timeout=timeout)
+        return response.status_code, response.content
+
+    def send(*arguments):
+        return asyncio.run_coroutine_threadsafe(request(*arguments), loop).result()
+
+    return send
+
+
+ADAPTERS = {"core": core, "requests": with_requests, "httpx": with_httpx, "httpx-async": with_httpx_async}

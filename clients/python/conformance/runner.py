@@ -1,0 +1,115 @@
+"""Drives the client as the conformance tests say (clients/conformance/README.md)."""
+
+import collections
+import concurrent.futures
+import http.client
+import json
+import os
+import sys
+import time
+
+import adapters
+import lbd
+
+OPTIONS = {"stale_for", "report_interval", "max_age", "retries", "max_tokens", "fallback", "ttl"}
+ERRORS = {
+    lbd.Dropped: "dropped",
+    lbd.CircuitBroken: "circuit_broken",
+    lbd.Unavailable: "unavailable",
+    lbd.UnknownCluster: "unknown_cluster",
+    lbd.PermissionDenied: "permission_denied",
+}
+
+
+class Runner:
+    def __init__(self):
+        self.client = self.send = self.plain = None
+
+    def open(self, command):
+        self.close({})
+        if command.get("adapter", "core") not in adapters.ADAPTERS:
+            return {"unsupported": "no such adapter"}
+        options = command.get("options", {})
+        if unknown := options.keys() - OPTIONS:
+            return {"unsupported": f"options {sorted(unknown)}"}
+        self.client = lbd.Client(
+            command["lbd"],
+            mode=command["mode"],
+            token=command.get("token"),
+            token_file=command.get("token_file"),
+            hosts={"upstream.test": command["cluster"]},
+            **options,
+        )
+        adapter = adapters.ADAPTERS[command.get("adapter", "core")]
+        self.send, self.plain = adapter(self.client), adapter(None)
+        return {"ok": True}
+
+    def one(self, command):
+        """A status and body, or an error and a message."""
+        send = self.plain if "url" in command else self.send
+        url = command.get("url") or "http://upstream.test" + command.get("path", "/")
+        body = command["body"].encode() if "body" in command else None
+        headers = {"Idempotency-Key": "1"} if command.get("idempotent") else {}
+        try:
+            status, content = send(command.get("method", "GET"), url, body, headers, command.get("timeout"))
+            return status, content.decode()
+        except lbd.LbdError as error:
+            return next(name for kind, name in ERRORS.items() if isinstance(error, kind)), str(error)
+        except adapters.TIMEOUTS as error:
+            return "timeout", repr(error)
+        except (OSError, http.client.HTTPException, *adapters.CONNECTION) as error:
+            return "connection", repr(error)
+        except Exception as error:
+            return "other", repr(error)
+
+    def request(self, command):
+        result, text = self.one(command)
+        return {"status": result, "body": text} if isinstance(result, int) else {"error": result, "message": text}
+
+    def load(self, command):
+        began = time.monotonic()
+        n, threads = command["n"], command.get("threads", 1)
+        if threads == 1:
+            results = [self.one(command)[0] for _ in range(n)]
+        else:
+            with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+                results = [result for result, _ in pool.map(self.one, [command] * n)]
+        counts = collections.Counter(results)
+        return {
+            "statuses": {str(key): count for key, count in counts.items() if isinstance(key, int)},
+            "errors": {key: count for key, count in counts.items() if isinstance(key, str)},
+            "seconds": time.monotonic() - began,
+        }
+
+    def fork(self, command):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            with os.fdopen(writer, "w") as pipe:
+                json.dump(self.load(command | {"threads": 1}), pipe)
+            sys.exit()
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            answer = json.load(pipe)
+        os.waitpid(pid, 0)
+        return answer
+
+    def close(self, command):
+        if self.client is not None:
+            self.client.close()
+            self.client = None
+        return {"ok": True}
+
+
+def main():
+    runner = Runner()
+    for line in sys.stdin:
+        command = json.loads(line)
+        print(json.dumps(getattr(runner, command["do"])(command)), flush=True)
+        if command["do"] == "close":
+            break
+
+
+if __name__ == "__main__":
+    main()

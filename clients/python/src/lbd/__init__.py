@@ -1,0 +1,25 @@
+"""A client of lbd: HTTP requests to hosts CLUSTER.lbd go to the endpoints that lbd picks.
+
+    client = lbd.Client()
+    with client.request("GET", "http://orders.lbd/items/7") as response:
+        print(response.status, response.read())
+
+lbd.opener is for urllib, lbd.requests for requests, lbd.httpx for httpx.
+"""
+
+from .client import Client
+from .errors import CircuitBroken, Dropped, LbdError, PermissionDenied, Unavailable, UnknownCluster
+from .upstream import Handler, opener
+
+__all__ = [
+    "CircuitBroken",
+    "Client",
+    "Dropped",
+    "Handler",
+    "LbdError",
+    "PermissionDenied",
+    "Unavailable",
+    "UnknownCluster",
+    "opener",
+]
+__version__ = "0.1.0"

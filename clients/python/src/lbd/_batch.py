@@ -1,0 +1,83 @@
+"""Batches of picks."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from typing import Optional, Union
+
+from . import errors
+
+
+class Refusal:
+    """An element of a batch that rejects its request."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: errors.LbdError) -> None:
+        self.error = error
+
+
+class Batch:
+    """The picks of one answer of lbd, shuffled. Requests take them in turn.
+
+    generation is that of the cluster; None if lbd refused all picks, because then it does not say.
+    """
+
+    __slots__ = ("_elements", "_turn", "addresses", "generation", "made")
+
+    def __init__(self, generation: Optional[int], elements: list[Union[str, Refusal]]) -> None:
+        random.shuffle(elements)
+        self.generation = generation
+        self.made = time.monotonic()
+        self.addresses = frozenset(element for element in elements if isinstance(element, str))
+        self._elements = elements
+        self._turn = itertools.count()  # next is atomic
+
+    def take(self) -> Union[str, Refusal]:
+        """The next element."""
+        return self._elements[next(self._turn) % len(self._elements)]
+
+    def take_other(self, tried: list[str]) -> Optional[str]:
+        """The next address that is not in tried, or None if there is no other."""
+        if self.addresses.issubset(tried):
+            return None
+        while True:  # ends within one round: the batch has such an address
+            element = self.take()
+            if isinstance(element, str) and element not in tried:
+                return element
+
+
+def of_answer(cluster: str, answer: dict) -> Batch:
+    """The batch in the answer to a pick with n. Raises ValueError if it is not one."""
+    elements: list[Union[str, Refusal]] = []
+    for pick in answer["picks"]:
+        address = pick["address"]
+        if not isinstance(address, str) or not address:
+            raise ValueError("a pick without an address")
+        elements.append(address)
+    for category, count in (answer.get("dropped") or {}).items():
+        elements += [Refusal(dropped(cluster, category))] * int(count)
+    full = int(answer.get("circuit_broken") or 0)
+    elements += [Refusal(circuit_broken(cluster))] * full
+    if not elements:
+        raise ValueError("a batch without picks")
+    return Batch(int(answer["generation"]), elements)
+
+
+def of_refusal(error: errors.LbdError) -> Batch:
+    """A batch of nothing but a refusal: lbd refused each pick."""
+    return Batch(None, [Refusal(error)])
+
+
+def dropped(cluster: str, category: str) -> errors.Dropped:
+    return errors.Dropped(
+        f"cluster {cluster}: drop category {category} dropped the request", cluster=cluster, code="dropped"
+    )
+
+
+def circuit_broken(cluster: str) -> errors.CircuitBroken:
+    return errors.CircuitBroken(
+        f"cluster {cluster}: the circuit breaker is full", cluster=cluster, code="circuit_broken"
+    )

@@ -1,0 +1,191 @@
+"""The batch of one cluster, and the thread that keeps it up to date."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import urllib.parse
+from typing import Optional, Union
+
+from . import _batch, errors
+from ._api import Api, Unreachable, duration
+from ._batch import Batch, Refusal
+from ._connection import Connection, Deadline
+from ._counts import Budget, Counts
+
+BATCH_SIZE = 100
+REFUSED_AGE = 1.0
+"""Seconds after which a batch of nothing but refusals is fetched again."""
+
+FOLLOW_PAUSE = 0.1
+"""Seconds between two calls that follow a cluster, at least."""
+
+BACKOFF_FIRST, BACKOFF_MAX, RETRY_AFTER_MAX = 0.1, 5.0, 60.0
+
+IDLE_TIME = 300.0
+"""Seconds without a request after which a cluster is no longer followed."""
+
+
+class Cluster:
+    """What a client knows of one cluster. Safe for threads."""
+
+    def __init__(self, name: str, api: Api, *, max_age: float, stale_for: float, max_tokens: float) -> None:
+        self.name = name
+        self.counts = Counts()
+        self.budget = Budget(max_tokens)
+        self._api = api
+        self._max_age = max_age
+        self._stale_for = stale_for
+        self._batch: Optional[Batch] = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._thread: Optional[threading.Thread] = None
+        self._connection: Optional[Connection] = None
+        self._stopped = threading.Event()
+        self._error: Optional[errors.LbdError] = None
+        self._tries = 0
+        self._used = True
+
+    def after_fork(self) -> None:
+        """Keeps the batch; the thread stayed in the parent."""
+        connection = self._connection
+        self._reset()
+        self.counts.after_fork()
+        self.budget.after_fork()
+        if connection is not None:
+            connection.close()
+
+    def ready(self) -> bool:
+        """Whether take answers without waiting for lbd."""
+        batch = self._batch
+        return self._thread is not None and batch is not None and time.monotonic() - batch.made < self._stale_for
+
+    def take(self, deadline: Deadline) -> Union[str, Refusal]:
+        """The next element of the batch. Raises an LbdError if there is none in time."""
+        self._used = True
+        batch = self._batch
+        if self._thread is None or batch is None or time.monotonic() - batch.made >= self._stale_for:
+            batch = self._wait(deadline)
+        return batch.take()
+
+    def take_other(self, tried: list[str]) -> Optional[str]:
+        batch = self._batch
+        return None if batch is None else batch.take_other(tried)
+
+    def _wait(self, deadline: Deadline) -> Batch:
+        """Starts the thread if there is none, and waits for a batch, or for the first try to get one."""
+        with self._changed:
+            if self._thread is None and not self._stopped.is_set():
+                self._thread = threading.Thread(target=self._run, name=f"lbd {self.name}", daemon=True)
+                self._thread.start()
+            while not self._usable() and self._tries == 0 and not self._stopped.is_set():
+                if deadline.passed() or not self._changed.wait(deadline.left()):
+                    break
+            batch, error = self._batch, self._error
+            if batch is not None and self._usable():
+                return batch
+        if error is not None:
+            raise errors.like(error)
+        reason = "the client is closed" if self._stopped.is_set() else "lbd did not answer in time"
+        raise errors.Unavailable(f"cluster {self.name}: {reason}", cluster=self.name)
+
+    def _usable(self) -> bool:
+        batch = self._batch
+        return batch is not None and time.monotonic() - batch.made < self._stale_for
+
+    def stop(self) -> None:
+        """Ends the thread; does not wait for it."""
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify_all()
+            connection = self._connection
+        if connection is not None:
+            connection.interrupt()
+
+    def _run(self) -> None:
+        with self._changed:
+            stopped = self._stopped
+            if stopped.is_set():
+                return
+            connection = self._connection = self._api.connect()
+        backoff, used = BACKOFF_FIRST, time.monotonic()
+        try:
+            while not stopped.is_set():
+                pause = 0.0
+                try:
+                    batch = self._fetch(connection)
+                    self._publish(batch, None)
+                    self._follow(connection, batch)
+                    backoff = BACKOFF_FIRST
+                except Exception as error:  # the thread has to survive whatever comes
+                    wanted = self._note(error)
+                    pause = max(backoff * random.uniform(0.8, 1.2), min(wanted, RETRY_AFTER_MAX))
+                    backoff = min(2 * backoff, BACKOFF_MAX)
+                    connection.close()
+                now = time.monotonic()
+                if self._used:
+                    self._used, used = False, now
+                elif now - used > IDLE_TIME:
+                    break
+                if pause:
+                    stopped.wait(pause)
+        finally:
+            connection.close()
+            with self._changed:
+                if not stopped.is_set():
+                    self._batch, self._thread, self._tries = None, None, 0
+
+    def _note(self, error: Exception) -> float:
+        """Publishes why there is no new batch, and returns the seconds that lbd asks to wait."""
+        if not isinstance(error, errors.LbdError):
+            error = errors.Unavailable(f"cluster {self.name}: lbd is unreachable: {error}", cluster=self.name)
+        self._publish(None, error)
+        return error.retry_after
+
+    def _publish(self, batch: Optional[Batch], error: Optional[errors.LbdError]) -> None:
+        with self._changed:
+            self._batch, self._error = batch or self._batch, error
+            self._tries += 1
+            self._changed.notify_all()
+
+    def _fetch(self, connection: Connection) -> Batch:
+        try:
+            answer = self._api.call(
+                "GET",
+                "/v1/pick",
+                {"cluster": self.name, "n": BATCH_SIZE, "reports": "true"},
+                cluster=self.name,
+                connection=connection,
+            )
+        except (errors.Dropped, errors.CircuitBroken) as error:
+            return _batch.of_refusal(error)
+        try:
+            return _batch.of_answer(self.name, answer)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unreachable(f"the answer is not a batch: {error!r}") from error
+
+    def _follow(self, connection: Connection, batch: Batch) -> None:
+        """Returns when it is time for a new batch."""
+        if batch.generation is None:
+            self._stopped.wait(min(REFUSED_AGE, self._max_age))
+            return
+        end = time.monotonic() + self._max_age
+        while not self._stopped.is_set():
+            left = end - time.monotonic()
+            if left <= 0:
+                return
+            began = time.monotonic()
+            answer = self._api.call(
+                "GET",
+                "/v1/clusters/" + urllib.parse.quote(self.name, safe=""),
+                {"endpoints": "false", "index": batch.generation, "wait": duration(min(left, 30.0))},
+                cluster=self.name,
+                deadline=Deadline(left + 1.0),
+                connection=connection,
+            )
+            if answer.get("generation") != batch.generation:
+                return
+            self._stopped.wait(max(0.0, min(FOLLOW_PAUSE - (time.monotonic() - began), left)))

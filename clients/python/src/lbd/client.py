@@ -1,0 +1,356 @@
+"""The client: picks addresses for requests, and tells lbd how they ended."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import os
+import socket
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Optional, Union
+
+from . import errors
+from ._api import Api, Unreachable, default_address, duration
+from ._batch import Refusal
+from ._cluster import Cluster
+from ._connection import Deadline
+from ._sender import Lease, Sender
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
+RETRIED_STATUSES = frozenset({502, 503, 504})
+WAIT_MAX = 5.0
+CLUSTERS_MAX = 1000
+LEASE_GRACE = 5.0
+
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
+
+Hosts = Union[Mapping[str, str], Callable[[str], Optional[str]]]
+
+
+class Client:
+    """Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. Safe for threads and for fork.
+
+    lbd         address of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else
+                unix:/run/lbd.sock if that is a socket, else http://localhost:8080
+    mode        "batch"; "pick" for processes that live for one request; "lease" for exact circuit breaking
+    token       token for lbd. Default: environment LBD_TOKEN
+    token_file  file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE
+    ca          PEM file of the certificates that may sign lbd's. Default: environment LBD_CA, else the system's
+    owner       name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID
+    hosts       clusters of other hosts: a mapping, or a function that returns None for a host that is not one
+    fallback    HOST:PORT for requests while lbd is unreachable and the last batch is too old
+    timeout     default deadline of a request, in seconds; None for none
+    stale_for   seconds for which the last batch is used while lbd is unreachable
+    max_age     seconds after which a batch is replaced in any case
+    retries     retries of a request, at most
+    max_tokens  size of the budget of retries of a cluster (gRFC A6)
+    ttl         seconds of a lease of a request without a deadline
+    report_interval  seconds between two reports of how requests ended
+
+    Raises ValueError for a setting that is not valid.
+    """
+
+    def __init__(
+        self,
+        lbd: Optional[str] = None,
+        *,
+        mode: str = "batch",
+        token: Optional[str] = None,
+        token_file: Optional[str] = None,
+        ca: Optional[str] = None,
+        owner: Optional[str] = None,
+        hosts: Optional[Hosts] = None,
+        fallback: Optional[str] = None,
+        timeout: Optional[float] = 30.0,
+        stale_for: float = 60.0,
+        max_age: float = 10.0,
+        retries: int = 2,
+        max_tokens: float = 100,
+        ttl: float = 30.0,
+        report_interval: float = 5.0,
+    ) -> None:
+        if mode not in ("batch", "pick", "lease"):
+            raise ValueError(f"mode: {mode!r} is not batch, pick or lease")
+        environ = os.environ.get
+        self.mode = mode
+        self.timeout = timeout
+        self.retries = retries
+        self.ttl = ttl
+        self.fallback = fallback
+        self.epoch = 0  # the number of forks before this process
+        self._owner = owner or environ("LBD_OWNER")
+        self._hosts = hosts
+        self._settings = {"max_age": max_age, "stale_for": stale_for, "max_tokens": max_tokens}
+        self._api = Api(
+            lbd or environ("LBD") or default_address(),
+            token or environ("LBD_TOKEN") or "",
+            token_file or environ("LBD_TOKEN_FILE") or "",
+            ca or environ("LBD_CA") or "",
+        )
+        self._clusters: dict[str, Cluster] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+        self._sender = Sender(self._api, lambda: list(self._clusters.values()), self._process, report_interval)
+        self._upstreams: Any = None
+        _register(self)
+
+    def cluster_of(self, host: Optional[str]) -> Optional[str]:
+        """The cluster that a host names; None if requests to the host are not for lbd."""
+        if not host:
+            return None
+        if self._hosts is not None:
+            name = self._hosts(host) if callable(self._hosts) else self._hosts.get(host)
+            if name:
+                return name
+        return host[: -len(".lbd")] if host.endswith(".lbd") and len(host) > len(".lbd") else None
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        body: Any = None,
+        headers: Optional[Mapping[str, str]] = None,
+        *,
+        timeout: Union[float, None, str] = "default",
+        idempotent: Optional[bool] = None,
+    ) -> Any:
+        """Sends a request, and returns the http.client.HTTPResponse: read it to its end, or close it.
+
+        url is http://CLUSTER.lbd/PATH, with https for upstreams with TLS. body is bytes or str, or else a file or an
+        iterable of bytes, which is not sent again. idempotent permits retries of a POST or PATCH; so does a header
+        Idempotency-Key. Raises an LbdError without an endpoint, TimeoutError at the deadline, and otherwise OSError or
+        http.client.HTTPException, as http.client does.
+        """
+        if self._upstreams is None:
+            from .upstream import Upstreams
+
+            self._upstreams = Upstreams(self)
+        limit = self.timeout if isinstance(timeout, str) else timeout
+        return self._upstreams.request(method, url, body, headers, Deadline(limit), idempotent)
+
+    def call(self, cluster: str, deadline: Deadline, repeatable: bool) -> Call:
+        """A request to a cluster, for an adapter of an HTTP library. repeatable permits retries."""
+        if self._closed:
+            raise errors.Unavailable(f"cluster {cluster}: the client is closed", cluster=cluster)
+        known = self._clusters.get(cluster)
+        return Call(self, known or self._add(cluster), deadline, repeatable)
+
+    def _add(self, name: str) -> Cluster:
+        with self._lock:
+            known = self._clusters.get(name)
+            if known is None:
+                if len(self._clusters) >= CLUSTERS_MAX:
+                    raise errors.Unavailable(f"cluster {name}: the client has {CLUSTERS_MAX} clusters", cluster=name)
+                known = self._clusters[name] = Cluster(name, self._api, **self._settings)
+            return known
+
+    def owner(self) -> str:
+        return self._owner or self._process()
+
+    def _process(self) -> str:
+        return f"{socket.gethostname()[:100]}/{os.getpid()}"
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Sends the last report, ends the leases, and stops the threads, for at most timeout seconds."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        _clients.discard(self)
+        for cluster in list(self._clusters.values()):
+            cluster.stop()
+        self._sender.close(timeout)
+        self._api.close()
+        if self._upstreams is not None:
+            self._upstreams.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _after_fork(self) -> None:
+        self.epoch += 1
+        self._lock = threading.Lock()
+        self._api.after_fork()
+        for cluster in list(self._clusters.values()):
+            cluster.after_fork()
+        self._sender.after_fork()
+        if self._upstreams is not None:
+            self._upstreams.after_fork()
+
+
+class Attempt:
+    """One try of a request, at one address. Adapters call answered or failed, then finish."""
+
+    __slots__ = ("_begin", "_call", "_counted", "_epoch", "_lease", "_outcome", "address")
+
+    def __init__(self, call: Call, address: str, lease: Optional[Lease], counted: bool) -> None:
+        self.address = address
+        self._call = call
+        self._lease = lease
+        self._outcome = ""
+        self._epoch = call.client.epoch
+        self._counted = counted
+        self._begin = call.cluster.counts.begin(address) if counted else 0.0
+
+    def answered(self, status: int) -> None:
+        """The status and the headers of the response are there; the request is in flight until finish."""
+        self._ended("error" if status >= 500 else "success")
+        if status not in RETRIED_STATUSES:
+            self._call.cluster.budget.succeeded()
+
+    def failed(self) -> None:
+        """The connection failed, or the deadline passed."""
+        self._ended("error")
+        self.finish()
+
+    def finish(self) -> None:
+        """The request is no longer in flight. Without an outcome, its caller has given it up."""
+        call, self._call = self._call, None  # type: ignore[assignment]
+        if call is None or self._epoch != call.client.epoch:
+            return
+        if not self._outcome:
+            self._ended_of(call, "cancelled")
+        if self._counted:
+            call.cluster.counts.end(self.address)
+        if self._lease is not None:
+            call.client._sender.end(self._lease, self._outcome)
+
+    def _ended(self, outcome: str) -> None:
+        if self._call is not None and not self._outcome:
+            self._ended_of(self._call, outcome)
+
+    def _ended_of(self, call: Call, outcome: str) -> None:
+        self._outcome = outcome
+        if self._counted and self._epoch == call.client.epoch:
+            call.cluster.counts.answered(self.address, outcome, self._begin)
+
+
+class Call:
+    """One request to a cluster, with all of its tries."""
+
+    __slots__ = ("_repeatable", "_tried", "client", "cluster", "deadline")
+
+    def __init__(self, client: Client, cluster: Cluster, deadline: Deadline, repeatable: bool) -> None:
+        self.client = client
+        self.cluster = cluster
+        self.deadline = deadline
+        self._repeatable = repeatable
+        self._tried: list[str] = []
+
+    def waits(self) -> bool:
+        """Whether first waits for lbd: then tasks of an event loop call it in another thread."""
+        return self.client.mode != "batch" or not self.cluster.ready()
+
+    def first(self) -> Attempt:
+        """The first try. Raises an LbdError if there is no endpoint for it."""
+        try:
+            return self._take()
+        except errors.Unavailable as error:
+            fallback = self.client.fallback
+            if fallback is None or error.code:  # with a code, lbd has answered
+                raise
+            self._repeatable = False
+            return Attempt(self, fallback, None, False)
+
+    def retry(self) -> Optional[Attempt]:
+        """The next try after one that failed; None if the result of that one is the result of the request.
+
+        A try fails if the connection cannot be made or ends before the status line, or with the status 502, 503
+        or 504.
+        """
+        permitted = self.cluster.budget.failed()
+        if not (permitted and self._repeatable and len(self._tried) <= self.client.retries):
+            return None
+        if self.deadline.passed() or self.client._closed:
+            return None
+        try:
+            if self.client.mode != "batch":
+                return self._take()
+            address = self.cluster.take_other(self._tried)
+        except errors.LbdError:
+            return None
+        return None if address is None else self._at(address)
+
+    def _take(self) -> Attempt:
+        if self.client.mode != "batch":
+            return self._pick()
+        element = self.cluster.take(self.deadline)
+        if isinstance(element, Refusal):
+            raise errors.like(element.error)
+        self.client._sender.start()
+        return self._at(element)
+
+    def _at(self, address: str, lease: Optional[Lease] = None) -> Attempt:
+        self._tried.append(address)
+        return Attempt(self, address, lease, self.client.mode == "batch")
+
+    def _pick(self) -> Attempt:
+        client, name = self.client, self.cluster.name
+        wait = self.deadline.at_most(WAIT_MAX)
+        parameters: dict[str, Any] = {"cluster": name, "wait": duration(wait), "exclude": self._tried or None}
+        ttl, method = 0.0, "GET"
+        if client.mode == "lease":
+            left = self.deadline.left()
+            ttl, method = (client.ttl if left is None else left + LEASE_GRACE), "POST"
+            parameters.update(ttl=duration(ttl), owner=client.owner())
+        try:
+            answer = client._api.call(method, "/v1/pick", parameters, cluster=name, deadline=Deadline(wait + 1.0))
+            address = answer["address"]
+            lease = Lease(answer["lease"]["id"], ttl) if ttl else None
+        except (Unreachable, KeyError, TypeError) as error:
+            raise errors.Unavailable(f"cluster {name}: lbd is unreachable: {error}", cluster=name) from error
+        if lease is not None:
+            client._sender.hold(lease)
+        return self._at(address, lease)
+
+
+def shortage(error: Optional[BaseException]) -> bool:
+    """Whether an error, or one that caused it, is a shortage of this machine: no endpoint is to blame."""
+    for _ in range(10):
+        if error is None:
+            return False
+        if isinstance(error, OSError) and error.errno in _SHORTAGES:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def _register(client: Client) -> None:
+    _clients.add(client)
+    try:  # processes of multiprocessing end without atexit
+        from multiprocessing import util
+
+        util.register_after_fork(client, _close_at_exit)
+    except ImportError:
+        pass
+
+
+def _close_at_exit(client: Client) -> None:
+    from multiprocessing import util
+
+    util.Finalize(None, client.close, exitpriority=10)
+
+
+def _close_all() -> None:
+    end = time.monotonic() + 1.0
+    for client in list(_clients):
+        client.close(max(0.1, end - time.monotonic()))
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client._after_fork()
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,245 @@
+"""Requests to upstreams with http.client, and the handler for urllib."""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import ssl
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Optional
+
+from ._connection import Connection, Deadline, Pool
+from .client import IDEMPOTENT, RETRIED_STATUSES, Attempt, shortage
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+class Response(http.client.HTTPResponse):
+    """A response whose request is in flight until it is read to its end, or closed."""
+
+    _attempt: Optional[Attempt] = None
+    _connection: Optional[Connection] = None
+    _pool: Optional[Pool] = None
+    _key: Any = None
+
+    def own(self, connection: Connection, pool: Pool, key: Any) -> None:
+        self._connection, self._pool, self._key = connection, pool, key
+        if self.length == 0:
+            self.read()
+
+    def follow(self, attempt: Attempt) -> None:
+        """Finishes attempt with this response."""
+        self._attempt = attempt
+        self._check()
+
+    def _check(self) -> None:
+        if not self.isclosed():
+            return
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self.will_close or self.length:
+                connection.close()
+            elif self._pool is not None:
+                self._pool.put(self._key, connection)
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.finish()
+
+    def read(self, amt: Optional[int] = None) -> bytes:
+        try:
+            return super().read(amt)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._check()
+
+    def read1(self, n: int = -1) -> bytes:
+        try:
+            return super().read1(n)
+        finally:
+            self._check()
+
+    def readinto(self, b: Any) -> int:
+        try:
+            return super().readinto(b)
+        finally:
+            self._check()
+
+    def readline(self, limit: int = -1) -> bytes:  # type: ignore[override]
+        try:
+            return super().readline(limit)
+        finally:
+            self._check()
+
+    def close(self) -> None:
+        connection = self._connection
+        if connection is not None and not self.isclosed():  # given up before its end
+            self._connection = None
+            connection.close()
+        super().close()
+        self._check()
+
+
+class Upstreams:
+    """The connections of one client to upstreams."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._pool = Pool()
+        self._context: Optional[ssl.SSLContext] = None
+
+    def after_fork(self) -> None:
+        self._pool.abandon()
+        self._pool = Pool()
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        body: Any,
+        headers: Optional[Mapping[str, str]],
+        deadline: Deadline,
+        idempotent: Optional[bool],
+    ) -> Response:
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"url: {url!r} is not http://HOST/PATH or https://HOST/PATH")
+        if isinstance(body, str):
+            body = body.encode()
+        fields = dict(headers or {})
+        names = {name.lower() for name in fields}
+        if "host" not in names:
+            fields["Host"] = parts.netloc.rpartition("@")[2]
+        path = (parts.path or "/") + ("?" + parts.query if parts.query else "")
+        repeatable = body is None or isinstance(body, (bytes, bytearray, memoryview))
+        if idempotent is None:
+            idempotent = method.upper() in IDEMPOTENT or "idempotency-key" in names
+        send = _Request(self, method, path, body, fields, parts.scheme, parts.hostname, idempotent and repeatable)
+
+        cluster = self._client.cluster_of(parts.hostname)
+        if cluster is None:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            response = send.to(f"{parts.hostname}:{port}", deadline)
+            response.url = url  # type: ignore[attr-defined]
+            return response
+        call = self._client.call(cluster, deadline, send.repeatable)
+        attempt = call.first()
+        while True:
+            try:
+                response = send.to(attempt.address, deadline)
+            except (OSError, http.client.BadStatusLine) as error:
+                if shortage(error):
+                    attempt.finish()
+                    raise
+                attempt.failed()
+                timeout = isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT
+                other = None if timeout else call.retry()
+                if other is None:
+                    raise
+            except BaseException as error:
+                # The other errors of http.client are about the response, apart from that of a bad URL.
+                if isinstance(error, http.client.HTTPException) and not isinstance(error, http.client.InvalidURL):
+                    attempt.failed()
+                attempt.finish()
+                raise
+            else:
+                attempt.answered(response.status)
+                other = call.retry() if response.status in RETRIED_STATUSES else None
+                response.follow(attempt)
+                if other is None:
+                    response.url = url  # type: ignore[attr-defined]
+                    return response
+                response.close()
+            attempt = other
+
+    def context(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = ssl.create_default_context()
+        return self._context
+
+
+class _Request:
+    """What is the same in all tries of a request."""
+
+    __slots__ = ("_body", "_headers", "_host", "_method", "_owner", "_path", "_tls", "repeatable")
+
+    def __init__(
+        self,
+        owner: Upstreams,
+        method: str,
+        path: str,
+        body: Any,
+        headers: dict[str, str],
+        scheme: str,
+        host: str,
+        repeatable: bool,
+    ) -> None:
+        self._owner = owner
+        self._method = method
+        self._path = path
+        self._body = body
+        self._headers = headers
+        self._tls = scheme == "https"
+        self._host = host
+        self.repeatable = repeatable
+
+    def to(self, address: str, deadline: Deadline) -> Response:
+        """Sends the request to an address; returns when the status and the headers of the response are there."""
+        key = (address, self._host if self._tls else "")
+        pool, context = self._owner._pool, self._owner.context() if self._tls else None
+        fresh = False
+        while True:
+            connection = pool.get(key, lambda: _connection(address, context, self._host), deadline, fresh)
+            try:
+                connection.request(self._method, self._path, self._body, self._headers)
+                response = connection.getresponse()
+                response.own(connection, pool, key)  # type: ignore[attr-defined]
+                return response  # type: ignore[return-value]
+            except (ConnectionError, http.client.BadStatusLine):
+                connection.close()
+                # An upstream closes idle connections at times, then the request never reached it.
+                if connection.reused and self.repeatable and not fresh:
+                    fresh = True
+                    continue
+                raise
+            except BaseException:
+                connection.close()
+                raise
+
+
+def _connection(address: str, context: Optional[ssl.SSLContext], host: str) -> Connection:
+    connection = Connection(address, context, host)
+    connection.response_class = Response  # type: ignore[assignment]
+    return connection
+
+
+class Handler(urllib.request.BaseHandler):
+    """Sends requests of urllib to hosts CLUSTER.lbd through a client. Others go to the next handler."""
+
+    handler_order = 50  # before that of proxies
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def http_open(self, request: urllib.request.Request) -> Any:
+        if self._client.cluster_of(urllib.parse.urlsplit(request.full_url).hostname) is None:
+            return None
+        headers = {**request.headers, **request.unredirected_hdrs}
+        timeout = request.timeout if isinstance(request.timeout, (int, float)) else "default"
+        response = self._client.request(request.get_method(), request.full_url, request.data, headers, timeout=timeout)
+        response.msg = response.reason  # as urllib's own handler does
+        return response
+
+    https_open = http_open
+
+
+def opener(client: Client, *handlers: Any) -> urllib.request.OpenerDirector:
+    """An opener of urllib with client. urllib.request.install_opener makes it that of urlopen."""
+    return urllib.request.build_opener(Handler(client), *handlers)
