@@ -45,9 +45,7 @@ def with_requests(client):
         lbd.requests.mount(session, client, pool_maxsize=100)
 
     def send(method, url, body, headers, timeout):
-        response = session.request(
-            method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
-        )
+        response = session.request(method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False)
         return response.status_code, response.content
 
     return send

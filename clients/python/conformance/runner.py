@@ -9,6 +9,7 @@ import sys
 import time
 
 import adapters
+
 import lbd
 
 OPTIONS = {"stale_for", "report_interval", "max_age", "retries", "max_tokens", "fallback", "ttl"}

@@ -33,7 +33,7 @@ class Daemon:
         self.start()
 
     def start(self):
-        self._log = open(os.path.join(self._directory.name, "lbd.log"), "ab")
+        self._log = open(os.path.join(self._directory.name, "lbd.log"), "ab")  # noqa: SIM115 (it is closed with the process)
         self._process = subprocess.Popen(
             [
                 LBD_BIN,
@@ -123,8 +123,13 @@ class Upstream:
             def log_message(self, *_):
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_):
+                pass  # a client may close its connection at any time
+
+        self._server = Server(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import encodings.idna  # noqa: F401 (socket imports it at its first use: see _connect)
 import http.client
 import io
 import selectors
@@ -89,6 +90,25 @@ class _Reader(io.RawIOBase):
             self._stream.close()
 
 
+def _connect(host: str, port: int, timeout: Optional[float]) -> socket.socket:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        # Not create_connection: it imports the IDNA codec, and in a child of fork the lock of that
+        # import may be held by a thread that does not live there.
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.settimeout(timeout)
+            sock.connect((host.encode(), port))
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    return socket.create_connection((host, port), timeout)
+
+
 class Connection(http.client.HTTPConnection):
     """A connection to an address: HOST:PORT, [IPV6]:PORT or unix:PATH; with TLS if context is not None."""
 
@@ -119,7 +139,7 @@ class Connection(http.client.HTTPConnection):
                 raise
         else:
             host, _, port = self.address.rpartition(":")
-            sock = socket.create_connection((host.strip("[]"), int(port)), left)
+            sock = _connect(host.strip("[]"), int(port), left)
         try:
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
