@@ -13,7 +13,7 @@ from typing import Any, Optional
 from . import errors
 from ._connection import Connection, Deadline, Pool
 
-SOCKET = "/run/lbd.sock"
+SOCKETS = ("/run/lbd.sock", "/run/lbd/lbd.sock")
 MAX_ANSWER = 16 << 20
 """Bytes of an answer of lbd, at most."""
 
@@ -26,11 +26,12 @@ class Unreachable(Exception):
 
 
 def default_address() -> str:
-    try:
-        if stat.S_ISSOCK(os.stat(SOCKET).st_mode):
-            return "unix:" + SOCKET
-    except OSError:
-        pass
+    for path in SOCKETS:
+        try:
+            if stat.S_ISSOCK(os.stat(path).st_mode):
+                return "unix:" + path
+        except OSError:
+            continue
     return "http://localhost:8080"
 
 

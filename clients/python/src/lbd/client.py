@@ -33,8 +33,8 @@ Hosts = Union[Mapping[str, str], Callable[[str], Optional[str]]]
 class Client:
     """Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. Safe for threads and for fork.
 
-    lbd         address of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else
-                unix:/run/lbd.sock if that is a socket, else http://localhost:8080
+    lbd         address of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else the first
+                of unix:/run/lbd.sock and unix:/run/lbd/lbd.sock that is a socket, else http://localhost:8080
     mode        "batch"; "pick" for processes that live for one request; "lease" for exact circuit breaking
     token       token for lbd. Default: environment LBD_TOKEN
     token_file  file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE
