@@ -1,0 +1,99 @@
+# frozen_string_literal: true
+
+require "json"
+require "lbd"
+require_relative "adapters"
+
+# Drives the client as the conformance tests say (clients/conformance/README.md).
+class Runner
+  OPTIONS = %w[stale_for report_interval max_age retries max_tokens fallback ttl].freeze
+  ERRORS = {
+    Lbd::Dropped => "dropped", Lbd::CircuitBroken => "circuit_broken", Lbd::Unavailable => "unavailable",
+    Lbd::UnknownCluster => "unknown_cluster", Lbd::PermissionDenied => "permission_denied"
+  }.freeze
+
+  def run
+    while (line = $stdin.gets)
+      command = JSON.parse(line)
+      puts JSON.generate(public_send(command["do"], command))
+      $stdout.flush
+      break if command["do"] == "close"
+    end
+  end
+
+  def open(command)
+    close
+    adapter = Adapters::ALL[command.fetch("adapter", "core")] or return { unsupported: "no such adapter" }
+    options = command.fetch("options", {})
+    unknown = options.keys - OPTIONS
+    return { unsupported: "options #{unknown}" } unless unknown.empty?
+
+    @client = Lbd::Client.new(command["lbd"], mode: command["mode"], token: command["token"],
+                                              token_file: command["token_file"],
+                                              hosts: { "upstream.test" => command["cluster"] },
+                                              **options.transform_keys(&:to_sym))
+    @send = adapter.call(@client)
+    @alone = adapter.call(nil)
+    { ok: true }
+  end
+
+  def request(command)
+    result, text = one(command)
+    result.is_a?(Integer) ? { status: result, body: text } : { error: result, message: text }
+  end
+
+  def load(command)
+    began = now
+    left = Queue.new
+    command["n"].times { left << true }
+    left.close
+    threads = Array.new(command.fetch("threads", 1)) do
+      Thread.new { [].tap { |results| results << one(command).first while left.pop } }
+    end
+    statuses, errors = threads.flat_map(&:value).tally.partition { |result, _| result.is_a?(Integer) }
+    { statuses: statuses.to_h, errors: errors.to_h, seconds: now - began }
+  end
+
+  def fork(command)
+    reader, writer = IO.pipe
+    pid = Process.fork do
+      reader.close
+      writer.write(JSON.generate(load(command.merge("threads" => 1))))
+      writer.close
+    end
+    writer.close
+    answer = JSON.parse(reader.read)
+    Process.wait(pid)
+    answer
+  end
+
+  def close(_command = nil)
+    @client&.close
+    @client = nil
+    { ok: true }
+  end
+
+  private
+
+  # A status and a body, or an error and a message.
+  def one(command)
+    sender = command["url"] ? @alone : @send
+    url = command["url"] || "http://upstream.test#{command.fetch("path", "/")}"
+    headers = command["idempotent"] ? { "Idempotency-Key" => "1" } : {}
+    sender.call(command.fetch("method", "GET"), url, command["body"], headers, command["timeout"])
+  rescue Lbd::Error => error
+    [ERRORS.find { |kind, _| error.is_a?(kind) }.last, error.message]
+  rescue *Adapters::TIMEOUTS => error
+    ["timeout", error.inspect]
+  rescue *Adapters::CONNECTION => error
+    ["connection", error.inspect]
+  rescue StandardError => error
+    ["other", error.inspect]
+  end
+
+  def now
+    Process.clock_gettime(Process::CLOCK_MONOTONIC)
+  end
+end
+
+Runner.new.run

@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+require_relative "deadline"
+require_relative "errors"
+
+module Lbd
+  # The picks of one answer of lbd, shuffled. Requests take them in turn. Safe for threads.
+  class Batch
+    # The generation of the cluster; nil if lbd refused all picks, because then it does not say.
+    attr_reader :generation
+
+    # The time when lbd answered.
+    attr_reader :made
+
+    # The batch in the answer to a pick with n. Raises an ArgumentError if it is not one.
+    def self.of_answer(cluster, answer)
+      elements = answer["picks"].map { |pick| address(pick) }
+      answer["dropped"]&.each do |category, count|
+        elements.concat([dropped(cluster, category)] * Integer(count))
+      end
+      elements.concat([circuit_broken(cluster)] * Integer(answer["circuit_broken"] || 0))
+      raise ArgumentError, "a batch without picks" if elements.empty?
+
+      new(Integer(answer["generation"]), elements)
+    rescue NoMethodError, TypeError => error
+      raise ArgumentError, error.message
+    end
+
+    # A batch of nothing but a refusal: lbd refused each pick.
+    def self.of_refusal(error)
+      new(nil, [error])
+    end
+
+    def self.address(pick)
+      address = pick["address"]
+      raise ArgumentError, "a pick without an address" unless address.is_a?(String) && !address.empty?
+
+      address
+    end
+
+    def self.dropped(cluster, category)
+      Errors::Dropped.new("cluster #{cluster}: drop category #{category} dropped the request")
+                     .about(cluster: cluster, code: "dropped")
+    end
+
+    def self.circuit_broken(cluster)
+      Errors::CircuitBroken.new("cluster #{cluster}: the circuit breaker is full")
+                           .about(cluster: cluster, code: "circuit_broken")
+    end
+    private_class_method :address, :dropped, :circuit_broken
+
+    # elements are addresses, and the errors of requests that are refused.
+    def initialize(generation, elements)
+      @generation = generation
+      @elements = elements.shuffle
+      @addresses = elements.grep(String).uniq
+      @made = Clock.now
+      @lock = Mutex.new
+      @turn = -1
+    end
+
+    # The next element.
+    def take
+      @lock.synchronize { @elements[@turn = (@turn + 1) % @elements.size] }
+    end
+
+    # The next address that is not in tried, or nil if there is no other.
+    def take_other(tried)
+      return if (@addresses - tried).empty?
+
+      loop do # ends within one round: the batch has such an address
+        element = take
+        return element if element.is_a?(String) && !tried.include?(element)
+      end
+    end
+  end
+end

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require_relative "attempt"
+
+module Lbd
+  # One request to a cluster, with all of its tries.
+  class Call
+    # Seconds that lbd may queue a pick, at most.
+    WAIT_MAX = 5.0
+
+    # Seconds that a lease lasts longer than its request may.
+    LEASE_GRACE = 5.0
+
+    attr_reader :client, :cluster
+
+    # repeatable permits retries.
+    def initialize(client, cluster, deadline, repeatable)
+      @client = client
+      @cluster = cluster
+      @deadline = deadline
+      @repeatable = repeatable
+      @tried = []
+    end
+
+    # Yields the tries one after the other, and returns what the block returned for the last one. The block sends the
+    # request, and calls answered. kind is the one of Failures for an error of the block.
+    def run(kind = Failures.method(:kind), &block)
+      attempt = first
+      loop do
+        result = try(attempt, kind, &block)
+        attempt = attempt.following or return result
+      end
+    end
+
+    # The next try after one that failed; nil if the result of that one is the result of the request.
+    def retry
+      permitted = @cluster.budget.failed
+      return unless permitted && @repeatable && @tried.size <= @client.retries
+      return if @deadline.passed? || @client.closed?
+      return pick unless @client.mode == :batch
+
+      address = @cluster.take_other(@tried)
+      at(address) if address
+    rescue Error
+      nil
+    end
+
+    private
+
+    def try(attempt, kind)
+      attempt.start
+      yield attempt
+    rescue StandardError => error
+      raise unless attempt.failed(kind.call(error))
+    ensure
+      attempt.finish
+    end
+
+    def first
+      return pick unless @client.mode == :batch
+
+      element = @cluster.take(@deadline)
+      raise Errors.like(element) unless element.is_a?(String)
+
+      @client.sender.start
+      at(element)
+    rescue Unavailable => error
+      # With a code, lbd has answered.
+      raise unless @client.fallback && error.code.empty?
+
+      @repeatable = false
+      Attempt.new(self, @client.fallback)
+    end
+
+    def at(address, lease = nil)
+      @tried << address
+      Attempt.new(self, address, lease: lease, counted: @client.mode == :batch)
+    end
+
+    def pick
+      wait = @deadline.at_most(WAIT_MAX)
+      parameters = { cluster: @cluster.name, wait: Api.duration(wait), exclude: @tried.empty? ? nil : @tried }
+      return leased(parameters, wait) if @client.mode == :lease
+
+      at(call("GET", parameters, wait) { |answer| answer.fetch("address") })
+    end
+
+    def leased(parameters, wait)
+      left = @deadline.left
+      ttl = left ? left + LEASE_GRACE : @client.ttl
+      parameters.update(ttl: Api.duration(ttl), owner: @client.owner)
+      lease = nil
+      address = call("POST", parameters, wait) do |answer|
+        lease = Lease.new(answer.fetch("lease").fetch("id"), ttl)
+        answer.fetch("address")
+      end
+      @client.sender.start
+      at(address, lease)
+    end
+
+    def call(method, parameters, wait)
+      yield @client.api.call(method, "/v1/pick", parameters: parameters, cluster: @cluster.name,
+                                                 deadline: Deadline.new(wait + 1.0))
+    rescue Unreachable, KeyError, NoMethodError => error
+      raise Errors.unavailable(@cluster.name, "lbd is unreachable: #{error.message}")
+    end
+  end
+end

@@ -1,0 +1,171 @@
+# frozen_string_literal: true
+
+require "socket"
+require_relative "api"
+require_relative "call"
+require_relative "cluster"
+require_relative "net_http"
+require_relative "processes"
+require_relative "sender"
+require_relative "upstreams"
+
+module Lbd
+  # Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. Safe for threads and for fork: make one client
+  # for the process.
+  class Client
+    MODES = %i[batch pick lease].freeze
+    CLUSTERS_MAX = 1000
+
+    attr_reader :mode, :timeout, :retries, :ttl, :fallback
+
+    # For the adapters of HTTP libraries, and for Call. epoch is the number of forks before this process.
+    attr_reader :api, :sender, :epoch # :nodoc:
+
+    # lbd             address of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else
+    #                 the first of unix:/run/lbd.sock and unix:/run/lbd/lbd.sock that is a socket, else
+    #                 http://localhost:8080
+    # mode            :batch; :pick for processes that live for one request; :lease for exact circuit breaking
+    # token           token for lbd. Default: environment LBD_TOKEN
+    # token_file      file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE
+    # ca              PEM file of the certificates that may sign lbd's. Default: environment LBD_CA, else the system's
+    # owner           name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID
+    # hosts           clusters of other hosts: a Hash, or a Proc that returns nil for a host that is not one
+    # fallback        HOST:PORT for requests while lbd is unreachable and the last batch is too old
+    # timeout         default deadline of a request, in seconds; nil for none
+    # stale_for       seconds for which the last batch is used while lbd is unreachable
+    # max_age         seconds after which a batch is replaced in any case
+    # retries         retries of a request, at most
+    # max_tokens      size of the budget of retries of a cluster (gRFC A6)
+    # ttl             seconds of a lease of a request without a deadline
+    # report_interval seconds between two reports of how requests ended
+    #
+    # Raises an ArgumentError for a setting that is not valid.
+    def initialize(lbd = nil, mode: :batch, token: nil, token_file: nil, ca: nil, owner: nil, hosts: nil, fallback: nil,
+                   timeout: 30.0, stale_for: 60.0, max_age: 10.0, retries: 2, max_tokens: 100, ttl: 30.0,
+                   report_interval: 5.0)
+      @mode = mode.to_sym
+      raise ArgumentError, "mode: #{mode.inspect} is not batch, pick or lease" unless MODES.include?(@mode)
+
+      @owner = owner || setting("LBD_OWNER")
+      @hosts = hosts || {}
+      @fallback = fallback
+      @timeout = timeout
+      @retries = retries
+      @ttl = ttl
+      @settings = { stale_for: stale_for, max_age: max_age, max_tokens: max_tokens }
+      @api = Api.new(lbd || setting("LBD") || Api.default_address, token || setting("LBD_TOKEN"),
+                     token_file || setting("LBD_TOKEN_FILE"), ca || setting("LBD_CA"))
+      @upstreams = Upstreams.new(self)
+      @sender = Sender.new(@api, report_interval, -> { @clusters.values }, -> { process })
+      @clusters = {}
+      @lock = Mutex.new
+      @closed = false
+      @epoch = 0
+      Processes.add(self)
+    end
+
+    # Sends a request, and returns the Net::HTTPResponse with its body. Yields it first, if there is a block: then
+    # response.read_body { |part| … } reads the body in parts.
+    #
+    # url is http://CLUSTER.lbd/PATH, with https for upstreams with TLS. body is a String, or an IO, which is sent once.
+    # timeout is the deadline of the request in seconds, the body of the response included; nil for none. open_timeout
+    # limits the time to connect: after it, there is a retry. idempotent permits retries of a POST or PATCH; so does a
+    # header Idempotency-Key.
+    #
+    # Raises an Error without an endpoint, Net::OpenTimeout, Net::ReadTimeout or Net::WriteTimeout at the deadline, and
+    # otherwise what Net::HTTP raises.
+    def request(method, url, body = nil, headers = {}, timeout: @timeout, open_timeout: nil, idempotent: nil,
+                &block)
+      uri = URI(url)
+      raise ArgumentError, "url: #{url} is not http://HOST/PATH or https://HOST/PATH" unless uri.is_a?(URI::HTTP)
+
+      method = method.to_s.upcase
+      request = Net::HTTPGenericRequest.new(method, !body.nil?, method != "HEAD", uri.request_uri, headers)
+      body.respond_to?(:read) ? request.body_stream = body : request.body = body
+      send_request(request, uri, timeout: timeout, open_timeout: open_timeout, idempotent: idempotent, &block)
+    end
+
+    # As request, for a Net::HTTPRequest; uri has the scheme, the host and the port.
+    def send_request(request, uri, timeout: @timeout, open_timeout: nil, idempotent: nil, &block)
+      @upstreams.send_request(request, uri, Deadline.new(timeout), open_timeout, idempotent, &block)
+    end
+
+    # A Net::HTTP whose requests go through this client. Its read_timeout is the deadline of each request.
+    def net_http(host, port = nil, use_ssl: false)
+      NetHTTP.through(self, host, port, use_ssl)
+    end
+
+    # The cluster that a host names; nil if requests to the host are not for lbd.
+    def cluster_of(host)
+      name = @hosts.is_a?(Hash) ? @hosts[host] : @hosts.call(host)
+      return name if name
+
+      host.delete_suffix(".lbd") if host&.match?(/.\.lbd\z/)
+    end
+
+    # A request to a cluster, for an adapter of an HTTP library. repeatable permits retries.
+    def call(cluster, deadline, repeatable)
+      Processes.check
+      raise Errors.unavailable(cluster, "the client is closed") if @closed
+
+      Call.new(self, @clusters[cluster] || add(cluster), deadline, repeatable)
+    end
+
+    def owner
+      @owner || process
+    end
+
+    def closed?
+      @closed
+    end
+
+    # Sends the last report, ends the leases, and stops the threads, for at most timeout seconds.
+    def close(timeout = 1.0)
+      return if @closed
+
+      Processes.check
+      @closed = true
+      @clusters.each_value(&:close)
+      @sender.close(timeout)
+      @api.close
+      @upstreams.close
+    end
+
+    # Sends the last report and ends the leases: at the end of the process.
+    def flush(timeout) # :nodoc:
+      @sender.flush(timeout) unless @closed
+    end
+
+    # Forgets in a child what belongs to its parent.
+    def after_fork # :nodoc:
+      @epoch += 1
+      @lock = Mutex.new
+      @api.after_fork
+      @upstreams.after_fork
+      @clusters.each_value(&:after_fork)
+      @sender.after_fork
+    end
+
+    private
+
+    def setting(name)
+      value = ENV.fetch(name, "")
+      value unless value.empty?
+    end
+
+    def process
+      "#{Socket.gethostname[0, 100]}/#{Process.pid}"
+    end
+
+    def add(name)
+      @lock.synchronize do
+        @clusters.fetch(name) do
+          raise Errors.unavailable(name, "the client has #{CLUSTERS_MAX} clusters") if @clusters.size >= CLUSTERS_MAX
+
+          @clusters = @clusters.merge(name => Cluster.new(name, @api, **@settings))
+          @clusters[name]
+        end
+      end
+    end
+  end
+end

@@ -1,0 +1,162 @@
+# frozen_string_literal: true
+
+require_relative "api"
+require_relative "batch"
+require_relative "budget"
+require_relative "counts"
+
+module Lbd
+  # What a client knows of one cluster, and the thread that keeps its batch up to date. Safe for threads.
+  class Cluster
+    BATCH_SIZE = 100
+
+    # Seconds after which a batch of nothing but refusals is fetched again.
+    REFUSED_AGE = 1.0
+
+    # Seconds between two calls that follow a cluster, at least.
+    FOLLOW_PAUSE = 0.1
+
+    # Seconds between tries after failed calls.
+    BACKOFF_FIRST = 0.1
+    BACKOFF_MAX = 5.0
+    RETRY_AFTER_MAX = 60.0
+
+    # Seconds without a request after which a cluster is no longer followed.
+    IDLE_TIME = 300.0
+
+    attr_reader :name, :counts, :budget
+
+    def initialize(name, api, max_age:, stale_for:, max_tokens:)
+      @name = name
+      @api = api
+      @max_age = max_age
+      @stale_for = stale_for
+      @budget = Budget.new(max_tokens)
+      @batch = nil
+      @closed = false
+      after_fork
+    end
+
+    # Keeps the batch, and forgets what the parent counted; the thread stayed there.
+    def after_fork
+      @counts = Counts.new
+      @lock = Mutex.new
+      @changed = ConditionVariable.new
+      @thread = nil
+      @error = nil
+      @tried = false
+      @used = true
+    end
+
+    # The next element of the batch: an address, or the error of a request that is refused. Raises an Error if there is
+    # no batch in time.
+    def take(deadline)
+      @used = true
+      batch = @batch
+      batch = wait(deadline) unless usable?(batch) && @thread&.alive?
+      batch.take
+    end
+
+    # The next address that is not in tried, or nil.
+    def take_other(tried)
+      @batch&.take_other(tried)
+    end
+
+    # Ends the thread.
+    def close
+      @lock.synchronize do
+        @closed = true
+        @changed.broadcast
+        @thread&.kill
+      end
+    end
+
+    private
+
+    def usable?(batch)
+      !batch.nil? && Clock.now - batch.made < @stale_for
+    end
+
+    # Starts the thread if there is none, and waits for a batch, or for the first try to get one.
+    def wait(deadline)
+      error = @lock.synchronize do
+        @thread = Thread.new { run } unless @thread&.alive? || @closed
+        @changed.wait(@lock, deadline.left) until usable?(@batch) || @tried || @closed || deadline.passed?
+        return @batch if usable?(@batch)
+
+        @error
+      end
+      raise Errors.like(error) if error
+
+      raise Errors.unavailable(@name, @closed ? "the client is closed" : "lbd did not answer in time")
+    end
+
+    def run
+      Thread.current.name = "lbd #{@name}"
+      backoff = BACKOFF_FIRST
+      used = Clock.now
+      while Clock.now - used < IDLE_TIME
+        begin
+          refresh
+          backoff = BACKOFF_FIRST
+        rescue StandardError => error # the thread has to survive whatever comes
+          sleep([backoff * rand(0.8..1.2), note(error)].max)
+          backoff = [2 * backoff, BACKOFF_MAX].min
+        end
+        used = Clock.now if @used
+        @used = false
+      end
+      publish(nil, nil, tried: false)
+    end
+
+    # Gets a batch, and returns when it is time for the next one.
+    def refresh
+      batch = fetch
+      publish(batch, nil)
+      batch.generation ? follow(batch) : sleep([REFUSED_AGE, @max_age].min)
+    end
+
+    # Publishes why there is no new batch, and returns the seconds that lbd asks to wait.
+    def note(error)
+      error = Errors.unavailable(@name, "lbd is unreachable: #{error.message}") unless error.is_a?(Error)
+      publish(@batch, error)
+      [error.retry_after, RETRY_AFTER_MAX].min
+    end
+
+    def publish(batch, error, tried: true)
+      @lock.synchronize do
+        @batch = batch
+        @error = error
+        @tried = tried
+        @changed.broadcast
+      end
+    end
+
+    def fetch
+      answer = @api.call("GET", "/v1/pick", parameters: { cluster: @name, n: BATCH_SIZE, reports: true },
+                                            cluster: @name)
+      Batch.of_answer(@name, answer)
+    rescue Dropped, CircuitBroken => error
+      Batch.of_refusal(error)
+    rescue ArgumentError => error
+      raise Unreachable, "the answer is not a batch: #{error.message}"
+    end
+
+    def follow(batch)
+      due = batch.made + @max_age
+      while (left = due - Clock.now).positive?
+        began = Clock.now
+        answer = @api.call("GET", "/v1/clusters/#{Api.escape(@name)}",
+                           parameters: { endpoints: false, index: batch.generation, wait: wait_of(left) },
+                           cluster: @name, deadline: Deadline.new(left + 1.0))
+        return if answer["generation"] != batch.generation
+
+        sleep([FOLLOW_PAUSE - (Clock.now - began), 0.0].max)
+      end
+    end
+
+    def wait_of(left)
+      Api.duration([left, 30.0].min)
+    end
+  end
+end

@@ -1,0 +1,69 @@
+# frozen_string_literal: true
+
+module Lbd
+  module Faraday # :nodoc:
+    # Sends requests to hosts of clusters over the connections of a client, and the others with another adapter.
+    #
+    # The deadline of a request is its read_timeout or timeout, else the timeout of the client.
+    class Adapter < ::Faraday::Adapter
+      # other is the adapter of requests that are not for lbd; the block configures it.
+      def initialize(app, client, other: ::Faraday.default_adapter, &block)
+        super(app)
+        @client = client
+        @other = ::Faraday::Adapter.lookup_middleware(other).new(app, &block) if other
+      end
+
+      def call(env)
+        return @other.call(env) unless @client.cluster_of(env.url.hostname)
+
+        super
+        reject_ssl_options(env)
+        response = Faraday.translate { perform(env) }
+        body = env.request.on_data ? nil : response.body || +""
+        save_response(env, Integer(response.code), body, nil, response.message) do |headers|
+          response.each_header { |name, value| headers[name] = value }
+        end
+        @app.call(env)
+      end
+
+      private
+
+      # To ignore them silently could mean not to check a certificate as wanted.
+      def reject_ssl_options(env)
+        return unless env.url.scheme == "https" && env.ssl&.to_hash&.any?
+
+        raise ArgumentError, "ssl: the adapter :lbd has no such options; set SSL_CERT_FILE for other certificates"
+      end
+
+      def perform(env)
+        options = env.request
+        @client.send_request(request(env), env.url,
+                             timeout: request_timeout(:read, options) || @client.timeout,
+                             open_timeout: request_timeout(:open, options)) do |response|
+          stream(env, response) if options.on_data
+        end
+      end
+
+      def request(env)
+        body = env[:body]
+        request = Net::HTTPGenericRequest.new(env.method.to_s.upcase, !body.nil?, env.method != :head,
+                                              env.url.request_uri, env.request_headers)
+        body.respond_to?(:read) ? request.body_stream = body : request.body = body
+        request
+      end
+
+      def stream(env, response)
+        env.status = Integer(response.code)
+        size = 0
+        response.read_body do |part|
+          size += part.bytesize
+          arguments = [part, size]
+          arguments << env if env.respond_to?(:stream_response) # since Faraday 2.5
+          env.request.on_data.call(*arguments)
+        end
+      end
+    end
+
+    ::Faraday::Adapter.register_middleware(lbd: Adapter)
+  end
+end

@@ -1,0 +1,90 @@
+# frozen_string_literal: true
+
+module Lbd
+  module Faraday # :nodoc:
+    # Sends requests to hosts of clusters to the endpoints that lbd picks, with the adapter of the connection.
+    #
+    # The deadline of a request is its read_timeout or timeout, else the timeout of the client. The adapter starts it
+    # again with each part of the response that it reads.
+    class Middleware < ::Faraday::Middleware
+      IDEMPOTENT = %i[get head options put delete].freeze
+
+      def initialize(app, client)
+        super(app)
+        @client = client
+      end
+
+      def call(env)
+        cluster = @client.cluster_of(env.url.hostname)
+        return @app.call(env) unless cluster
+
+        check(env)
+        env.request_headers["Host"] ||= host_of(env.url)
+        deadline = Deadline.new(env.request.read_timeout || env.request.timeout || @client.timeout)
+        url, options = env.url, env.request
+        Faraday.translate do
+          @client.call(cluster, deadline, repeatable?(env)).run(method(:kind)) do |attempt|
+            prepare(env, url, options, attempt.address, deadline)
+            try(env, attempt)
+          end
+        end
+      ensure
+        env.url, env.request = url, options if url
+      end
+
+      private
+
+      def check(env)
+        raise ArgumentError, "lbd: parallel requests are not supported" if env.parallel?
+        return if env.url.scheme == "http"
+
+        raise ArgumentError, "lbd: https needs f.adapter :lbd, which checks the certificate for the host of the URL"
+      end
+
+      def host_of(url)
+        url.port == url.default_port ? url.host : "#{url.host}:#{url.port}"
+      end
+
+      def repeatable?(env)
+        return false if env.body.respond_to?(:read) || env.request.on_data
+
+        IDEMPOTENT.include?(env.method) || env.request_headers.key?("Idempotency-Key")
+      end
+
+      def prepare(env, url, options, address, deadline)
+        host, _, port = address.rpartition(":")
+        env.url = url.dup
+        env.url.host = host
+        env.url.port = Integer(port)
+        left = deadline.left
+        env.request = options.dup
+        env.request.proxy = nil
+        env.request.read_timeout = env.request.write_timeout = left
+        env.request.open_timeout = [options.open_timeout || options.timeout, left].compact.min
+        env.status = env.response = env.response_headers = env.response_body = nil
+      end
+
+      def try(env, attempt)
+        response = @app.call(env)
+        attempt.answered(env.status)
+        response
+      rescue StandardError
+        # A middleware below can reject an answer.
+        raise unless env.status && attempt.answered(env.status)
+      end
+
+      def kind(error)
+        inner = error.respond_to?(:wrapped_exception) && error.wrapped_exception
+        return Failures.kind(inner) if inner && Failures.kind(inner)
+
+        case error
+        when ::Faraday::TimeoutError then :timeout
+        when ::Faraday::ConnectionFailed, ::Faraday::SSLError then :connection
+        else Failures.kind(error)
+        end
+      end
+    end
+
+    ::Faraday::Request.register_middleware(lbd: Middleware)
+  end
+end

@@ -1,0 +1,112 @@
+# frozen_string_literal: true
+
+require_relative "connection"
+require_relative "pool"
+require_relative "tls"
+
+module Lbd
+  # The requests of one client to upstreams, and its connections to them. Safe for threads.
+  class Upstreams
+    IDEMPOTENT = %w[GET HEAD OPTIONS PUT DELETE].freeze
+
+    # A body of a request that the caller gave as an IO. Its errors are not those of an endpoint.
+    class Body
+      attr_reader :error
+
+      def initialize(source)
+        @source = source
+      end
+
+      def read(*arguments)
+        @source.read(*arguments)
+      rescue StandardError => error
+        @error = error
+        raise
+      end
+    end
+    private_constant :Body
+
+    def initialize(client)
+      @client = client
+      @pool = Pool.new
+      @context = nil
+    end
+
+    # What is the same in all tries of a request.
+    Exchange = Struct.new(:request, :uri, :deadline, :open_timeout, :repeatable, :body) do
+      # The kind of Failures of an error. Not to have connected in time is a failed connection while there is time left.
+      def kind(error)
+        return if body && error.equal?(body.error)
+        return :connection if error.is_a?(Net::OpenTimeout) && !deadline.passed?
+
+        Failures.kind(error)
+      end
+    end
+    private_constant :Exchange
+
+    # Sends a request, and returns the response with its body. Yields the response when its headers are there.
+    def send_request(request, uri, deadline, open_timeout, idempotent, &block)
+      body = stream(request)
+      request["Host"] ||= authority(uri)
+      exchange = Exchange.new(request, uri, deadline, open_timeout, repeatable?(request, idempotent), body)
+      cluster = @client.cluster_of(uri.hostname)
+      return once("#{uri.host}:#{uri.port}", exchange, &block) unless cluster
+
+      @client.call(cluster, deadline, exchange.repeatable).run(exchange.method(:kind)) do |attempt|
+        try(attempt, exchange, &block)
+      end
+    end
+
+    def close
+      @pool.close
+    end
+
+    def after_fork
+      @pool.after_fork
+    end
+
+    private
+
+    def stream(request)
+      return unless request.body_stream
+
+      request["Transfer-Encoding"] = "chunked" unless request["Content-Length"]
+      request.body_stream = Body.new(request.body_stream)
+    end
+
+    def repeatable?(request, idempotent)
+      idempotent = IDEMPOTENT.include?(request.method) || request.key?("Idempotency-Key") if idempotent.nil?
+      idempotent && request.body_stream.nil?
+    end
+
+    def authority(uri)
+      uri.port == uri.default_port ? uri.host : "#{uri.host}:#{uri.port}"
+    end
+
+    def try(attempt, exchange)
+      once(attempt.address, exchange) do |response|
+        return nil if attempt.answered(Integer(response.code)) # closes the connection: the body can be long
+
+        yield response if block_given?
+      end
+    end
+
+    def once(address, exchange)
+      uri = exchange.uri
+      tls = uri.is_a?(URI::HTTPS)
+      open = lambda do
+        Connection.open(address, exchange.deadline.within(exchange.open_timeout), (context if tls), uri.hostname)
+      end
+      @pool.use([address, tls && uri.hostname], open, repeatable: exchange.repeatable) do |connection|
+        connection.exchange(exchange.request, exchange.deadline, uri.host, uri.port) do |response|
+          response.uri ||= uri
+          yield response if block_given?
+        end
+      end
+    end
+
+    def context
+      @context ||= Tls.context
+    end
+  end
+end

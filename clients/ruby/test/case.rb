@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require "minitest/autorun"
+require "minitest/mock"
+require "lbd"
+require_relative "daemon"
+require_relative "upstream"
+
+# A test with a real daemon and real upstreams.
+class Case < Minitest::Test
+  TEXT = { "Content-Type" => "text/plain" }.freeze
+  RESET = ->(_) { :close }
+
+  def self.status(code)
+    ->(request) { request.reply(code, "no") }
+  end
+
+  def setup
+    @closing = []
+    @cluster = "#{self.class.name}-#{name}".downcase.tr("_:", "-")
+    @url = "http://#{@cluster}.lbd"
+  end
+
+  def teardown
+    @closing.reverse_each(&:close)
+  end
+
+  def daemon
+    Daemon.shared
+  end
+
+  def upstream(&behavior)
+    Upstream.new(&behavior).tap { |upstream| @closing << upstream }
+  end
+
+  # Makes upstreams the endpoints of the cluster of this test.
+  def upstreams(*behaviors)
+    upstreams = behaviors.map { |behavior| upstream(&behavior) }
+    daemon.push(@cluster, upstreams.map(&:address))
+    upstreams
+  end
+
+  def client(lbd = daemon.lbd, **settings)
+    Lbd::Client.new(lbd, **settings).tap { |client| @closing << client }
+  end
+
+  def eventually(what, &block)
+    Daemon.until(what, &block)
+  end
+end

@@ -1,0 +1,106 @@
+# frozen_string_literal: true
+
+require_relative "case"
+require_relative "library"
+require_relative "certificate"
+require "lbd/faraday"
+
+# What Faraday is asked to send, and what it answers.
+module FaradayLibrary
+  include Library
+
+  def timeouts
+    [Faraday::TimeoutError]
+  end
+
+  def sender(client, &block)
+    connection = connection(client, &block)
+    lambda do |method, url, body = nil, timeout = 10|
+      response = connection.run_request(method.downcase.to_sym, url, body, Case::TEXT) do |request|
+        request.options.timeout = timeout
+      end
+      assert_equal url.chomp("/"), response.env.url.to_s.chomp("/")
+      [response.status, response.body]
+    end
+  end
+
+  def test_raises_errors_of_faraday
+    upstreams(Case::RESET)
+    send = sender(client)
+    assert_raises(Faraday::ConnectionFailed) { send.call("GET", @url) }
+    error = assert_raises(Faraday::Error) { send.call("GET", "http://#{@cluster}-other.lbd/") }
+    assert_kind_of Lbd::UnknownCluster, error
+    assert_equal "unknown_cluster", error.code
+    assert_raises(Faraday::ConnectionFailed) { sender(client("http://127.0.0.1:1")).call("GET", @url) }
+  end
+
+  def test_retries_what_a_middleware_rejects
+    good, = upstreams(nil, Case.status(503))
+    send = sender(client) { |f| f.response(:raise_error) }
+    8.times { assert_equal [200, good.address], send.call("GET", @url) }
+    upstreams(Case.status(503), Case.status(503))
+    send = sender(client) { |f| f.response(:raise_error) }
+    assert_raises(Faraday::ServerError) { send.call("GET", @url) }
+  end
+
+  def test_streams
+    upstreams(->(request) { request.reply(200, "x" * 100_000) })
+    sizes = []
+    connection(client).get(@url) { |request| request.options.on_data = ->(_, size, *) { sizes << size } }
+    assert_equal 100_000, sizes.last
+    assert_operator sizes.size, :>, 1
+  end
+end
+
+# The tests with the adapter.
+class FaradayAdapterTest < Case
+  include FaradayLibrary
+
+  def connection(client)
+    Faraday.new do |f|
+      yield f if block_given?
+      f.adapter :lbd, client
+    end
+  end
+
+  def test_uses_connections_again
+    (upstream,) = upstreams(nil)
+    send = sender(client)
+    5.times { send.call("GET", @url) }
+    assert_equal 1, upstream.connections.size
+  end
+
+  def test_rejects_ssl_options_that_it_would_ignore
+    upstreams(nil)
+    connection = Faraday.new(ssl: { verify: false }) { |f| f.adapter :lbd, client }
+    assert_raises(ArgumentError) { connection.get(@url.sub("http:", "https:")) }
+    assert_equal 200, connection.get(@url).status
+  end
+
+  def test_checks_certificates
+    authority, context = TestCertificate.of("#{@cluster}.lbd")
+    secure = Upstream.new(context)
+    @closing << secure
+    daemon.push(@cluster, [secure.address])
+    url = @url.sub("http:", "https:")
+    assert_raises(Faraday::SSLError) { connection(client).get(url) }
+    Lbd::Tls.stub(:context, Lbd::Tls.context(authority.path)) { assert_equal 200, connection(client).get(url).status }
+  end
+end
+
+# The tests with the middleware.
+class FaradayMiddlewareTest < Case
+  include FaradayLibrary
+
+  def connection(client)
+    Faraday.new do |f|
+      f.request :lbd, client
+      yield f if block_given?
+      f.adapter :net_http
+    end
+  end
+
+  def test_rejects_https
+    assert_raises(ArgumentError) { connection(client).get(@url.sub("http:", "https:")) }
+  end
+end

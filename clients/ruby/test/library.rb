@@ -1,0 +1,105 @@
+# frozen_string_literal: true
+
+# The tests of all HTTP libraries. sender(client) returns a lambda that sends a request and returns status and body, and
+# timeouts are the errors of a deadline.
+module Library
+  MODES = %i[batch pick lease].freeze
+
+  def test_keeps_host_path_and_body
+    (upstream,) = upstreams(nil)
+    send = sender(client)
+    assert_equal [200, upstream.address], send.call("POST", "#{@url}/a%20b?c=d", "body")
+    assert_equal [["POST", "/a%20b?c=d", "#{@cluster}.lbd", "body"]], upstream.seen
+  end
+
+  def test_does_not_touch_other_hosts
+    other = upstream
+    assert_equal 200, sender(client).call("GET", "http://#{other.address}/x").first
+    assert_equal [["GET", "/x", other.address, ""]], other.seen
+  end
+
+  def test_maps_hosts
+    (upstream,) = upstreams(nil)
+    send = sender(client(hosts: { "shop.test" => @cluster }))
+    assert_equal 200, send.call("GET", "http://shop.test/").first
+    assert_equal "shop.test", upstream.seen[0][2]
+  end
+
+  def test_retries_at_another_endpoint
+    MODES.product([Case::RESET, Case.status(503)]).each do |mode, broken|
+      good, bad = upstreams(nil, broken)
+      send = sender(client(mode: mode))
+      8.times { assert_equal [200, good.address], send.call("PUT", @url, "x"), mode }
+      assert_operator bad.seen.size, :>, 0
+    end
+  end
+
+  def test_does_not_retry_a_post
+    good, bad = upstreams(nil, Case.status(503))
+    send = sender(client)
+    results = Array.new(8) { send.call("POST", @url, "x").first }
+    assert_equal [200, 503], results.uniq.sort
+    assert_equal 8, good.seen.size + bad.seen.size
+  end
+
+  def test_returns_the_result_of_the_last_try
+    one, two = upstreams(Case.status(503), Case.status(502))
+    assert_includes [[502, "no"], [503, "no"]], sender(client).call("GET", @url)
+    assert_equal 2, one.seen.size + two.seen.size
+  end
+
+  def test_keeps_the_deadline
+    one, two = upstreams(->(_) { sleep }, ->(_) { sleep })
+    send = sender(client)
+    assert_raises(*timeouts) { send.call("GET", @url, nil, 0.3) }
+    assert_equal 1, one.seen.size + two.seen.size
+  end
+
+  def test_reports_how_requests_ended
+    upstreams(->(request) { request.reply(request.path == "/bad" ? 500 : 200) })
+    client = client()
+    send = sender(client)
+    ["/", "/", "/bad"].each { |path| send.call("GET", @url + path) }
+    client.close
+    assert_equal([2, 1], %w[success error].map { |outcome| daemon.reported(@cluster, outcome) })
+  end
+
+  def test_ends_leases
+    upstreams(nil)
+    send = sender(client(mode: :lease))
+    5.times { send.call("GET", @url) }
+    eventually("no lease is held") { daemon.in_flight(@cluster).zero? }
+  end
+
+  def test_names_unknown_clusters
+    send = sender(client)
+    error = assert_raises(Lbd::UnknownCluster) { send.call("GET", @url) }
+    assert_equal "unknown_cluster", error.code
+    assert_equal @cluster, error.cluster
+  end
+
+  def test_says_when_lbd_is_unreachable
+    other = upstream
+    MODES.each do |mode|
+      send = sender(client("http://127.0.0.1:1", mode: mode))
+      assert_raises(Lbd::Unavailable) { send.call("GET", @url) }
+      send = sender(client("http://127.0.0.1:1", mode: mode, fallback: other.address))
+      assert_equal 200, send.call("GET", @url).first
+    end
+  end
+
+  def test_drops_what_lbd_drops
+    other = upstream
+    shed = { category: "shed", drop_percentage: { numerator: 50 } }
+    daemon.push(@cluster, [other.address], { drop_overloads: [shed] })
+    send = sender(client)
+    results = Array.new(100) do
+      send.call("GET", @url).first
+    rescue Lbd::Dropped
+      :dropped
+    end.tally
+    assert_operator results[200], :>, 10
+    assert_operator results[:dropped], :>, 10
+    assert_equal results[200], other.seen.size
+  end
+end
