@@ -1,0 +1,187 @@
+package dev.lbd.client; // for its JSON
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.InterruptedIOException;
+import java.io.PrintStream;
+import java.net.http.HttpTimeoutException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.stream.Collectors;
+
+/** Drives the client as the conformance tests say (clients/conformance/README.md). */
+final class Runner {
+  private LbdClient lbd;
+  private Library library;
+  private Library plain;
+
+  public static void main(String[] args) throws Exception {
+    PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
+    BufferedReader in =
+        new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+    Runner runner = new Runner();
+    boolean open = true;
+    for (String line = in.readLine(); open && line != null; line = open ? in.readLine() : null) {
+      Map<String, Object> command = Json.object(line.getBytes(StandardCharsets.UTF_8));
+      out.println(runner.run(command));
+      open = !"close".equals(command.get("do"));
+    }
+    runner.close();
+    System.exit(0); // OkHttp has threads that are not daemons
+  }
+
+  private String run(Map<String, Object> command) throws Exception {
+    return switch ((String) command.get("do")) {
+      case "open" -> open(command);
+      case "request" -> request(command).json();
+      case "load" -> load(command);
+      case "close" -> close();
+      default -> unsupported("Java does not fork");
+    };
+  }
+
+  private String open(Map<String, Object> command) {
+    close();
+    LbdClientBuilder builder =
+        LbdClient.builder()
+            .address((String) command.get("lbd"))
+            .mode(Mode.valueOf(((String) command.get("mode")).toUpperCase(Locale.ROOT)))
+            .hosts(Map.of("upstream.test", (String) command.get("cluster")));
+    if (command.get("token") instanceof String token) {
+      builder.token(token);
+    }
+    if (command.get("token_file") instanceof String file) {
+      builder.tokenFile(Path.of(file));
+    }
+    Map<?, ?> options = command.get("options") instanceof Map<?, ?> map ? map : Map.of();
+    for (Map.Entry<?, ?> option : options.entrySet()) {
+      switch ((String) option.getKey()) {
+        case "stale_for" -> builder.staleFor(seconds(option.getValue()));
+        case "report_interval" -> builder.reportInterval(seconds(option.getValue()));
+        case "max_age" -> builder.maxAge(seconds(option.getValue()));
+        case "ttl" -> builder.ttl(seconds(option.getValue()));
+        case "retries" -> builder.retries(((Number) option.getValue()).intValue());
+        case "max_tokens" -> builder.maxTokens(((Number) option.getValue()).doubleValue());
+        case "fallback" -> builder.fallback((String) option.getValue());
+        default -> {
+          return unsupported("option " + option.getKey());
+        }
+      }
+    }
+    lbd = builder.build();
+    String adapter = (String) command.getOrDefault("adapter", "core");
+    library = Library.of(adapter, lbd);
+    plain = Library.of(adapter, null);
+    return library == null ? unsupported("adapter " + adapter) : "{\"ok\":true}";
+  }
+
+  private static Duration seconds(Object number) {
+    return Duration.ofNanos((long) (((Number) number).doubleValue() * 1e9));
+  }
+
+  private static String unsupported(String why) {
+    return "{\"unsupported\":" + Json.quote(why) + "}";
+  }
+
+  /** A status and body, or an error and a message. */
+  private record Result(int status, String error, String text) {
+    String json() {
+      return error == null
+          ? "{\"status\":" + status + ",\"body\":" + Json.quote(text) + "}"
+          : "{\"error\":" + Json.quote(error) + ",\"message\":" + Json.quote(text) + "}";
+    }
+  }
+
+  private Result request(Map<String, Object> command) {
+    String url = (String) command.get("url");
+    Library used = url == null ? library : plain;
+    String path = (String) command.getOrDefault("path", "/");
+    String method = (String) command.getOrDefault("method", "GET");
+    String body = (String) command.get("body");
+    boolean idempotent = Boolean.TRUE.equals(command.get("idempotent"));
+    Object timeout = command.get("timeout");
+    try {
+      Library.Response response =
+          used.send(
+              method,
+              url == null ? "http://upstream.test" + path : url,
+              body,
+              idempotent,
+              timeout == null ? null : seconds(timeout));
+      return new Result(response.status(), null, response.body());
+    } catch (Exception e) {
+      return new Result(0, name(e), e.toString());
+    }
+  }
+
+  private static String name(Exception error) {
+    if (error instanceof DroppedException) {
+      return "dropped";
+    } else if (error instanceof CircuitBrokenException) {
+      return "circuit_broken";
+    } else if (error instanceof UnavailableException) {
+      return "unavailable";
+    } else if (error instanceof UnknownClusterException) {
+      return "unknown_cluster";
+    } else if (error instanceof PermissionDeniedException) {
+      return "permission_denied";
+    } else if (error instanceof HttpTimeoutException || error instanceof InterruptedIOException) {
+      return "timeout";
+    }
+    return error instanceof IOException ? "connection" : "other";
+  }
+
+  private String load(Map<String, Object> command) throws Exception {
+    long n = (Long) command.get("n");
+    int threads = ((Long) command.getOrDefault("threads", 1L)).intValue();
+    ExecutorService executor = Executors.newFixedThreadPool(threads);
+    long began = System.nanoTime();
+    List<Future<Result>> results = new ArrayList<>();
+    for (long i = 0; i < n; i++) {
+      results.add(executor.submit(() -> request(command)));
+    }
+    Map<String, Integer> statuses = new TreeMap<>();
+    Map<String, Integer> errors = new TreeMap<>();
+    for (Future<Result> future : results) {
+      Result result = future.get();
+      if (result.error() == null) {
+        statuses.merge("" + result.status(), 1, Integer::sum);
+      } else {
+        errors.merge(result.error(), 1, Integer::sum);
+      }
+    }
+    double seconds = (System.nanoTime() - began) / 1e9;
+    executor.shutdown();
+    return "{\"statuses\":"
+        + json(statuses)
+        + ",\"errors\":"
+        + json(errors)
+        + ",\"seconds\":"
+        + seconds
+        + "}";
+  }
+
+  private static String json(Map<String, Integer> counts) {
+    return counts.entrySet().stream()
+        .map(entry -> Json.quote(entry.getKey()) + ":" + entry.getValue())
+        .collect(Collectors.joining(",", "{", "}"));
+  }
+
+  private String close() {
+    if (lbd != null) {
+      lbd.close();
+      lbd = null;
+    }
+    return "{\"ok\":true}";
+  }
+}

@@ -1,0 +1,131 @@
+package dev.lbd.client;
+
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Pattern;
+
+/** The picks of one answer of lbd, shuffled. Requests take them in turn. Safe for threads. */
+final class Batch {
+  /** The generation of a batch of refusals: lbd does not say it then. */
+  static final long NO_GENERATION = -1;
+
+  private static final Pattern ADDRESS =
+      Pattern.compile("(\\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+):[0-9]{1,5}");
+  private static final int MAX_REFUSALS = 10_000;
+
+  private final Element[] elements;
+  private final Set<String> addresses;
+  private final long generation;
+  private final long made = System.nanoTime();
+  private final AtomicInteger turn = new AtomicInteger();
+
+  /**
+   * One of address and refusal is null.
+   *
+   * @param address where the request goes
+   * @param refusal why the request does not go anywhere
+   */
+  record Element(String address, LbdException refusal) {}
+
+  private Batch(long generation, List<Element> elements) {
+    Collections.shuffle(elements);
+    this.generation = generation;
+    this.elements = elements.toArray(Element[]::new);
+    this.addresses = new HashSet<>();
+    for (Element element : elements) {
+      if (element.address != null) {
+        addresses.add(element.address);
+      }
+    }
+  }
+
+  /** Returns the batch in the answer to a pick with n, or throws IllegalArgumentException. */
+  static Batch ofAnswer(String cluster, Map<String, Object> answer) {
+    List<Element> elements = new ArrayList<>();
+    if (!(answer.get("picks") instanceof List<?> picks)
+        || !(answer.get("generation") instanceof Long generation)) {
+      throw new IllegalArgumentException("an answer without picks or generation");
+    }
+    for (Object pick : picks) {
+      elements.add(new Element(address(pick), null));
+    }
+    if (answer.get("dropped") instanceof Map<?, ?> dropped) {
+      for (Map.Entry<?, ?> entry : dropped.entrySet()) {
+        String message =
+            "cluster " + cluster + ": drop category " + entry.getKey() + " dropped the request";
+        LbdException refusal = new DroppedException(message, cluster, "dropped", Duration.ZERO);
+        elements.addAll(Collections.nCopies(count(entry.getValue()), new Element(null, refusal)));
+      }
+    }
+    String message = "cluster " + cluster + ": the circuit breaker is full";
+    LbdException refusal =
+        new CircuitBrokenException(message, cluster, "circuit_broken", Duration.ZERO);
+    int full = count(answer.getOrDefault("circuit_broken", 0L));
+    elements.addAll(Collections.nCopies(full, new Element(null, refusal)));
+    if (elements.isEmpty()) {
+      throw new IllegalArgumentException("a batch without picks");
+    }
+    return new Batch(generation, elements);
+  }
+
+  /** Returns a batch of nothing but a refusal: lbd refused each pick. */
+  static Batch ofRefusal(LbdException refusal) {
+    return new Batch(NO_GENERATION, new ArrayList<>(List.of(new Element(null, refusal))));
+  }
+
+  /** Returns the address of a pick, or throws IllegalArgumentException if it has no valid one. */
+  static String address(Object pick) {
+    Object address = pick instanceof Map<?, ?> fields ? fields.get("address") : null;
+    if (address instanceof String text && isAddress(text)) {
+      return text;
+    }
+    throw new IllegalArgumentException("a pick without a valid address");
+  }
+
+  /** Returns whether a text is HOST:PORT or [IPV6]:PORT. */
+  static boolean isAddress(String text) {
+    return ADDRESS.matcher(text).matches();
+  }
+
+  private static int count(Object number) {
+    if (number instanceof Long count && count >= 0 && count <= MAX_REFUSALS) {
+      return count.intValue();
+    }
+    throw new IllegalArgumentException("a count that is not valid");
+  }
+
+  long generation() {
+    return generation;
+  }
+
+  boolean olderThan(Duration age) {
+    return System.nanoTime() - made >= age.toNanos();
+  }
+
+  /** Returns the next element. */
+  Element take() {
+    return elements[Integer.remainderUnsigned(turn.getAndIncrement(), elements.length)];
+  }
+
+  /** Returns the next address that has not been tried, or null if there is no other. */
+  String takeOther(Collection<String> tried) {
+    if (tried.containsAll(addresses)) {
+      return null;
+    }
+    for (int i = 0; i < elements.length; i++) {
+      String address = take().address;
+      if (address != null && !tried.contains(address)) {
+        return address;
+      }
+    }
+    // Other threads took the elements between: start from the beginning.
+    return addresses.stream().filter(address -> !tried.contains(address)).findAny().orElse(null);
+  }
+}

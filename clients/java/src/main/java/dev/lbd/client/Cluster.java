@@ -1,0 +1,227 @@
+package dev.lbd.client;
+
+import java.io.IOException;
+import java.time.Duration;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.Condition;
+import java.util.concurrent.locks.ReentrantLock;
+
+/** The batch of one cluster, and the thread that keeps it up to date. Safe for threads. */
+final class Cluster {
+  private static final int BATCH_SIZE = 100;
+  private static final Duration MAX_WAIT = Duration.ofSeconds(30);
+  private static final Duration REFUSED_AGE = Duration.ofSeconds(1);
+  private static final Duration FOLLOW_PAUSE = Duration.ofMillis(100);
+  private static final Duration MAX_RETRY_AFTER = Duration.ofSeconds(60);
+  private static final long IDLE_NANOS = Duration.ofMinutes(5).toNanos();
+  private static final double BACKOFF_FIRST = 0.1;
+  private static final double BACKOFF_MAX = 5;
+
+  // Fixed.
+  private final String name;
+  private final Api api;
+  private final Duration maxAge;
+  private final Duration staleFor;
+  private final Counts counts = new Counts(System::nanoTime);
+  private final Budget budget;
+  private final ReentrantLock lock = new ReentrantLock();
+  private final Condition changed = lock.newCondition();
+  private final Api.Slot slot = new Api.Slot();
+
+  private volatile Batch batch;
+  private volatile boolean used;
+  private volatile boolean stopped;
+
+  // Guarded by lock.
+  private Thread thread;
+  private LbdException error;
+  private boolean tried;
+
+  Cluster(String name, Api api, Duration maxAge, Duration staleFor, double maxTokens) {
+    this.name = name;
+    this.api = api;
+    this.maxAge = maxAge;
+    this.staleFor = staleFor;
+    this.budget = new Budget(maxTokens);
+  }
+
+  String name() {
+    return name;
+  }
+
+  Counts counts() {
+    return counts;
+  }
+
+  Budget budget() {
+    return budget;
+  }
+
+  /** Returns whether take answers without waiting for lbd. */
+  boolean ready() {
+    return usable(batch);
+  }
+
+  /** Returns the next element of the batch. Waits for the first batch until the deadline. */
+  Batch.Element take(Deadline deadline) throws LbdException, InterruptedException {
+    used = true;
+    Batch current = batch;
+    return (usable(current) ? current : await(deadline)).take();
+  }
+
+  /** Returns the next address of the batch that has not been tried, or null. */
+  String takeOther(java.util.Collection<String> tried) {
+    Batch current = batch;
+    return current == null ? null : current.takeOther(tried);
+  }
+
+  private boolean usable(Batch batch) {
+    return batch != null && !batch.olderThan(staleFor);
+  }
+
+  /** Starts the thread if there is none, and waits for a batch, or for the first try to get one. */
+  private Batch await(Deadline deadline) throws LbdException, InterruptedException {
+    lock.lockInterruptibly();
+    try {
+      if (thread == null && !stopped) {
+        Thread follower = new Thread(this::run, "lbd " + name);
+        follower.setDaemon(true);
+        follower.start();
+        thread = follower;
+      }
+      while (!usable(batch) && !tried && !stopped && !deadline.passed()) {
+        changed.awaitNanos(deadline.left().toNanos());
+      }
+      if (usable(batch) && !stopped) {
+        return batch;
+      }
+      if (error != null && !stopped) {
+        throw error.copy();
+      }
+      String reason = stopped ? "the client is closed" : "lbd did not answer in time";
+      throw new UnavailableException(name, reason, null);
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Ends the thread, without waiting for it. */
+  void stop() {
+    lock.lock();
+    try {
+      stopped = true;
+      changed.signalAll();
+    } finally {
+      lock.unlock();
+    }
+    slot.close();
+  }
+
+  private void run() {
+    double backoff = BACKOFF_FIRST;
+    long usedAt = System.nanoTime();
+    while (!stopped) {
+      try {
+        Batch fresh = fetch();
+        publish(fresh, null);
+        follow(fresh);
+        backoff = BACKOFF_FIRST;
+      } catch (Exception | StackOverflowError | OutOfMemoryError e) { // the thread has to survive
+        LbdException failure =
+            e instanceof LbdException rejection
+                ? rejection
+                : new UnavailableException(name, "lbd is unreachable: " + e.getMessage(), e);
+        publish(null, failure);
+        long pause = (long) (backoff * 1e9 * ThreadLocalRandom.current().nextDouble(0.8, 1.2));
+        Duration asked = failure.retryAfter();
+        asked = asked.compareTo(MAX_RETRY_AFTER) > 0 ? MAX_RETRY_AFTER : asked;
+        pause(Math.max(pause, asked.toNanos()));
+        backoff = Math.min(2 * backoff, BACKOFF_MAX);
+      }
+      if (used) {
+        used = false;
+        usedAt = System.nanoTime();
+      } else if (System.nanoTime() - usedAt > IDLE_NANOS && forget()) {
+        return;
+      }
+    }
+  }
+
+  /** Ends the thread of a cluster without requests, unless there was one just now. */
+  private boolean forget() {
+    lock.lock();
+    try {
+      if (used) {
+        return false;
+      }
+      thread = null;
+      batch = null;
+      error = null;
+      tried = false;
+      slot.drop();
+      return true;
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private void publish(Batch fresh, LbdException failure) {
+    lock.lock();
+    try {
+      batch = fresh == null ? batch : fresh;
+      error = failure;
+      tried = true;
+      changed.signalAll();
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private void pause(long nanos) {
+    lock.lock();
+    try {
+      Deadline end = Deadline.after(Duration.ofNanos(nanos));
+      while (!stopped && !end.passed()) {
+        changed.await(end.left().toNanos(), TimeUnit.NANOSECONDS);
+      }
+    } catch (InterruptedException e) {
+      // nobody may interrupt this thread: go on
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  private Batch fetch() throws IOException, InterruptedException {
+    String target = "/v1/pick?cluster=" + Api.encode(name) + "&n=" + BATCH_SIZE + "&reports=true";
+    try {
+      Deadline until = Deadline.after(Api.CALL_TIMEOUT);
+      return Batch.ofAnswer(name, api.call(slot, name, "GET", target, null, until));
+    } catch (DroppedException | CircuitBrokenException e) {
+      return Batch.ofRefusal(e);
+    } catch (IllegalArgumentException e) {
+      throw new UnreachableException("GET " + target, e);
+    }
+  }
+
+  /** Returns when it is time for a new batch. */
+  private void follow(Batch current) throws IOException, InterruptedException {
+    if (current.generation() == Batch.NO_GENERATION) {
+      pause(Deadline.after(maxAge).atMost(REFUSED_AGE).toNanos());
+      return;
+    }
+    String target =
+        "/v1/clusters/" + Api.encode(name) + "?endpoints=false&index=" + current.generation();
+    Deadline end = Deadline.after(maxAge);
+    while (!stopped && !end.passed()) {
+      Deadline pause = Deadline.after(FOLLOW_PAUSE);
+      Duration wait = end.atMost(MAX_WAIT);
+      Deadline until = Deadline.after(wait.plusSeconds(1));
+      var answer = api.call(slot, name, "GET", target + "&wait=" + Api.duration(wait), null, until);
+      if (!Long.valueOf(current.generation()).equals(answer.get("generation"))) {
+        return;
+      }
+      pause(end.atMost(pause.left()).toNanos());
+    }
+  }
+}

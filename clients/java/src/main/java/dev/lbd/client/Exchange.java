@@ -1,0 +1,140 @@
+package dev.lbd.client;
+
+import java.io.IOException;
+import java.net.ProtocolException;
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpConnectTimeoutException;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandler;
+import java.net.http.HttpResponse.BodySubscriber;
+import java.net.http.HttpTimeoutException;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.ExecutionException;
+
+/** One request of java.net.http to a cluster, with all of its tries. */
+final class Exchange<T> {
+  private final HttpClient inner;
+  private final Call call;
+  private final HttpRequest request;
+  private final BodyHandler<T> handler;
+
+  Exchange(HttpClient inner, Call call, HttpRequest request, BodyHandler<T> handler) {
+    this.inner = inner;
+    this.call = call;
+    this.request = request;
+    this.handler = handler;
+  }
+
+  Call call() {
+    return call;
+  }
+
+  /** Sends the request and waits for the response, as far as its handler does. */
+  HttpResponse<T> send() throws IOException, InterruptedException {
+    Attempt attempt = call.first();
+    while (true) {
+      HttpResponse<Body> response = null;
+      Optional<Attempt> next;
+      try {
+        response = inner.send(to(attempt), bodyOf(attempt));
+        attempt.answered(response.statusCode());
+        next = Call.isRetried(response.statusCode()) ? call.retry() : Optional.empty();
+      } catch (IOException e) {
+        next = failed(attempt, e) ? call.retry() : Optional.empty();
+        if (next.isEmpty()) {
+          throw e;
+        }
+      } catch (InterruptedException | RuntimeException | Error e) {
+        attempt.close();
+        throw e;
+      }
+      if (next.isEmpty()) {
+        return await(response.body(), deliver(response));
+      }
+      if (response != null) {
+        response.body().discard();
+      }
+      attempt = next.get();
+    }
+  }
+
+  /** Sends one try. The response is there with its status and headers. */
+  CompletableFuture<HttpResponse<Body>> sendAsync(Attempt attempt) throws IOException {
+    return inner.sendAsync(to(attempt), bodyOf(attempt));
+  }
+
+  private BodyHandler<Body> bodyOf(Attempt attempt) {
+    return info -> new Body(info, attempt, call.deadline());
+  }
+
+  private HttpRequest to(Attempt attempt) throws HttpTimeoutException {
+    if (call.deadline().passed()) {
+      throw new HttpTimeoutException("request timed out");
+    }
+    URI uri = request.uri();
+    String path = uri.getRawPath() == null || uri.getRawPath().isEmpty() ? "/" : uri.getRawPath();
+    String query = uri.getRawQuery() == null ? "" : "?" + uri.getRawQuery();
+    HttpRequest.Builder copy =
+        HttpRequest.newBuilder(request, (name, value) -> true)
+            .uri(URI.create(uri.getScheme() + "://" + attempt.address() + path + query));
+    if (request.headers().firstValue("Host").isEmpty()) {
+      String port = uri.getPort() < 0 ? "" : ":" + uri.getPort();
+      copy.header("Host", uri.getHost() + port);
+    }
+    if (call.deadline().isSet()) {
+      copy.timeout(call.deadline().left().plusNanos(1)); // 0 is not valid
+    }
+    return copy.build();
+  }
+
+  /** Ends an attempt without a response, and returns whether another one is permitted. */
+  boolean failed(Attempt attempt, Throwable error) {
+    boolean failed = attempt.failed(error);
+    if (!failed || !(error instanceof IOException) || call.deadline().passed()) {
+      return false;
+    }
+    boolean timeout =
+        error instanceof HttpTimeoutException && !(error instanceof HttpConnectTimeoutException);
+    return !timeout && !isProtocol(error);
+  }
+
+  private static boolean isProtocol(Throwable error) {
+    return error instanceof ProtocolException || error.getCause() instanceof ProtocolException;
+  }
+
+  /** Gives the response to the handler of the request. */
+  CompletionStage<HttpResponse<T>> deliver(HttpResponse<Body> response) {
+    Body body = response.body();
+    BodySubscriber<T> subscriber;
+    try {
+      subscriber = handler.apply(body.info());
+    } catch (RuntimeException | Error e) {
+      body.discard();
+      throw e;
+    }
+    body.deliver(subscriber);
+    return subscriber.getBody().thenApply(value -> new Answer<>(response, request, value));
+  }
+
+  private static <T> T await(Body body, CompletionStage<T> stage)
+      throws IOException, InterruptedException {
+    try {
+      return stage.toCompletableFuture().get();
+    } catch (InterruptedException e) {
+      body.cancel();
+      throw e;
+    } catch (ExecutionException e) {
+      if (e.getCause() instanceof IOException cause) {
+        throw cause;
+      }
+      if (e.getCause() instanceof RuntimeException cause) {
+        throw cause;
+      }
+      throw new IOException(e.getCause().getMessage(), e.getCause());
+    }
+  }
+}

@@ -1,0 +1,170 @@
+package dev.lbd.client;
+
+import java.io.Closeable;
+import java.time.Duration;
+import java.util.Locale;
+import java.util.Optional;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * Gets picks from lbd, and reports how requests ended. Make one for the process, and use it from
+ * all threads: {@link LbdHttpClient} and dev.lbd.client.okhttp send requests with it.
+ *
+ * <p>Other HTTP libraries use {@link #call}. Background work is done in daemon threads. At the end
+ * of the process, or at {@link #close}, the client sends its last report and ends its leases.
+ */
+public final class LbdClient implements Closeable {
+  private static final String SUFFIX = ".lbd";
+  private static final int MAX_CLUSTERS = 1000;
+  private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(1);
+  private static final Set<String> IDEMPOTENT = Set.of("GET", "HEAD", "OPTIONS", "PUT", "DELETE");
+
+  static {
+    RestrictedHeaders.allowHost(); // before any class of java.net.http is in use
+  }
+
+  private final Settings settings;
+  private final Api api;
+  private final Sender sender;
+  private final ConcurrentHashMap<String, Cluster> clusters = new ConcurrentHashMap<>();
+  private final Thread hook = new Thread(this::end, "lbd last report");
+  private volatile boolean closed;
+
+  LbdClient(Settings settings) {
+    this.settings = settings;
+    this.api = new Api(settings.address(), settings.token(), settings.tokenFile());
+    this.sender =
+        new Sender(api, clusters.values(), settings.reporter(), settings.reportInterval());
+    Runtime.getRuntime().addShutdownHook(hook);
+  }
+
+  /**
+   * Makes a client with the settings of the environment.
+   *
+   * @return the client
+   * @throws IllegalArgumentException a setting is not valid
+   */
+  public static LbdClient create() {
+    return builder().build();
+  }
+
+  /**
+   * Returns the settings of a new client.
+   *
+   * @return settings with their defaults
+   */
+  public static LbdClientBuilder builder() {
+    return new LbdClientBuilder();
+  }
+
+  /**
+   * Returns the cluster that a host names: orders for orders.lbd, or what the setting hosts says.
+   *
+   * @param host the host of a URL, without port
+   * @return the cluster; empty if requests to the host are not for lbd
+   */
+  public Optional<String> clusterOf(String host) {
+    if (host == null || host.isEmpty()) {
+      return Optional.empty();
+    }
+    String name = host.toLowerCase(Locale.ROOT);
+    String cluster = settings.hosts().apply(name);
+    if (cluster == null && name.endsWith(SUFFIX) && name.length() > SUFFIX.length()) {
+      cluster = name.substring(0, name.length() - SUFFIX.length());
+    }
+    return Optional.ofNullable(cluster).filter(text -> !text.isEmpty());
+  }
+
+  /**
+   * Begins a request to a cluster. Nothing is sent before {@link Call#first}.
+   *
+   * @param cluster name of the cluster
+   * @param deadline deadline of the request with all of its tries
+   * @param repeatable whether the request may be sent again: it is idempotent, and so is its body
+   * @return the request
+   * @throws UnavailableException the client is closed, or uses too many clusters
+   */
+  public Call call(String cluster, Deadline deadline, boolean repeatable)
+      throws UnavailableException {
+    if (closed) {
+      throw new UnavailableException(cluster, "the client is closed", null);
+    }
+    Cluster known = clusters.get(cluster);
+    if (known == null) {
+      if (clusters.size() >= MAX_CLUSTERS) {
+        throw new UnavailableException(
+            cluster, "the client uses " + MAX_CLUSTERS + " clusters", null);
+      }
+      known = clusters.computeIfAbsent(cluster, this::newCluster);
+      if (closed) {
+        known.stop();
+      }
+    }
+    return new Call(this, known, deadline, repeatable);
+  }
+
+  private Cluster newCluster(String name) {
+    return new Cluster(name, api, settings.maxAge(), settings.staleFor(), settings.maxTokens());
+  }
+
+  /**
+   * Returns the deadline of a request that sets none.
+   *
+   * @return the deadline, from now
+   */
+  public Deadline defaultDeadline() {
+    return Deadline.after(settings.timeout());
+  }
+
+  /**
+   * Returns whether requests of a method are idempotent, which permits retries.
+   *
+   * @param method the method
+   * @return true for GET, HEAD, OPTIONS, PUT and DELETE
+   */
+  public static boolean isIdempotent(String method) {
+    return IDEMPOTENT.contains(method.toUpperCase(Locale.ROOT));
+  }
+
+  Settings settings() {
+    return settings;
+  }
+
+  Api api() {
+    return api;
+  }
+
+  Sender sender() {
+    return sender;
+  }
+
+  boolean isClosed() {
+    return closed;
+  }
+
+  /**
+   * Sends the last report, ends the leases, and stops the threads, which takes 1 s at most.
+   * Requests in progress end as usual, but without a retry. A second call does nothing.
+   */
+  @Override
+  public void close() {
+    try {
+      Runtime.getRuntime().removeShutdownHook(hook);
+    } catch (IllegalStateException e) {
+      // the process ends
+    }
+    end();
+  }
+
+  private void end() {
+    closed = true;
+    clusters.values().forEach(Cluster::stop);
+    try {
+      sender.close(Deadline.after(CLOSE_TIMEOUT));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+    api.close();
+  }
+}

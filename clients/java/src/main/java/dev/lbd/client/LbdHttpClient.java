@@ -1,0 +1,205 @@
+package dev.lbd.client;
+
+import java.io.IOException;
+import java.net.Authenticator;
+import java.net.CookieHandler;
+import java.net.ProxySelector;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.net.http.HttpResponse.BodyHandler;
+import java.net.http.HttpResponse.PushPromiseHandler;
+import java.net.http.WebSocket;
+import java.time.Duration;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import javax.net.ssl.SNIHostName;
+import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLParameters;
+
+/**
+ * An HttpClient that sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks, and all
+ * others as usual. Safe for threads.
+ *
+ * <p>A request that gets no endpoint fails with an {@link LbdException}. The deadline of a request
+ * is its timeout, else that of the {@link LbdClient}; it holds for all tries together, and to the
+ * end of the body. A header Idempotency-Key permits retries of a POST or PATCH. A body of unknown
+ * length is sent once.
+ *
+ * <p>Requests to endpoints do not use a proxy and do not follow redirects, and ignore push
+ * promises. With https, the certificate of the endpoint has to be valid for the host of the URL.
+ */
+public final class LbdHttpClient extends HttpClient {
+  private static final int MAX_SERVER_NAMES = 1000;
+  private static final int MAX_WAITING_THREADS = 64;
+
+  private final LbdClient lbd;
+  private final Builder settings; // guarded by serverNames
+  private final HttpClient others;
+  private final HttpClient direct;
+  private final Map<String, HttpClient> serverNames = new ConcurrentHashMap<>();
+  private final ThreadPoolExecutor waiting;
+
+  /**
+   * Makes a client with the default settings of HttpClient.
+   *
+   * @param lbd gets the picks
+   * @throws IllegalStateException java.net.http was in use before the first LbdClient, and Java was
+   *     started without -Djdk.httpclient.allowRestrictedHeaders=host
+   */
+  public LbdHttpClient(LbdClient lbd) {
+    this(lbd, HttpClient.newBuilder());
+  }
+
+  /**
+   * Makes a client.
+   *
+   * @param lbd gets the picks
+   * @param settings settings of the connections; not to be used afterwards
+   * @throws IllegalStateException java.net.http was in use before the first LbdClient, and Java was
+   *     started without -Djdk.httpclient.allowRestrictedHeaders=host
+   */
+  public LbdHttpClient(LbdClient lbd, Builder settings) {
+    RestrictedHeaders.checkHost();
+    this.lbd = lbd;
+    this.others = settings.build();
+    this.settings = settings.followRedirects(Redirect.NEVER).proxy(Builder.NO_PROXY);
+    this.direct = this.settings.build();
+    this.waiting =
+        new ThreadPoolExecutor(
+            MAX_WAITING_THREADS,
+            MAX_WAITING_THREADS,
+            10,
+            TimeUnit.SECONDS,
+            new LinkedBlockingQueue<>(),
+            task -> {
+              Thread thread = new Thread(task, "lbd waiting");
+              thread.setDaemon(true);
+              return thread;
+            });
+    waiting.allowCoreThreadTimeOut(true);
+  }
+
+  @Override
+  public <T> HttpResponse<T> send(HttpRequest request, BodyHandler<T> handler)
+      throws IOException, InterruptedException {
+    Optional<String> cluster = lbd.clusterOf(request.uri().getHost());
+    return cluster.isEmpty()
+        ? others.send(request, handler)
+        : exchange(cluster.get(), request, handler).send();
+  }
+
+  @Override
+  public <T> CompletableFuture<HttpResponse<T>> sendAsync(
+      HttpRequest request, BodyHandler<T> handler) {
+    return sendAsync(request, handler, null);
+  }
+
+  @Override
+  public <T> CompletableFuture<HttpResponse<T>> sendAsync(
+      HttpRequest request, BodyHandler<T> handler, PushPromiseHandler<T> pushes) {
+    Optional<String> cluster = lbd.clusterOf(request.uri().getHost());
+    if (cluster.isEmpty()) {
+      return others.sendAsync(request, handler, pushes);
+    }
+    try {
+      return new AsyncExchange<>(exchange(cluster.get(), request, handler), waiting).start();
+    } catch (LbdException e) {
+      return CompletableFuture.failedFuture(e);
+    }
+  }
+
+  private <T> Exchange<T> exchange(String cluster, HttpRequest request, BodyHandler<T> handler)
+      throws LbdException {
+    boolean idempotent =
+        LbdClient.isIdempotent(request.method())
+            || request.headers().firstValue("Idempotency-Key").isPresent();
+    boolean known = request.bodyPublisher().map(body -> body.contentLength() >= 0).orElse(true);
+    Deadline deadline = request.timeout().map(Deadline::after).orElseGet(lbd::defaultDeadline);
+    Call call = lbd.call(cluster, deadline, idempotent && known);
+    return new Exchange<>(inner(cluster, request), call, request, handler);
+  }
+
+  /** Returns the client for a request to an endpoint: TLS needs one for each name of a server. */
+  private HttpClient inner(String cluster, HttpRequest request) throws UnavailableException {
+    if (!"https".equalsIgnoreCase(request.uri().getScheme())) {
+      return direct;
+    }
+    String host = request.uri().getHost().toLowerCase(Locale.ROOT);
+    HttpClient known = serverNames.get(host);
+    if (known != null) {
+      return known;
+    }
+    synchronized (serverNames) {
+      if (serverNames.size() >= MAX_SERVER_NAMES) {
+        throw new UnavailableException(
+            cluster, "the client uses " + MAX_SERVER_NAMES + " hosts with TLS", null);
+      }
+      return serverNames.computeIfAbsent(host, this::withServerName);
+    }
+  }
+
+  private HttpClient withServerName(String host) {
+    SSLParameters parameters = others.sslParameters();
+    parameters.setServerNames(List.of(new SNIHostName(host)));
+    return settings.sslParameters(parameters).build();
+  }
+
+  @Override
+  public Optional<CookieHandler> cookieHandler() {
+    return others.cookieHandler();
+  }
+
+  @Override
+  public Optional<Duration> connectTimeout() {
+    return others.connectTimeout();
+  }
+
+  @Override
+  public Redirect followRedirects() {
+    return others.followRedirects();
+  }
+
+  @Override
+  public Optional<ProxySelector> proxy() {
+    return others.proxy();
+  }
+
+  @Override
+  public SSLContext sslContext() {
+    return others.sslContext();
+  }
+
+  @Override
+  public SSLParameters sslParameters() {
+    return others.sslParameters();
+  }
+
+  @Override
+  public Optional<Authenticator> authenticator() {
+    return others.authenticator();
+  }
+
+  @Override
+  public Version version() {
+    return others.version();
+  }
+
+  @Override
+  public Optional<Executor> executor() {
+    return others.executor();
+  }
+
+  @Override
+  public WebSocket.Builder newWebSocketBuilder() {
+    return others.newWebSocketBuilder();
+  }
+}

@@ -1,0 +1,18 @@
+package dev.lbd.client;
+
+import java.time.Duration;
+
+/** lbd has no endpoint, or is unreachable and the last batch is too old. */
+public final class UnavailableException extends LbdException {
+  private static final long serialVersionUID = 1L;
+
+  UnavailableException(
+      String message, String cluster, String code, Duration retryAfter, Throwable cause) {
+    super(message, cluster, code, retryAfter, cause);
+  }
+
+  /** Makes the error for a client that got no answer. */
+  UnavailableException(String cluster, String reason, Throwable cause) {
+    this("cluster " + cluster + ": " + reason, cluster, "", Duration.ZERO, cause);
+  }
+}

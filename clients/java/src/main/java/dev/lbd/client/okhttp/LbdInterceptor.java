@@ -1,0 +1,156 @@
+package dev.lbd.client.okhttp;
+
+import dev.lbd.client.Attempt;
+import dev.lbd.client.Call;
+import dev.lbd.client.Deadline;
+import dev.lbd.client.LbdClient;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.net.ProtocolException;
+import java.net.SocketTimeoutException;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+import okhttp3.HttpUrl;
+import okhttp3.Interceptor;
+import okhttp3.Request;
+import okhttp3.RequestBody;
+import okhttp3.Response;
+
+/** Sends the requests of a client to the endpoints that lbd picks. */
+final class LbdInterceptor implements Interceptor {
+  private final LbdClient lbd;
+  private final EndpointHosts hosts;
+
+  /** One try: the URL that the caller asked for, and whether there was a connection. */
+  private static final class Try {
+    private final HttpUrl url;
+    private volatile boolean connected;
+
+    Try(HttpUrl url) {
+      this.url = url;
+    }
+  }
+
+  LbdInterceptor(LbdClient lbd, EndpointHosts hosts) {
+    this.lbd = lbd;
+    this.hosts = hosts;
+  }
+
+  @Override
+  public Response intercept(Chain chain) throws IOException {
+    Request request = chain.request();
+    Optional<String> cluster = lbd.clusterOf(request.url().host());
+    if (cluster.isEmpty()) {
+      return chain.proceed(request);
+    }
+    try {
+      return send(chain, lbd.call(cluster.get(), deadline(chain), isRepeatable(request)));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+      throw new InterruptedIOException("interrupted while lbd was asked");
+    }
+  }
+
+  private Deadline deadline(Chain chain) {
+    long nanos = chain.call().timeout().timeoutNanos();
+    return nanos > 0 ? Deadline.after(Duration.ofNanos(nanos)) : lbd.defaultDeadline();
+  }
+
+  private static boolean isRepeatable(Request request) {
+    RequestBody body = request.body();
+    return (LbdClient.isIdempotent(request.method()) || request.header("Idempotency-Key") != null)
+        && (body == null || !(body.isOneShot() || body.isDuplex()));
+  }
+
+  private Response send(Chain chain, Call call) throws IOException, InterruptedException {
+    Attempt attempt = call.first();
+    while (true) {
+      Try sent = new Try(chain.request().url());
+      Response response = null;
+      Optional<Attempt> next;
+      try {
+        response = limited(chain, call.deadline()).proceed(to(attempt, chain.request(), sent));
+        attempt.answered(response.code());
+        next = Call.isRetried(response.code()) ? call.retry() : Optional.empty();
+      } catch (IOException e) {
+        next = failed(chain, call, attempt, sent, e) ? call.retry() : Optional.empty();
+        if (next.isEmpty()) {
+          throw e;
+        }
+      } catch (InterruptedException | RuntimeException | Error e) {
+        attempt.close();
+        if (response != null) {
+          response.close();
+        }
+        throw e;
+      }
+      if (next.isEmpty()) {
+        Response shown = Redirects.show(response).newBuilder().request(chain.request()).build();
+        return CountedBody.count(shown, attempt);
+      }
+      if (response != null) {
+        attempt.close();
+        response.close();
+      }
+      attempt = next.get();
+    }
+  }
+
+  private Request to(Attempt attempt, Request request, Try sent) throws IOException {
+    Request.Builder builder =
+        request.newBuilder().url(hosts.at(request.url(), attempt.address())).tag(Try.class, sent);
+    if (request.header("Host") == null) {
+      HttpUrl url = request.url();
+      boolean usual = url.port() == HttpUrl.defaultPort(url.scheme());
+      String host = url.host().contains(":") ? "[" + url.host() + "]" : url.host();
+      builder.header("Host", usual ? host : host + ":" + url.port());
+    }
+    return builder.build();
+  }
+
+  /** Limits each step of a try to the time that is left. */
+  private static Chain limited(Chain chain, Deadline deadline) throws IOException {
+    if (!deadline.isSet()) {
+      return chain;
+    }
+    if (deadline.passed()) {
+      throw new InterruptedIOException("timeout");
+    }
+    long left = Math.min(Integer.MAX_VALUE, deadline.left().toMillis() + 1);
+    return chain
+        .withConnectTimeout(least(chain.connectTimeoutMillis(), left), TimeUnit.MILLISECONDS)
+        .withReadTimeout(least(chain.readTimeoutMillis(), left), TimeUnit.MILLISECONDS)
+        .withWriteTimeout(least(chain.writeTimeoutMillis(), left), TimeUnit.MILLISECONDS);
+  }
+
+  /** Returns the lesser of two timeouts, of which the first may be 0 for none. */
+  private static int least(int timeout, long left) {
+    return (int) (timeout == 0 ? left : Math.min(timeout, left));
+  }
+
+  /** Ends an attempt without a response, and returns whether another one is permitted. */
+  private static boolean failed(
+      Chain chain, Call call, Attempt attempt, Try sent, IOException error) {
+    boolean late = call.deadline().passed();
+    if (chain.call().isCanceled() && !late) {
+      attempt.close();
+      return false;
+    }
+    if (!attempt.failed(error) || late || error instanceof ProtocolException) {
+      return false;
+    }
+    boolean timeout = error instanceof InterruptedIOException;
+    return !timeout || (error instanceof SocketTimeoutException && !sent.connected);
+  }
+
+  /** Is called within each try, for each request that goes to the network. */
+  Response network(Chain chain) throws IOException {
+    Try sent = chain.request().tag(Try.class);
+    if (sent == null) {
+      return chain.proceed(chain.request());
+    }
+    sent.connected = true;
+    return Redirects.hide(chain.proceed(chain.request()), sent.url);
+  }
+}
