@@ -1,0 +1,202 @@
+package lbdclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxAnswer is the size of an answer of lbd, at most.
+	maxAnswer = 16 << 20
+	// callTimeout is for calls that do not wait.
+	callTimeout = 2 * time.Second
+	// waitGrace is the time for a call beyond its wait.
+	waitGrace = time.Second
+	// idleConnections to lbd, at most: a burst of picks in the modes pick and lease has one for each of its requests.
+	idleConnections = 100
+)
+
+// api calls lbd. It is safe for concurrent use.
+type api struct {
+	base      string
+	client    *http.Client
+	tokenFile string
+	token     atomic.Pointer[string]
+}
+
+func newAPI(c Config) (*api, error) {
+	transport := &http.Transport{ // without Proxy: calls to lbd never use one
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: idleConnections,
+		IdleConnTimeout:     90 * time.Second,
+		TLSHandshakeTimeout: callTimeout,
+	}
+	a := &api{
+		tokenFile: c.TokenFile,
+		client: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+	dialer := net.Dialer{Timeout: callTimeout}
+	transport.DialContext = dialer.DialContext
+	if path, ok := strings.CutPrefix(c.Address, "unix:"); ok {
+		path = strings.TrimPrefix(path, "//")
+		a.base = "http://localhost"
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", path)
+		}
+	} else {
+		parsed, err := url.Parse(c.Address)
+		if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || strings.Trim(parsed.Path, "/") != "" {
+			return nil, fmt.Errorf("address of lbd: %q is not unix:PATH, http://HOST:PORT or https://HOST:PORT", c.Address)
+		}
+		a.base = parsed.Scheme + "://" + parsed.Host
+	}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("certificates of lbd: %w", err)
+		}
+		roots := x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("certificates of lbd: %s has no PEM certificate", c.CA)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+	}
+	a.token.Store(&c.Token)
+	if c.Token == "" {
+		a.readToken()
+	}
+	return a, nil
+}
+
+// readToken reads the token file, and reports whether it has another token.
+func (a *api) readToken() bool {
+	if a.tokenFile == "" {
+		return false
+	}
+	content, err := os.ReadFile(a.tokenFile)
+	if err != nil {
+		return false // lbd rejects the calls, and the file is read again
+	}
+	token := strings.TrimSpace(string(content))
+	return *a.token.Swap(&token) != token
+}
+
+// call is a call to lbd. The fields without a comment are those of the HTTP request.
+type call struct {
+	method  string
+	path    string
+	query   url.Values
+	body    any // encoded as JSON, unless it is nil
+	cluster string
+	timeout time.Duration
+	// key makes a repetition of the call by net/http safe: a value for Idempotency-Key, or "" if it is safe in any case.
+	// It is for calls that are not GET.
+	key *string
+}
+
+// do decodes the answer to a call into answer. It returns an *Error if lbd rejects the call; with any other error, lbd
+// is unreachable, or the answer is not complete and valid.
+func (a *api) do(ctx context.Context, c call, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	var body []byte
+	if c.body != nil {
+		var err error
+		if body, err = json.Marshal(c.body); err != nil {
+			return err
+		}
+	}
+	status, header, content, err := a.exchange(ctx, c, body)
+	if err == nil && status == http.StatusUnauthorized && a.readToken() {
+		status, header, content, err = a.exchange(ctx, c, body)
+	}
+	if err != nil {
+		return err
+	}
+	if status == http.StatusOK || status == http.StatusCreated {
+		if err := json.Unmarshal(content, answer); err != nil {
+			return fmt.Errorf("%s %s: %w", c.method, c.path, err)
+		}
+		return nil
+	}
+	var p problem
+	if json.Unmarshal(content, &p) != nil {
+		p = problem{}
+	}
+	switch {
+	case p.Code != "", status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusTooManyRequests:
+		return p.error(c.cluster, status, seconds(header.Get("Retry-After")))
+	default:
+		return fmt.Errorf("%s %s: status %d without a code of lbd", c.method, c.path, status)
+	}
+}
+
+// exchange returns the status, the header and the complete body of an answer.
+func (a *api) exchange(ctx context.Context, c call, body []byte) (int, http.Header, []byte, error) {
+	target := a.base + c.path
+	if len(c.query) > 0 {
+		target += "?" + c.query.Encode()
+	}
+	request, err := http.NewRequestWithContext(ctx, c.method, target, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	request.Header["User-Agent"] = []string{"lbd-client-go"}
+	if token := *a.token.Load(); token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	if body != nil {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != nil {
+		request.Header["Idempotency-Key"] = nil // net/http does not send it then
+		if *c.key != "" {
+			request.Header["Idempotency-Key"] = []string{*c.key}
+		}
+	}
+	response, err := a.client.Do(request)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return 0, nil, nil, fmt.Errorf("%s %s: %w", c.method, c.path, err)
+	}
+	if len(content) > maxAnswer {
+		return 0, nil, nil, fmt.Errorf("%s %s: the answer has more than %d bytes", c.method, c.path, maxAnswer)
+	}
+	return response.StatusCode, response.Header, content, nil
+}
+
+func (a *api) close() { a.client.CloseIdleConnections() }
+
+// seconds parses a Retry-After; 0 if it is not a number of seconds.
+func seconds(text string) time.Duration {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(n) * time.Second
+}
+
+// milliseconds writes a duration as lbd reads it.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(max(0, d.Milliseconds()), 10) + "ms"
+}

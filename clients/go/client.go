@@ -1,0 +1,154 @@
+package lbdclient
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// maxClusters of a client. Beyond it, idle ones are forgotten.
+	maxClusters = 1000
+	// closeTimeout is for the last report and the ends of leases.
+	closeTimeout = time.Second
+	// suffix of hosts that name a cluster.
+	suffix = ".lbd"
+)
+
+// Client picks endpoints for requests, and tells lbd how they ended. It is safe for concurrent use.
+//
+// Go has no hook for the end of a process: call [Client.Close], or the last report is not sent, and leases end with
+// their ttl.
+type Client struct {
+	config   Config // fixed
+	reporter string // fixed
+	api      *api
+	leases   *leases
+	upstream *http.Transport
+	ctx      context.Context // done when the client is closed
+	cancel   context.CancelFunc
+
+	clusters atomic.Pointer[map[string]*cluster] // copied with mu held
+
+	mu        sync.Mutex
+	closed    bool
+	reporting bool
+	work      sync.WaitGroup // Add with mu held
+}
+
+// New returns a client. It does not call lbd: lbd may start later. The error is about a setting that is not valid.
+func New(config Config) (*Client, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	calls, err := newAPI(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{config: config, api: calls, reporter: reporter(process())}
+	c.leases = newLeases(c)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.clusters.Store(&map[string]*cluster{})
+	dialer := net.Dialer{Timeout: 5 * time.Second} // for endpoints that do not answer: the request is retried
+	c.upstream = &http.Transport{
+		DialContext:           dialer.DialContext,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   100,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   5 * time.Second,
+		ExpectContinueTimeout: time.Second,
+	}
+	return c, nil
+}
+
+// ClusterOf returns the cluster that a host names, without its port; "" if requests to it are not for lbd.
+func (c *Client) ClusterOf(host string) string {
+	if name, ok := c.config.Hosts[host]; ok {
+		return name
+	}
+	if name, ok := strings.CutSuffix(host, suffix); ok {
+		return name
+	}
+	return ""
+}
+
+// Mode returns the mode of the client.
+func (c *Client) Mode() Mode { return c.config.Mode }
+
+// Retries returns the maximum number of retries of a request.
+func (c *Client) Retries() int { return max(0, c.config.Retries) }
+
+// cluster returns what the client knows of a cluster.
+func (c *Client) cluster(name string) (*cluster, error) {
+	if known := (*c.clusters.Load())[name]; known != nil {
+		return known, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := *c.clusters.Load()
+	if known := old[name]; known != nil {
+		return known, nil
+	}
+	all := make(map[string]*cluster, len(old)+1)
+	for name, known := range old {
+		if len(old) < maxClusters || known.following.Load() {
+			all[name] = known
+		}
+	}
+	if len(all) >= maxClusters {
+		return nil, unavailable(name, "the client has too many clusters", nil)
+	}
+	added := newCluster(c, name)
+	all[name] = added
+	c.clusters.Store(&all)
+	return added, nil
+}
+
+// start runs f in a goroutine that Close waits for; false if the client is closed.
+func (c *Client) start(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+func (c *Client) closedError(cluster string) *Error {
+	return unavailable(cluster, "the client is closed", nil)
+}
+
+// Close sends the last report, ends the leases that are held, and ends the goroutines of the client, within 1 s in all.
+// Picks fail from then on. The error is about what lbd did not accept. Further calls do nothing.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		c.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+	err := errors.Join(c.report(ctx), c.leases.close(ctx))
+	c.api.close()
+	c.upstream.CloseIdleConnections()
+	return err
+}

@@ -1,0 +1,211 @@
+package lbdclient
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// batchSize is the number of picks of a batch.
+	batchSize = 100
+	// refusedAge is the age after which a batch of nothing but refusals is replaced.
+	refusedAge = time.Second
+	// followPause is the time between two calls that follow a cluster, at least.
+	followPause = 100 * time.Millisecond
+	// maxFollow is the wait of a call that follows a cluster, at most.
+	maxFollow = 30 * time.Second
+
+	firstBackoff  = 100 * time.Millisecond
+	maxBackoff    = 5 * time.Second
+	maxRetryAfter = time.Minute
+
+	// idleTime is the time without a request after which a cluster is no longer followed.
+	idleTime = 5 * time.Minute
+)
+
+// cluster is what a client knows of one cluster.
+type cluster struct {
+	client *Client // fixed
+	name   string  // fixed
+	counts counts
+	budget budget
+
+	used atomic.Bool // since the goroutine has looked
+
+	// Written with mu held.
+	batch     atomic.Pointer[batch]
+	err       atomic.Pointer[Error] // why the last call to lbd failed; nil if it did not
+	following atomic.Bool           // whether the goroutine runs
+
+	mu    sync.Mutex
+	tried chan struct{} // closed after the first try to get a batch; nil if the goroutine does not run
+}
+
+func newCluster(client *Client, name string) *cluster {
+	c := &cluster{client: client, name: name}
+	c.counts.init()
+	c.budget.init(client.config.MaxTokens)
+	return c
+}
+
+// usable returns the batch, unless there is none, or it is too old and lbd is unreachable.
+func (c *cluster) usable(at time.Duration) *batch {
+	if !c.used.Load() {
+		c.used.Store(true)
+	}
+	b := c.batch.Load()
+	if b == nil || at-b.made >= c.client.config.StaleFor && c.err.Load() != nil {
+		return nil
+	}
+	return b
+}
+
+// wait starts the goroutine that follows the cluster, unless it runs, and waits for the end of its first try to get a
+// batch.
+func (c *cluster) wait(ctx context.Context) (*batch, error) {
+	c.mu.Lock()
+	if c.tried == nil {
+		tried := make(chan struct{})
+		if !c.client.start(c.run) {
+			c.mu.Unlock()
+			return nil, c.client.closedError(c.name)
+		}
+		c.tried = tried
+		c.following.Store(true)
+	}
+	tried := c.tried
+	c.mu.Unlock()
+	select {
+	case <-tried:
+	case <-ctx.Done():
+		return nil, unavailable(c.name, "lbd did not answer in time", ctx.Err())
+	case <-c.client.ctx.Done():
+		return nil, c.client.closedError(c.name)
+	}
+	if b := c.usable(now()); b != nil {
+		return b, nil
+	}
+	if err := c.err.Load(); err != nil {
+		return nil, err
+	}
+	return nil, unavailable(c.name, "the cluster is no longer followed", nil)
+}
+
+// run follows the cluster until it is idle, or the client is closed.
+func (c *cluster) run() {
+	c.client.startReports()
+	ctx := c.client.ctx
+	backoff, used := firstBackoff, now()
+	for {
+		began := now()
+		b, err := c.fetch(ctx)
+		if err == nil {
+			c.publish(b, nil)
+			err = c.follow(ctx, b)
+		}
+		pause := max(0, followPause-(now()-began))
+		if err != nil && ctx.Err() == nil {
+			rejection := errorOf(c.name, err)
+			c.publish(nil, rejection)
+			pause = max(jitter(backoff), min(rejection.RetryAfter, maxRetryAfter))
+			backoff = min(2*backoff, maxBackoff)
+		} else {
+			backoff = firstBackoff
+		}
+		if c.used.Swap(false) {
+			used = now()
+		} else if now()-used > idleTime {
+			break
+		}
+		if !sleep(ctx, pause) {
+			break
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.batch.Store(nil)
+	c.err.Store(nil)
+	c.following.Store(false)
+	c.tried = nil
+}
+
+// publish makes a batch, or the reason why there is no new one, visible to requests.
+func (c *cluster) publish(b *batch, err *Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b != nil {
+		c.batch.Store(b)
+	}
+	c.err.Store(err)
+	select {
+	case <-c.tried:
+	default:
+		close(c.tried)
+	}
+}
+
+func (c *cluster) fetch(ctx context.Context) (*batch, error) {
+	var answer answered
+	err := c.client.api.do(ctx, call{
+		method:  http.MethodGet,
+		path:    "/v1/pick",
+		query:   url.Values{"cluster": {c.name}, "n": {strconv.Itoa(batchSize)}, "reports": {"true"}},
+		cluster: c.name,
+		timeout: callTimeout,
+	}, &answer)
+	if errors.Is(err, ErrDropped) || errors.Is(err, ErrCircuitBroken) {
+		return refusedBatch(errorOf(c.name, err)), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return batchOf(c.name, answer, &c.counts)
+}
+
+// follow returns when it is time for a new batch.
+func (c *cluster) follow(ctx context.Context, b *batch) error {
+	maxAge := c.client.config.MaxAge
+	if b.generation == 0 {
+		sleep(ctx, min(refusedAge, maxAge))
+		return nil
+	}
+	for end := b.made + maxAge; ; {
+		left := end - now()
+		if left <= 0 {
+			return nil
+		}
+		began := now()
+		state, err := c.client.state(ctx, c.name, b.generation, left, false)
+		if err != nil || state.Generation != b.generation {
+			return err
+		}
+		sleep(ctx, min(left, followPause-(now()-began)))
+	}
+}
+
+// sleep returns false if ctx is done before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// jitter returns d ± 20 %.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}

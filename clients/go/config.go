@@ -1,0 +1,117 @@
+package lbdclient
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Mode is how a client gets its picks.
+type Mode string
+
+const (
+	// ModeBatch takes picks from a list that is in memory, and reports to lbd every few seconds how requests ended. It
+	// is the default.
+	ModeBatch Mode = "batch"
+	// ModePick asks lbd for a pick for each request. It is for processes that end after a few requests.
+	ModePick Mode = "pick"
+	// ModeLease takes a lease for each request: circuit breaking and least_request are exact.
+	ModeLease Mode = "lease"
+)
+
+// Config has the settings of a [Client]. The zero value of each setting is its default.
+type Config struct {
+	// Address of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else the first of
+	// unix:/run/lbd.sock and unix:/run/lbd/lbd.sock that is a socket, else http://localhost:8080.
+	Address string
+	// Mode is how the client gets its picks. Default: ModeBatch.
+	Mode Mode
+	// Token for lbd, with the roles pick and read. Default: environment LBD_TOKEN.
+	Token string
+	// TokenFile has the token, and is read again after lbd rejected it. Default: environment LBD_TOKEN_FILE.
+	TokenFile string
+	// CA is the PEM file of the certificates that may sign that of lbd. Default: environment LBD_CA, else those of the
+	// system.
+	CA string
+	// Owner is the name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID.
+	Owner string
+	// Hosts maps other hosts to clusters, for names that are not valid in a URL. Do not change it afterwards.
+	Hosts map[string]string
+	// Fallback is HOST:PORT for requests while lbd is unreachable and the last batch is older than StaleFor. Default:
+	// such requests fail.
+	Fallback string
+	// StaleFor is how long the last batch is used while lbd is unreachable. Default: 1 min; negative: not at all.
+	StaleFor time.Duration
+	// MaxAge is the age after which a batch is replaced in any case. Default: 10 s.
+	MaxAge time.Duration
+	// Retries of a request, at most. Default: 2; negative: none.
+	Retries int
+	// MaxTokens is the size of the budget of retries of a cluster (gRFC A6). Default: 100.
+	MaxTokens float64
+	// TTL of the lease of a request without a deadline. Default: 30 s.
+	TTL time.Duration
+	// ReportInterval is the time between two reports of how requests ended. Default: 5 s.
+	ReportInterval time.Duration
+}
+
+// clients counts the clients of the process.
+var clients atomic.Int64
+
+// reporter returns a name that is unique for each client of this process.
+func reporter(owner string) string {
+	if n := clients.Add(1); n > 1 {
+		return owner + "/" + strconv.FormatInt(n, 10)
+	}
+	return owner
+}
+
+// process returns HOSTNAME/PID.
+func process() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%.100s/%d", host, os.Getpid())
+}
+
+// withDefaults returns the config with a value for each setting.
+func (c Config) withDefaults() (Config, error) {
+	c.Mode = cmp.Or(c.Mode, ModeBatch)
+	switch c.Mode {
+	case ModeBatch, ModePick, ModeLease:
+	default:
+		return c, fmt.Errorf("mode: %q is not batch, pick or lease", c.Mode)
+	}
+	c.Address = cmp.Or(c.Address, os.Getenv("LBD"))
+	if c.Address == "" {
+		c.Address = defaultAddress()
+	}
+	c.Token = cmp.Or(c.Token, os.Getenv("LBD_TOKEN"))
+	c.TokenFile = cmp.Or(c.TokenFile, os.Getenv("LBD_TOKEN_FILE"))
+	c.CA = cmp.Or(c.CA, os.Getenv("LBD_CA"))
+	c.Owner = cmp.Or(c.Owner, os.Getenv("LBD_OWNER"), process())
+	c.StaleFor = cmp.Or(c.StaleFor, time.Minute)
+	c.MaxAge = cmp.Or(c.MaxAge, 10*time.Second)
+	c.Retries = cmp.Or(c.Retries, 2)
+	c.MaxTokens = cmp.Or(c.MaxTokens, 100)
+	c.TTL = cmp.Or(c.TTL, 30*time.Second)
+	c.ReportInterval = cmp.Or(c.ReportInterval, 5*time.Second)
+	if c.MaxAge < 0 || c.MaxTokens < 0 || c.TTL < 0 || c.ReportInterval < 0 {
+		return c, fmt.Errorf("MaxAge, MaxTokens, TTL and ReportInterval must not be negative")
+	}
+	return c, nil
+}
+
+// defaultAddress returns the socket of a daemon that runs on this machine, else the address that lbd listens on by
+// default.
+func defaultAddress() string {
+	for _, path := range []string{"/run/lbd.sock", "/run/lbd/lbd.sock"} {
+		if info, err := os.Stat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+			return "unix:" + path
+		}
+	}
+	return "http://localhost:8080"
+}

@@ -1,0 +1,247 @@
+// Command conformance drives the client as the conformance tests say (clients/conformance/README.md).
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	lbdclient "github.com/lbd-dev/lbd/clients/go"
+)
+
+// host is mapped to the cluster of the test: its name may not be valid in a URL.
+const host = "upstream.test"
+
+type command struct {
+	Do         string         `json:"do"`
+	LBD        string         `json:"lbd"`
+	Token      string         `json:"token"`
+	TokenFile  string         `json:"token_file"`
+	Cluster    string         `json:"cluster"`
+	Mode       lbdclient.Mode `json:"mode"`
+	Adapter    string         `json:"adapter"`
+	Options    map[string]any `json:"options"`
+	URL        string         `json:"url"`
+	Method     string         `json:"method"`
+	Path       string         `json:"path"`
+	Timeout    float64        `json:"timeout"`
+	Body       *string        `json:"body"`
+	Idempotent bool           `json:"idempotent"`
+	N          int            `json:"n"`
+	Threads    int            `json:"threads"`
+}
+
+type answer map[string]any
+
+type runner struct {
+	client *lbdclient.Client
+	sender *http.Client
+	plain  *http.Client
+}
+
+func main() {
+	r := &runner{plain: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	input := bufio.NewScanner(os.Stdin)
+	input.Buffer(nil, 16<<20)
+	output := json.NewEncoder(os.Stdout)
+	for input.Scan() {
+		var c command
+		if err := json.Unmarshal(input.Bytes(), &c); err != nil {
+			fmt.Fprintln(os.Stderr, "command:", err)
+			os.Exit(1)
+		}
+		if err := output.Encode(r.run(c)); err != nil {
+			os.Exit(1)
+		}
+		if c.Do == "close" {
+			return
+		}
+	}
+	r.close()
+}
+
+func (r *runner) run(c command) answer {
+	switch c.Do {
+	case "open":
+		return r.open(c)
+	case "request":
+		status, body, err := r.send(c)
+		if err != nil {
+			return answer{"error": name(err), "message": err.Error()}
+		}
+		return answer{"status": status, "body": body}
+	case "load":
+		return r.load(c)
+	case "fork":
+		return answer{"unsupported": "a Go process does not fork"}
+	case "close":
+		r.close()
+		return answer{"ok": true}
+	default:
+		return answer{"unsupported": "no such command"}
+	}
+}
+
+func (r *runner) open(c command) answer {
+	r.close()
+	if c.Adapter != "" && c.Adapter != "core" {
+		return answer{"unsupported": "the upstreams of these tests speak HTTP/1.1; lbdgrpc has tests of its own"}
+	}
+	config := lbdclient.Config{
+		Address: c.LBD, Mode: c.Mode, Token: c.Token, TokenFile: c.TokenFile, Hosts: map[string]string{host: c.Cluster},
+	}
+	for option, value := range c.Options {
+		if err := set(&config, option, value); err != nil {
+			return answer{"unsupported": err.Error()}
+		}
+	}
+	client, err := lbdclient.New(config)
+	if err != nil {
+		return answer{"unsupported": err.Error()}
+	}
+	r.client = client
+	r.sender = &http.Client{Transport: &lbdclient.Transport{Client: client}}
+	return answer{"ok": true}
+}
+
+func set(config *lbdclient.Config, option string, value any) error {
+	if option == "fallback" {
+		config.Fallback, _ = value.(string)
+		return nil
+	}
+	number, ok := value.(float64)
+	if !ok {
+		return fmt.Errorf("option %s: %v is not a number", option, value)
+	}
+	duration := time.Duration(number * float64(time.Second))
+	switch option {
+	case "stale_for":
+		config.StaleFor = orNone(duration)
+	case "report_interval":
+		config.ReportInterval = duration
+	case "max_age":
+		config.MaxAge = duration
+	case "retries":
+		config.Retries = orNone(int(number))
+	case "max_tokens":
+		config.MaxTokens = number
+	case "ttl":
+		config.TTL = duration
+	default:
+		return fmt.Errorf("no option %s", option)
+	}
+	return nil
+}
+
+// orNone returns a setting, whose zero value is its default.
+func orNone[T int | time.Duration](value T) T {
+	if value == 0 {
+		return -1
+	}
+	return value
+}
+
+func (r *runner) close() {
+	if r.client == nil {
+		return
+	}
+	if err := r.client.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "close:", err)
+	}
+	r.client = nil
+}
+
+func (r *runner) send(c command) (status int, content string, err error) {
+	ctx := context.Background()
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.Timeout*float64(time.Second)))
+		defer cancel()
+	}
+	sender, target := r.sender, c.URL
+	if target != "" {
+		sender = r.plain
+	} else {
+		target = "http://" + host + "/" + strings.TrimPrefix(c.Path, "/")
+	}
+	if sender == nil {
+		return 0, "", errors.New("no client is open")
+	}
+	var body io.Reader
+	if c.Body != nil {
+		body = strings.NewReader(*c.Body)
+	}
+	request, err := http.NewRequestWithContext(ctx, c.Method, target, body)
+	if err != nil {
+		return 0, "", err
+	}
+	if c.Idempotent {
+		request.Header.Set("Idempotency-Key", "1")
+	}
+	response, err := sender.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(read), err
+}
+
+func (r *runner) load(c command) answer {
+	var (
+		mu       sync.Mutex
+		statuses = map[string]int{}
+		failures = map[string]int{}
+		next     atomic.Int64
+		threads  sync.WaitGroup
+	)
+	begin := time.Now()
+	for range max(1, c.Threads) {
+		threads.Go(func() {
+			for next.Add(1) <= int64(c.N) {
+				status, _, err := r.send(c)
+				mu.Lock()
+				if err != nil {
+					failures[name(err)]++
+				} else {
+					statuses[strconv.Itoa(status)]++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	threads.Wait()
+	return answer{"statuses": statuses, "errors": failures, "seconds": time.Since(begin).Seconds()}
+}
+
+// name returns the name of an error in the conformance tests.
+func name(err error) string {
+	kinds := []struct {
+		err  error
+		name string
+	}{
+		{lbdclient.ErrDropped, "dropped"},
+		{lbdclient.ErrCircuitBroken, "circuit_broken"},
+		{lbdclient.ErrUnavailable, "unavailable"},
+		{lbdclient.ErrUnknownCluster, "unknown_cluster"},
+		{lbdclient.ErrPermissionDenied, "permission_denied"},
+		{context.DeadlineExceeded, "timeout"},
+	}
+	for _, kind := range kinds {
+		if errors.Is(err, kind.err) {
+			return kind.name
+		}
+	}
+	// What is left are errors of the connection: net/http has types for some of them only.
+	return "connection"
+}

@@ -1,0 +1,344 @@
+package lbdclient
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync/atomic"
+	"time"
+)
+
+// Outcome is how a request ended.
+type Outcome string
+
+const (
+	// Success is the outcome of a request that was answered, with any status below 500.
+	Success Outcome = "success"
+	// Failure is the outcome of a request without an answer in time, or with a status from 500 on. Outlier detection
+	// counts it.
+	Failure Outcome = "error"
+	// Cancelled is the outcome of a request that its caller gave up.
+	Cancelled Outcome = "cancelled"
+)
+
+const (
+	// maxWait is how long a pick may queue in lbd.
+	maxWait = 5 * time.Second
+	// ttlGrace is the time of a lease beyond the deadline of its request.
+	ttlGrace = 5 * time.Second
+	// maxTTL is what lbd permits by default. Leases of longer requests are renewed.
+	maxTTL = 10 * time.Minute
+	// maxTried is the number of addresses that lbd excludes, at most.
+	maxTried = 100
+)
+
+var (
+	// ErrWait is the error of [Client.TryPick] if a pick has to wait for lbd.
+	ErrWait = errors.New("the pick has to wait for lbd")
+	// ErrNotAccepted is the error of [Client.TryPick] if no address of the batch is accepted.
+	ErrNotAccepted = errors.New("no address of the batch is accepted")
+	// ErrNoRetry is the error of [Pick.Retry] if the result of the last try is that of the request.
+	ErrNoRetry = errors.New("no retry is permitted, or there is no other address")
+)
+
+// Pick is an endpoint for one try of a request. The request counts as in flight until End.
+type Pick struct {
+	cluster *cluster
+	address string
+	count   *count        // of ModeBatch, else nil
+	lease   *lease        // of ModeLease, else nil
+	before  *Pick         // the try before
+	begin   time.Duration // of ModeBatch
+	// fallback is true if the address is not from lbd.
+	fallback bool
+	outcome  Outcome // "" until it is known
+	ended    atomic.Bool
+}
+
+// Address returns HOST:PORT of the endpoint.
+func (p *Pick) Address() string { return p.address }
+
+// Pick returns an endpoint of a cluster for one request. Call [Pick.End] when the request has ended. The deadline of ctx
+// is that of the request.
+//
+// In [ModeBatch], only the first picks of a cluster wait for lbd. All errors are an [*Error].
+func (c *Client) Pick(ctx context.Context, cluster string) (*Pick, error) {
+	p := new(Pick)
+	if err := c.pick(ctx, cluster, p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// TryPick is [Client.Pick] for callers that must not wait: its error is [ErrWait] if a pick has to wait for lbd, as all
+// do unless the mode is [ModeBatch]. If accept does not permit the address of the pick, TryPick takes the next one in
+// the batch that accept permits; if there is none, the error is [ErrNotAccepted].
+func (c *Client) TryPick(cluster string, accept func(address string) bool) (*Pick, error) {
+	if c.config.Mode != ModeBatch {
+		return nil, ErrWait
+	}
+	known, err := c.cluster(cluster)
+	if err != nil {
+		return nil, err
+	}
+	at := now()
+	b := known.usable(at)
+	if b == nil {
+		return nil, ErrWait
+	}
+	e := b.take()
+	if e.refusal != nil {
+		return nil, e.refusal
+	}
+	if !accept(e.address) {
+		if e = b.takeAccepted(accept); e == nil {
+			return nil, ErrNotAccepted
+		}
+	}
+	p := &Pick{cluster: known}
+	p.start(e, at)
+	return p, nil
+}
+
+// pick fills in p.
+func (c *Client) pick(ctx context.Context, name string, p *Pick) error {
+	known, err := c.cluster(name)
+	if err != nil {
+		return err
+	}
+	p.cluster = known
+	if c.config.Mode == ModeBatch {
+		err = p.take(ctx)
+	} else {
+		err = p.ask(ctx)
+	}
+	if err != nil && c.config.Fallback != "" && codeOf(err) == "" && ctx.Err() == nil && c.ctx.Err() == nil {
+		p.address, p.fallback = c.config.Fallback, true
+		return nil
+	}
+	return err
+}
+
+// take takes the next element of the batch.
+func (p *Pick) take(ctx context.Context) error {
+	at := now()
+	b := p.cluster.usable(at)
+	if b == nil {
+		var err error
+		if b, err = p.cluster.wait(ctx); err != nil {
+			return err
+		}
+		at = now()
+	}
+	e := b.take()
+	if e.refusal != nil {
+		return e.refusal
+	}
+	p.start(e, at)
+	return nil
+}
+
+// start counts a request to an element of the batch.
+func (p *Pick) start(e *element, at time.Duration) {
+	p.address, p.begin = e.address, at
+	p.count = p.cluster.counts.begin(e.count, e.address, at)
+}
+
+// picked is lbd's answer to a pick.
+type picked struct {
+	Address string `json:"address"`
+	Lease   struct {
+		ID string `json:"id"`
+	} `json:"lease"`
+}
+
+// ask asks lbd for a pick.
+func (p *Pick) ask(ctx context.Context) error {
+	c := p.cluster.client
+	wait, ttl := maxWait, c.config.TTL
+	if deadline, ok := ctx.Deadline(); ok {
+		left := max(0, time.Until(deadline))
+		wait, ttl = min(wait, left), left+ttlGrace
+	}
+	request := call{
+		method:  http.MethodGet,
+		path:    "/v1/pick",
+		query:   url.Values{"cluster": {p.cluster.name}, "wait": {milliseconds(wait)}},
+		cluster: p.cluster.name,
+		timeout: wait + waitGrace,
+	}
+	for before := p.before; before != nil && len(request.query["exclude"]) < maxTried; before = before.before {
+		request.query.Add("exclude", before.address)
+	}
+	if c.config.Mode == ModeLease {
+		return p.takeLease(ctx, request, min(ttl, maxTTL))
+	}
+	var answer picked
+	return p.answer(c.api.do(ctx, request, &answer), ctx, answer)
+}
+
+// answer checks an answer to ask.
+func (p *Pick) answer(err error, ctx context.Context, answer picked) error {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
+	case err != nil:
+		return errorOf(p.cluster.name, err)
+	case answer.Address == "":
+		return unavailable(p.cluster.name, "lbd is unreachable", errors.New("the answer has no address"))
+	}
+	p.address = answer.Address
+	return nil
+}
+
+// takeLease takes a lease. If the caller gives the request up in the meantime, the lease is ended as soon as lbd has
+// granted it.
+func (p *Pick) takeLease(ctx context.Context, request call, ttl time.Duration) error {
+	c := p.cluster.client
+	key := rand.Text()
+	request.method, request.key = http.MethodPost, &key
+	request.query.Set("ttl", milliseconds(ttl))
+	request.query.Set("owner", c.config.Owner)
+	type result struct {
+		lease  *lease
+		answer picked
+		err    error
+	}
+	results := make(chan result, 1)
+	started := c.start(func() {
+		var r result
+		if r.err = c.api.do(c.ctx, request, &r.answer); r.err == nil {
+			r.lease = c.leases.hold(r.answer.Lease.ID, ttl)
+		}
+		results <- r
+		if ctx.Err() == nil {
+			return
+		}
+		select {
+		case <-results: // the caller does not receive it any more
+			if r.lease != nil {
+				c.leases.end(r.lease, Cancelled)
+			}
+		default:
+		}
+	})
+	if !started {
+		return c.closedError(p.cluster.name)
+	}
+	var r result
+	select {
+	case r = <-results:
+	case <-ctx.Done():
+		select {
+		case r = <-results:
+		default:
+			return p.answer(ctx.Err(), ctx, picked{})
+		}
+	}
+	p.lease = r.lease
+	err := p.answer(r.err, ctx, r.answer)
+	if err != nil && p.lease != nil {
+		c.leases.end(p.lease, Cancelled)
+	}
+	return err
+}
+
+// Answered says how the request ended, while its body is still in flight. Later outcomes are ignored.
+func (p *Pick) Answered(outcome Outcome) {
+	if outcome != Failure {
+		p.cluster.budget.succeeded()
+	}
+	p.answered(outcome)
+}
+
+func (p *Pick) answered(outcome Outcome) {
+	if p.outcome != "" {
+		return
+	}
+	p.outcome = outcome
+	if p.count != nil {
+		p.count.answered(outcome, now()-p.begin)
+	}
+}
+
+// End says that the request is no longer in flight, and how it ended, unless Answered has said so. Further calls do
+// nothing. It does not wait for lbd.
+func (p *Pick) End(outcome Outcome) {
+	if p.ended.Swap(true) {
+		return
+	}
+	if p.outcome == "" {
+		if outcome == Success {
+			p.cluster.budget.succeeded()
+		}
+		p.answered(outcome)
+	}
+	if p.count != nil {
+		p.count.end(now())
+	}
+	if p.lease != nil {
+		p.cluster.client.leases.end(p.lease, p.outcome)
+	}
+}
+
+// Retry ends the try as a Failure, and returns an endpoint for the next one: one that the tries before have not had. Its
+// error is [ErrNoRetry] if the request has had all of its retries, if the budget of retries of the cluster is used up,
+// or if there is no other endpoint. Call it for requests that are idempotent, when an endpoint was unreachable or
+// overloaded, but not after a timeout of the request.
+func (p *Pick) Retry(ctx context.Context) (*Pick, error) {
+	next := new(Pick)
+	retried := p.retry(ctx, next, true)
+	p.End(Failure)
+	if !retried {
+		return nil, ErrNoRetry
+	}
+	return next, nil
+}
+
+// retry takes a token of the budget, and fills in next. repeatable says whether the request can be sent again.
+func (p *Pick) retry(ctx context.Context, next *Pick, repeatable bool) bool {
+	c := p.cluster.client
+	if permitted := p.cluster.budget.failed(); !permitted || !repeatable || ctx.Err() != nil || c.ctx.Err() != nil {
+		return false
+	}
+	retries := 0
+	for before := p.before; before != nil; before = before.before {
+		retries++
+	}
+	if p.fallback || retries >= c.config.Retries {
+		return false
+	}
+	next.cluster, next.before = p.cluster, p
+	if c.config.Mode != ModeBatch {
+		if next.ask(ctx) != nil {
+			return false
+		}
+		if p.tried(next.address) {
+			next.End(Cancelled)
+			return false
+		}
+		return true
+	}
+	b := p.cluster.batch.Load()
+	if b == nil {
+		return false
+	}
+	e := b.takeAccepted(func(address string) bool { return !p.tried(address) })
+	if e == nil {
+		return false
+	}
+	next.start(e, now())
+	return true
+}
+
+// tried reports whether this try or one before had an address.
+func (p *Pick) tried(address string) bool {
+	for ; p != nil; p = p.before {
+		if p.address == address {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,265 @@
+package lbdclient
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Transport is an http.RoundTripper that sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. It is safe
+// for concurrent use, if Base is.
+//
+// A request is retried at another endpoint if it is idempotent, as net/http defines it (GET, HEAD, OPTIONS, PUT, DELETE,
+// or a header Idempotency-Key or X-Idempotency-Key, which is not sent if its value is nil), if it has no body or a
+// GetBody, and if the connection failed before the status line, or the status is 502, 503 or 504. The deadline of its
+// context holds for all tries together.
+//
+// The request counts as in flight until the body of the response is read to its end or closed. If lbd has no endpoint
+// for a request, the error is an [*Error].
+type Transport struct {
+	// Client picks the endpoints. It is required.
+	Client *Client
+	// Base sends the requests. Default: for clusters, an http.Transport without a proxy that keeps 100 idle connections
+	// to each endpoint, and connects within 5 s; for other hosts, http.DefaultTransport.
+	//
+	// Base sees the address of the endpoint in URL, and the host of the cluster in Host. Its errors count as those of
+	// the endpoint: a RoundTripper that calls other servers, such as one that gets tokens, belongs around Transport. With
+	// https, the certificate of the endpoint is verified for the host of the cluster, if Base is an *http.Transport.
+	Base http.RoundTripper
+
+	// secure has a clone of Base for each host of a cluster with https: its connections are for one name.
+	secure sync.Map // of string to *http.Transport
+}
+
+// RoundTrip sends a request.
+func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	cluster := ""
+	if request.URL != nil {
+		cluster = t.Client.ClusterOf(request.URL.Hostname())
+	}
+	if cluster == "" {
+		if t.Base == nil {
+			return http.DefaultTransport.RoundTrip(request)
+		}
+		return t.Base.RoundTrip(request)
+	}
+	ctx := request.Context()
+	current := new(try)
+	if err := t.Client.pick(ctx, cluster, &current.pick); err != nil {
+		if request.Body != nil {
+			request.Body.Close()
+		}
+		return nil, err
+	}
+	base, body, repeatable := t.base(request.URL), request.Body, repeatable(request)
+	for {
+		response, err := base.RoundTrip(current.prepare(request, body))
+		if !current.answered(ctx, response, err) {
+			return current.result(request, response, err)
+		}
+		next := new(try)
+		if !current.pick.retry(ctx, &next.pick, repeatable) {
+			return current.result(request, response, err)
+		}
+		body = nil
+		if request.GetBody != nil {
+			again, bodyErr := request.GetBody()
+			if bodyErr != nil {
+				next.pick.End(Cancelled)
+				return current.result(request, response, err)
+			}
+			body = again
+		}
+		if response != nil {
+			response.Body.Close()
+		}
+		current.pick.End(Failure)
+		current = next
+	}
+}
+
+// CloseIdleConnections closes the connections of Base that are not in use.
+func (t *Transport) CloseIdleConnections() {
+	base := t.Base
+	if base == nil {
+		base = t.Client.upstream
+	}
+	if closer, ok := base.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
+	t.secure.Range(func(_, clone any) bool {
+		if clone, ok := clone.(*http.Transport); ok {
+			clone.CloseIdleConnections()
+		}
+		return true
+	})
+}
+
+// base returns the RoundTripper for requests to a cluster.
+func (t *Transport) base(target *url.URL) http.RoundTripper {
+	base := t.Base
+	if base == nil {
+		base = t.Client.upstream
+	}
+	plain, ok := base.(*http.Transport)
+	if !ok || target.Scheme != "https" {
+		return base
+	}
+	host := target.Hostname()
+	if known, ok := t.secure.Load(host); ok {
+		return known.(http.RoundTripper) //nolint:errcheck,forcetypeassert // the map has nothing else
+	}
+	clone := plain.Clone()
+	if clone.TLSClientConfig == nil {
+		clone.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if clone.TLSClientConfig.ServerName == "" {
+		clone.TLSClientConfig.ServerName = host
+	}
+	known, _ := t.secure.LoadOrStore(host, clone)
+	return known.(http.RoundTripper) //nolint:errcheck,forcetypeassert // the map has nothing else
+}
+
+// repeatable reports whether a request can be sent again.
+func repeatable(request *http.Request) bool {
+	if request.Body != nil && request.Body != http.NoBody && request.GetBody == nil {
+		return false
+	}
+	switch request.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	_, marked := request.Header["Idempotency-Key"]
+	_, markedX := request.Header["X-Idempotency-Key"]
+	return marked || markedX
+}
+
+// try is one try of a request, in one allocation. It is the body of its response.
+type try struct {
+	pick     Pick
+	request  http.Request
+	url      url.URL
+	sent     requestBody
+	response io.ReadCloser // body of the response
+}
+
+// prepare returns the request for the endpoint: RoundTrippers must not change that of their caller.
+func (t *try) prepare(original *http.Request, body io.ReadCloser) *http.Request {
+	t.request, t.url = *original, *original.URL
+	t.request.URL = &t.url
+	t.url.Host = t.pick.address
+	if t.request.Host == "" {
+		t.request.Host = original.URL.Host
+	}
+	t.request.Body = body
+	if body != nil && body != http.NoBody {
+		t.sent.ReadCloser = body
+		t.request.Body = &t.sent
+	}
+	return &t.request
+}
+
+// answered tells lbd how the try ended, and reports whether a retry may help.
+func (t *try) answered(ctx context.Context, response *http.Response, err error) (failed bool) {
+	switch {
+	case err == nil && isOverload(response.StatusCode):
+		t.pick.answered(Failure)
+		return true
+	case err == nil && response.StatusCode >= http.StatusInternalServerError:
+		t.pick.answered(Failure)
+		t.pick.cluster.budget.succeeded()
+		return false
+	case err == nil:
+		t.pick.Answered(Success)
+		return false
+	case deadlinePassed(ctx):
+		t.pick.answered(Failure)
+		return false
+	case ctx.Err() != nil || t.sent.failed.Load() || !isConnection(err):
+		t.pick.answered(Cancelled)
+		return false
+	default:
+		t.pick.answered(Failure)
+		return true
+	}
+}
+
+// deadlinePassed is for errors that http.Client causes at the deadline, maybe before ctx is done.
+func deadlinePassed(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
+}
+
+// isOverload reports whether a status says that another endpoint may do better.
+func isOverload(status int) bool {
+	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
+}
+
+// result returns what RoundTrip returns. The try ends with the body of the response.
+func (t *try) result(original *http.Request, response *http.Response, err error) (*http.Response, error) {
+	if err != nil {
+		t.pick.End(Cancelled)
+		return nil, err
+	}
+	response.Request = original
+	if response.Body == nil || response.Body == http.NoBody {
+		t.pick.End(Success)
+		return response, nil
+	}
+	t.response = response.Body
+	if writer, ok := response.Body.(io.Writer); ok { // the connection, after 101 Switching Protocols
+		response.Body = &upgraded{t, writer}
+	} else {
+		response.Body = t
+	}
+	return response, nil
+}
+
+// Read reads the body of the response.
+func (t *try) Read(p []byte) (int, error) {
+	n, err := t.response.Read(p)
+	if err != nil {
+		t.pick.End(Success)
+	}
+	return n, err
+}
+
+// Close closes the body of the response.
+func (t *try) Close() error {
+	err := t.response.Close()
+	t.pick.End(Success)
+	return err
+}
+
+// upgraded is the connection of a response with the status 101.
+type upgraded struct {
+	*try
+	io.Writer
+}
+
+// requestBody is the body of a request. It knows whether it is the reason why the request failed.
+type requestBody struct {
+	io.ReadCloser
+
+	closed, failed atomic.Bool
+}
+
+// Read reads the body of the request.
+func (b *requestBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF && !b.closed.Load() { //nolint:errorlint // io.EOF is never wrapped
+		b.failed.Store(true)
+	}
+	return n, err
+}
+
+// Close closes the body of the request. Base calls it when the connection has failed, maybe during a Read.
+func (b *requestBody) Close() error {
+	b.closed.Store(true)
+	return b.ReadCloser.Close()
+}
