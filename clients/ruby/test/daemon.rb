@@ -33,8 +33,10 @@ class Daemon
 
   attr_reader :lbd, :pid, :directory
 
-  def initialize(*flags)
+  # token is the one of an operator, if the daemon wants one.
+  def initialize(*flags, token: nil)
     @flags = flags
+    @token = token
     @directory = Dir.mktmpdir("lbd")
     @socket = "#{@directory}/lbd.sock"
     @lbd = "unix:#{@socket}"
@@ -59,11 +61,11 @@ class Daemon
   end
 
   # Calls lbd without the client under test.
-  def call(method, path, body = nil, token: nil)
+  def call(method, path, body = nil)
     socket = UNIXSocket.new(@socket)
     text = body && JSON.generate(body)
     socket.write("#{method} #{path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: #{text.to_s.bytesize}\r\n" \
-                 "#{"Authorization: Bearer #{token}\r\n" if token}\r\n#{text}")
+                 "#{"Authorization: Bearer #{@token}\r\n" if @token}\r\n#{text}")
     head, content = socket.read.split("\r\n\r\n", 2)
     raise "#{method} #{path}: #{head} #{content}" unless head.match?(%r{\AHTTP/1.. 2})
 
@@ -72,14 +74,14 @@ class Daemon
     socket&.close
   end
 
-  def push(cluster, addresses, policy = nil, **options)
+  def push(cluster, addresses, policy = nil)
     endpoints = addresses.map do |address|
       host, _, port = address.rpartition(":")
       { endpoint: { address: { socket_address: { address: host, port_value: Integer(port) } } } }
     end
     body = { endpoints: [{ lb_endpoints: endpoints }] }
     body[:policy] = policy if policy
-    call("PUT", "/v1/clusters/#{cluster}/endpoints", body, **options)
+    call("PUT", "/v1/clusters/#{cluster}/endpoints", body)
   end
 
   def in_flight(cluster)

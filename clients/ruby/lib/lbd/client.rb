@@ -97,10 +97,12 @@ module Lbd
 
     # The cluster that a host names; nil if requests to the host are not for lbd.
     def cluster_of(host)
+      return unless host
+
       name = @hosts.is_a?(Hash) ? @hosts[host] : @hosts.call(host)
       return name if name
 
-      host.delete_suffix(".lbd") if host&.match?(/.\.lbd\z/)
+      host.delete_suffix(".lbd") if host.match?(/.\.lbd\z/)
     end
 
     # A request to a cluster, for an adapter of an HTTP library. repeatable permits retries.

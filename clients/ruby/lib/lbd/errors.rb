@@ -99,6 +99,7 @@ module Lbd
       code = problem["code"].is_a?(String) ? problem["code"] : ""
       kind = BY_CODE.fetch(code) { [401, 403].include?(status) ? PermissionDenied : Unavailable }
       detail = problem["detail"] || problem["title"] || "status #{status}"
+      detail += ", category #{problem["category"]}" if problem["category"]
       message = "cluster #{cluster}: #{detail}#{" (#{code})" unless code.empty?}"
       kind.new(message).about(cluster: cluster, code: code.empty? ? status.to_s : code, retry_after: retry_after)
     end

@@ -1,0 +1,198 @@
+# frozen_string_literal: true
+
+require "digest"
+require_relative "case"
+require_relative "certificate"
+require_relative "library"
+
+# The client and an lbd that is slow, broken, secured, or gone.
+class LbdTest < Case
+  # lbd behind a server that breaks its answers while fault is set.
+  def broken_lbd
+    @fault = nil
+    front = upstream do |request|
+      case @fault
+      when nil then forward(request)
+      when :hang then sleep
+      when :end then :close
+      else @fault.call(request)
+      end
+    end
+    "http://#{front.address}"
+  end
+
+  def forward(request)
+    answer = daemon.call(request.verb, request.path, request.body.empty? ? nil : JSON.parse(request.body))
+    request.reply(200, JSON.generate(answer), "Content-Type" => "application/json")
+  end
+
+  FAULTS = {
+    half: lambda do |request|
+      request.reply(200, '{"generation":1,"picks":[', "Content-Length" => 1000)
+      :close
+    end,
+    half_head: lambda do |request|
+      request.socket.write("HTTP/1.1 200 OK\r\nContent-")
+      :close
+    end,
+    no_json: ->(request) { request.reply(200, "<html>") },
+    no_object: ->(request) { request.reply(200, "[1]") },
+    no_batch: ->(request) { request.reply(200, '{"picks":7}') },
+    gateway: ->(request) { request.reply(502, "<html>") },
+    nonsense: ->(request) { request.socket.write("\x00\xff nonsense\r\n\r\n") && :close },
+    end: :end
+  }.freeze
+
+  FAULTS.each do |name, fault|
+    define_method(:"test_survives_#{name}") do
+      (upstream,) = upstreams(nil)
+      client = client(broken_lbd, max_age: 0.05)
+      @fault = fault
+      error = assert_raises(Lbd::Unavailable) { client.request("GET", @url) }
+      assert_equal "", error.code
+      @fault = nil
+      eventually("the client has a batch") { answer(client) == upstream.address }
+      @fault = fault
+      other, = upstreams(nil)
+      20.times { assert_equal upstream.address, answer(client) }
+      @fault = nil
+      eventually("the client has a new batch") { answer(client) == other.address }
+    end
+  end
+
+  def test_keeps_the_deadline_while_lbd_hangs
+    upstreams(nil)
+    lbd = broken_lbd
+    @fault = :hang
+    Library::MODES.each do |mode|
+      client = client(lbd, mode: mode)
+      began = Daemon.now
+      assert_raises(Lbd::Unavailable) { client.request("GET", @url, timeout: 0.2) }
+      assert_operator Daemon.now - began, :<, 2
+    end
+  end
+
+  def test_uses_a_batch_until_it_is_stale
+    (upstream,) = upstreams(nil)
+    client = client(broken_lbd, max_age: 0.05, stale_for: 0.5, fallback: (other = self.upstream).address)
+    assert_equal upstream.address, answer(client)
+    @fault = :end
+    assert_equal upstream.address, answer(client)
+    eventually("the batch is stale") { answer(client) == other.address }
+    @fault = nil
+    eventually("the client has a new batch") { answer(client) == upstream.address }
+  end
+
+  def test_respects_retry_after
+    calls = 0
+    front = upstream do |request|
+      calls += 1
+      request.reply(429, '{"code":"rate_limited"}', "Retry-After" => "30")
+    end
+    client = client("http://#{front.address}")
+    3.times { assert_equal "rate_limited", assert_raises(Lbd::Unavailable) { client.request("GET", @url) }.code }
+    assert_equal 1, calls
+  end
+
+  def test_follows_the_cluster
+    upstreams(nil)
+    client = client()
+    answer(client)
+    other, = upstreams(nil)
+    began = Daemon.now
+    eventually("the new endpoint is used") { answer(client) == other.address }
+    assert_operator Daemon.now - began, :<, 5, "that is the long poll, not the age of the batch"
+  end
+
+  def test_limits_requests_in_flight_with_leases
+    upstreams(nil)
+    thresholds = { thresholds: [{ max_requests: 2 }] }
+    daemon.call("PUT", "/v1/clusters/#{@cluster}/config",
+                { name: @cluster, type: "EDS", circuit_breakers: thresholds })
+    client = client(mode: :lease)
+    client.request("GET", @url) do
+      client.request("GET", @url) do
+        assert_raises(Lbd::CircuitBroken) { client.request("GET", @url, timeout: 0.2) }
+      end
+    end
+    eventually("a lease is free") { code(client) == "200" }
+  end
+
+  def test_renews_the_lease_of_a_long_request
+    done = Queue.new
+    upstreams(->(request) { done.pop && request.reply })
+    client = client(mode: :lease, ttl: 1)
+    thread = Thread.new { client.request("GET", @url, timeout: nil).code }
+    eventually("the request is in flight") { daemon.in_flight(@cluster) == 1 }
+    expiry = leases.first["expires_at"]
+    eventually("the lease is renewed") { (lease = leases.first) && lease["expires_at"] > expiry }
+    done << true
+    assert_equal "200", thread.value
+    eventually("the lease has ended") { daemon.in_flight(@cluster).zero? }
+  end
+
+  def test_reads_its_token_again
+    own, tokens = secured
+    file = "#{own.directory}/token"
+    File.write(file, "#{tokens[:old]}\n")
+    client = client(own.lbd, token_file: file, max_age: 0.05)
+    assert_raises(Lbd::PermissionDenied) { client.request("GET", "http://orders.lbd") }
+    File.write(file, "#{tokens[:web]}\n")
+    eventually("the new token is used") { code(client, "http://orders.lbd") == "200" }
+    assert_raises(Lbd::PermissionDenied) { client.request("GET", "http://secret.lbd") }
+    assert_raises(Lbd::PermissionDenied) { client(own.lbd, token: "wrong").request("GET", "http://orders.lbd") }
+  ensure
+    own&.close
+  end
+
+  def test_checks_the_certificate_of_lbd
+    authority, context = TestCertificate.of("localhost")
+    File.write("#{daemon.directory}/tls.key", context.key.to_pem, perm: 0o600)
+    port = TCPServer.open("127.0.0.1", 0) { |server| server.local_address.ip_port }
+    own = Daemon.new("--listen=127.0.0.1:#{port},tls,roles=pick+read,anonymous=pick+read",
+                     "--tls-cert=#{authority.path}", "--tls-key=#{daemon.directory}/tls.key")
+    endpoint = upstream
+    own.push("orders", [endpoint.address])
+    url = "http://orders.lbd"
+    ca = authority.path
+    assert_nil code(client("https://localhost:#{port}"), url)
+    assert_nil code(client("https://127.0.0.1:#{port}", ca: ca), url)
+    assert_equal "200", code(client("https://localhost:#{port}", ca: ca), url)
+  ensure
+    own&.close
+  end
+
+  private
+
+  def answer(client)
+    client.request("GET", @url).body
+  rescue Lbd::Unavailable
+    nil
+  end
+
+  def code(client, url = @url)
+    client.request("GET", url, timeout: 1).code
+  rescue Lbd::Error
+    nil
+  end
+
+  def leases
+    daemon.call("GET", "/v1/leases?cluster=#{@cluster}")["leases"]
+  end
+
+  # A daemon that wants tokens; orders has an endpoint.
+  def secured
+    tokens = { web: "web-#{"x" * 40}", old: "old-#{"x" * 40}", admin: "admin-#{"x" * 40}" }
+    file = "#{daemon.directory}/identities.yaml"
+    File.write(file, <<~YAML)
+      tokens:
+      - {name: web, sha256: "#{Digest::SHA256.hexdigest(tokens[:web])}", roles: [pick, read], clusters: [orders]}
+      - {name: admin, sha256: "#{Digest::SHA256.hexdigest(tokens[:admin])}", roles: [admin, push, read, metrics]}
+    YAML
+    File.chmod(0o600, file)
+    own = Daemon.new("--tokens=#{file}", token: tokens[:admin])
+    own.push("orders", [upstream.address])
+    own.push("secret", [upstream.address])
+    [own, tokens]
+  end
+end

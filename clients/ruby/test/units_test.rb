@@ -1,0 +1,187 @@
+# frozen_string_literal: true
+
+require "minitest/autorun"
+require "minitest/mock"
+require "lbd"
+require "lbd/faraday"
+
+class BatchTest < Minitest::Test
+  ANSWER = { "generation" => 7, "picks" => %w[a:1 a:1 b:1].map { |address| { "address" => address } },
+             "dropped" => { "throttle" => 2 }, "circuit_broken" => 1 }.freeze
+
+  def test_takes_each_element_in_turn
+    batch = Lbd::Batch.of_answer("orders", ANSWER)
+    3.times do
+      taken = Array.new(6) { batch.take }.map { |element| element.is_a?(String) ? element : element.code }.tally
+      assert_equal({ "a:1" => 2, "b:1" => 1, "dropped" => 2, "circuit_broken" => 1 }, taken)
+    end
+  end
+
+  def test_takes_another_address
+    batch = Lbd::Batch.of_answer("orders", ANSWER)
+    assert_equal "b:1", batch.take_other(["a:1"])
+    assert_nil batch.take_other(["b:1", "a:1"])
+  end
+
+  def test_takes_each_element_once_in_all_threads
+    picks = Array.new(1000) { |i| { "address" => "a:#{i}" } }
+    batch = Lbd::Batch.of_answer("orders", { "generation" => 1, "picks" => picks })
+    taken = Array.new(10) { Thread.new { Array.new(100) { batch.take } } }.flat_map(&:value)
+    assert_equal 1000, taken.uniq.size
+  end
+
+  def test_rejects_what_is_not_a_batch
+    [
+      {},
+      { "generation" => 1, "picks" => [] },
+      { "generation" => 1, "picks" => [{}] },
+      { "generation" => 1, "picks" => [7] },
+      { "generation" => 1, "picks" => ["a:1"] },
+      { "generation" => 1, "picks" => [{ "address" => 7 }] },
+      { "generation" => nil, "picks" => [{ "address" => "a:1" }] },
+      { "generation" => 1, "picks" => nil },
+      { "generation" => 1, "picks" => [{ "address" => "a:1" }], "dropped" => { "x" => "y" } },
+      { "generation" => 1, "picks" => [{ "address" => "a:1" }], "dropped" => 5 },
+      { "generation" => 1, "picks" => [{ "address" => "a:1" }], "circuit_broken" => -1 }
+    ].each { |answer| assert_raises(ArgumentError, answer.to_s) { Lbd::Batch.of_answer("orders", answer) } }
+  end
+end
+
+class BudgetTest < Minitest::Test
+  def test_permits_retries_until_half_of_the_tokens_are_left
+    budget = Lbd::Budget.new(10)
+    assert_equal([true, true, true, true, false, false], Array.new(6) { budget.failed })
+    21.times { budget.succeeded }
+    assert([budget.failed, budget.failed].any?)
+  end
+
+  def test_never_has_more_than_all_tokens
+    budget = Lbd::Budget.new(2)
+    100.times { budget.succeeded }
+    refute budget.failed
+  end
+end
+
+class CountsTest < Minitest::Test
+  def setup
+    @now = 1000.0
+    Lbd::Clock.stub(:now, -> { @now }) { @counts = Lbd::Counts.new }
+  end
+
+  def at(seconds, &block)
+    @now += seconds
+    Lbd::Clock.stub(:now, -> { @now }, &block)
+  end
+
+  def entry(**fields)
+    { address: "a:1", requests: 0, errors: 0, cancelled: 0, in_flight_seconds: 0.0, latency_seconds: 0.0 }.merge(fields)
+  end
+
+  def test_counts_the_time_in_flight_within_the_interval
+    began = at(0) { @counts.start("a:1") { |now| now } }
+    assert_equal([1000.0, [entry(in_flight_seconds: 2.0)]], at(2) { @counts.take })
+    at(1) { @counts.answered("a:1", :error, began) }
+    at(1) { @counts.finish("a:1") }
+    taken = at(5) { @counts.take }
+    assert_equal [1002.0, [entry(requests: 1, errors: 1, in_flight_seconds: 2.0, latency_seconds: 3.0)]], taken
+    assert_empty(at(5) { @counts.take }.last)
+  end
+
+  def test_gives_back_what_was_not_sent
+    request(:cancelled)
+    since, entries = at(5) { @counts.take }
+    request(:success)
+    at(0) { @counts.give_back(since, entries) }
+    assert_equal([1000.0, [entry(requests: 2, cancelled: 1)]], at(0) { @counts.take })
+  end
+
+  def test_forgets_what_is_too_old
+    request(:success)
+    since, entries = at(0) { @counts.take }
+    at(Lbd::Counts::MAX_AGE + 1) { @counts.give_back(since, entries) }
+    assert_empty(at(0) { @counts.take }.last)
+  end
+
+  private
+
+  def request(outcome)
+    at(0) do
+      @counts.start("a:1") { nil }
+      @counts.answered("a:1", outcome, @now)
+      @counts.finish("a:1")
+    end
+  end
+end
+
+class ErrorsTest < Minitest::Test
+  def test_has_a_type_for_each_code
+    [
+      [503, { "code" => "dropped", "detail" => "x" }, Lbd::Dropped, "dropped"],
+      [503, { "code" => "dropped", "category" => "shed" }, Lbd::Dropped, "dropped"],
+      [503, { "code" => "circuit_broken" }, Lbd::CircuitBroken, "circuit_broken"],
+      [404, { "code" => "unknown_cluster" }, Lbd::UnknownCluster, "unknown_cluster"],
+      [401, {}, Lbd::PermissionDenied, "401"],
+      [403, { "code" => "permission_denied" }, Lbd::PermissionDenied, "permission_denied"],
+      [503, { "code" => "no_ready_endpoint" }, Lbd::Unavailable, "no_ready_endpoint"],
+      [429, { "code" => ["x"] }, Lbd::Unavailable, "429"]
+    ].each do |status, problem, kind, code|
+      error = Lbd::Errors.of_answer("orders", status, problem, 0.0)
+      assert_kind_of kind, error
+      assert_kind_of Lbd::Error, error
+      assert_equal code, error.code
+      assert_match(/orders/, error.message)
+    end
+  end
+
+  def test_is_also_an_error_of_faraday
+    error = Lbd::Errors.of_answer("orders", 503, { "code" => "dropped", "detail" => "less load" }, 2.0)
+    like = Lbd::Errors.like(error, Lbd::Faraday::ERRORS)
+    assert_kind_of Faraday::Error, like
+    assert_kind_of Lbd::Dropped, like
+    assert_equal [error.message, "orders", "dropped", 2.0], [like.message, like.cluster, like.code, like.retry_after]
+  end
+
+  def test_can_be_raised_in_tests_of_callers
+    error = assert_raises(Lbd::Dropped) { raise Lbd::Dropped, "less load" }
+    assert_equal "less load", error.message
+  end
+end
+
+class FailuresTest < Minitest::Test
+  def test_has_a_kind_for_each_error
+    {
+      shortage: [Errno::EMFILE.new, Errno::EADDRNOTAVAIL.new],
+      timeout: [Net::ReadTimeout.new, Net::OpenTimeout.new, Net::WriteTimeout.new, Timeout::Error.new],
+      connection: [Errno::ECONNREFUSED.new, Errno::ETIMEDOUT.new, Errno::EHOSTUNREACH.new, SocketError.new,
+                   EOFError.new, IOError.new, OpenSSL::SSL::SSLError.new, Net::HTTPBadResponse.new],
+      response: [Net::HTTPHeaderSyntaxError.new, Net::ProtocolError.new, Zlib::DataError.new],
+      nil => [ArgumentError.new, RuntimeError.new]
+    }.each { |kind, errors| errors.each { |error| assert_equal [kind], [Lbd::Failures.kind(error)], error.class } }
+  end
+end
+
+class ClientTest < Minitest::Test
+  def test_knows_the_hosts_of_clusters
+    client = Lbd::Client.new("http://127.0.0.1:1", hosts: { "shop.test" => "eu/orders" })
+    { "orders.lbd" => "orders", "eu.orders.lbd" => "eu.orders", "shop.test" => "eu/orders", "lbd" => nil, ".lbd" => nil,
+      "orders.lbd.example" => nil, "orders.lbd\n.example" => nil, "" => nil, nil => nil }.each do |host, cluster|
+      assert_equal [cluster], [client.cluster_of(host)], host
+    end
+    client = Lbd::Client.new("http://127.0.0.1:1", hosts: ->(host) { host[/\A(\w+)\.internal\z/, 1] })
+    assert_equal "orders", client.cluster_of("orders.internal")
+  end
+
+  def test_rejects_settings
+    [["ftp://x"], ["localhost:8080"], ["http://x/path"], ["unix:#{"x" * 200}"]].each do |lbd|
+      assert_raises(ArgumentError, lbd) { Lbd::Client.new(*lbd) }
+    end
+    assert_raises(ArgumentError) { Lbd::Client.new(mode: "turbo") }
+    assert_raises(ArgumentError) { Lbd::Client.new("http://127.0.0.1:1").request("GET", "ftp://orders.lbd/") }
+  end
+
+  def test_fails_after_close
+    client = Lbd::Client.new("http://127.0.0.1:1")
+    2.times { client.close }
+    assert_raises(Lbd::Unavailable) { client.request("GET", "http://orders.lbd/") }
+  end
+end
