@@ -1,0 +1,88 @@
+package conformance
+
+import (
+	"errors"
+	"flag"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write RESULTS.md")
+
+// TestConformance plays all scenarios to all clients: the adapters of all clients at the
+// same time (-parallel), each with an lbd of its own.
+func TestConformance(t *testing.T) {
+	all, err := scenarios()
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := &table{cells: make(map[string]map[string]string)}
+	var mu sync.Mutex
+	var complete []string
+	t.Run("clients", func(t *testing.T) {
+		for _, name := range clients(t) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				played, planned := 0, 0
+				t.Run("adapters", func(t *testing.T) {
+					for i, adapter := range adaptersOf(t, name) {
+						mine := of(all, i == 0)
+						for _, s := range mine {
+							planned += len(s.Modes)
+						}
+						t.Run(adapter, func(t *testing.T) {
+							t.Parallel()
+							n := playAll(t, newClient(t, name, adapter), mine, results)
+							mu.Lock()
+							defer mu.Unlock()
+							played += n
+						})
+					}
+				})
+				mu.Lock()
+				defer mu.Unlock()
+				if planned > 0 && played == planned {
+					complete = append(complete, name)
+				} else {
+					t.Logf("%d of %d plays: the results are not compared", played, planned)
+				}
+			})
+		}
+	})
+	results.compare(t, all, complete, *update)
+}
+
+// of returns the scenarios of an adapter.
+func of(all []scenario, first bool) (mine []scenario) {
+	for _, s := range all {
+		if first || !s.Once {
+			mine = append(mine, s)
+		}
+	}
+	return mine
+}
+
+// playAll plays scenarios in each mode, and returns how many -run has selected.
+func playAll(t *testing.T, c *client, all []scenario, results *table) (played int) {
+	for _, s := range all {
+		for _, mode := range s.Modes {
+			t.Run(s.Name+"/"+mode, func(t *testing.T) {
+				played++
+				err := c.run(s, mode)
+				var not unsupportedError
+				switch {
+				case err == nil:
+					results.add(c.name, c.adapter, s.Name, mode, passed, "")
+				case errors.As(err, &not):
+					results.add(c.name, c.adapter, s.Name, mode, unsupported, strings.ReplaceAll(not.reason, "|", "/"))
+					t.Skip(err)
+				default:
+					results.add(c.name, c.adapter, s.Name, mode, "fails", strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "|", "/")), " "))
+					t.Error(err)
+				}
+			})
+		}
+	}
+	return played
+}

@@ -1,0 +1,336 @@
+package conformance
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lbd-dev/lbd/clients/conformance/stand"
+)
+
+// play is one scenario with one client in one mode.
+type play struct {
+	*client
+	scenario
+
+	mode      string
+	target    string // the cluster
+	open      stand.Command
+	meter     stand.Meter
+	upstreams []*stand.Upstream
+	proxy     *stand.Proxy
+	leases    []string
+}
+
+// run plays a scenario. The error is unsupportedError if the client does not support it.
+func (c *client) run(s scenario, mode string) error {
+	c.plays++
+	p := &play{client: c, scenario: s, mode: mode, target: fmt.Sprintf("%s%s-%d", s.Name, nameOf(s.Cluster), c.plays)}
+	defer p.end()
+	err := p.all()
+	if err != nil {
+		c.discard()
+	}
+	return err
+}
+
+func nameOf(c *cluster) string {
+	if c == nil {
+		return ""
+	}
+	return c.Name
+}
+
+func (p *play) all() error {
+	if err := p.prepare(); err != nil {
+		return err
+	}
+	if err := p.steps(p.Before, "before"); err != nil {
+		return err
+	}
+	if err := p.opens(p.Options); err != nil {
+		return err
+	}
+	if err := p.steps(p.Steps, "step"); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := p.close(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	if took := time.Since(begin); took > closeTime {
+		return fmt.Errorf("close took %s", took)
+	}
+	if err := p.steps(p.After, "after"); err != nil {
+		return err
+	}
+	return p.leasesEnded()
+}
+
+// closeTime is the second that a client has, and as much for a busy machine.
+const closeTime = 2 * time.Second
+
+// prepare starts the upstreams and what is between the client and lbd, and pushes the cluster.
+func (p *play) prepare() error {
+	for _, behaves := range p.Upstreams {
+		u, err := stand.NewUpstream(&p.meter, behaves)
+		if err != nil {
+			return err
+		}
+		p.upstreams = append(p.upstreams, u)
+	}
+	if len(p.upstreams) > 0 {
+		wanted := p.Cluster
+		if wanted == nil {
+			wanted = &cluster{}
+		}
+		if err := p.push(wanted); err != nil {
+			return err
+		}
+	}
+	p.open = stand.Command{Do: "open", LBD: "unix:" + p.daemon.Socket, Cluster: p.target, Mode: p.mode, Adapter: p.adapter, Token: p.Token}
+	var err error
+	switch p.Via {
+	case "":
+	case "token":
+		p.open.LBD = "unix:" + p.daemon.TokenSocket
+	case "tls":
+		p.open.LBD, err = p.daemon.TLS()
+	case "proxy":
+		if p.proxy, err = stand.NewProxy(filepath.Join(p.dir, fmt.Sprintf("proxy%d.sock", p.plays)), p.daemon.Socket, nil); err == nil {
+			p.open.LBD = p.proxy.Address
+		}
+	case "untrusted":
+		if p.proxy, err = stand.NewProxy("", p.daemon.Socket, &p.credentials.Other); err == nil {
+			p.open.LBD = p.proxy.Address
+		}
+	default:
+		err = fmt.Errorf("via %q is unknown", p.Via)
+	}
+	if err == nil && p.TokenFile {
+		p.open.TokenFile = filepath.Join(p.dir, "token")
+		err = p.writeToken()
+	}
+	return err
+}
+
+// opens opens the client. An option $0 is the address of upstream 0.
+func (p *play) opens(options map[string]any) error {
+	command := p.open
+	command.Options = make(map[string]any, len(options))
+	for name, value := range options {
+		if text, ok := value.(string); ok {
+			if i, err := strconv.Atoi(strings.TrimPrefix(text, "$")); err == nil {
+				value = p.upstreams[i].Address
+			}
+		}
+		command.Options[name] = value
+	}
+	a, err := p.do(command, stand.Patience)
+	if err == nil && !a.OK {
+		err = fmt.Errorf("open: the answer is %+v", a)
+	}
+	return err
+}
+
+// leasesEnded waits until no lease of the cluster is held.
+func (p *play) leasesEnded() error {
+	if !p.daemon.Running() {
+		return nil
+	}
+	return until(3*time.Second, func() error {
+		n, err := p.daemon.Metric("lbd_leases_active{" + stand.Label(p.target) + "}")
+		if err == nil && n != 0 {
+			err = fmt.Errorf("%v leases are held after the client has closed", n)
+		}
+		return err
+	})
+}
+
+// end leaves the daemon as the next play wants it.
+func (p *play) end() {
+	if p.proxy != nil {
+		p.proxy.Close()
+	}
+	for _, u := range p.upstreams {
+		u.Close()
+	}
+	if !p.daemon.Running() && p.daemon.Start() != nil {
+		return // the next play fails
+	}
+	_ = p.releases()
+	for _, resource := range []string{"/endpoints", "/config"} {
+		_ = p.daemon.Call("DELETE", stand.ClusterPath(p.target)+resource, nil, nil) // it may be absent
+	}
+}
+
+// until polls until check succeeds.
+func until(within time.Duration, check func() error) error {
+	end := time.Now().Add(within)
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(end) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (p *play) steps(all []step, where string) error {
+	for i, s := range all {
+		if !s.isFor(p.mode) {
+			continue
+		}
+		if err := p.step(s); err != nil {
+			return fmt.Errorf("%s %d: %w", where, i+1, err)
+		}
+	}
+	return nil
+}
+
+func (p *play) step(s step) error {
+	switch {
+	case s.Request != nil:
+		return p.sends("request", s.Request, s)
+	case s.Load != nil:
+		return p.sends("load", s.Load, s)
+	case s.Fork != nil:
+		return p.sends("fork", s.Fork, s)
+	case s.Open != nil:
+		return p.opens(s.Open)
+	case s.LBD != "":
+		return p.changes(s.LBD)
+	case s.Fault != "":
+		p.proxy.Fault(s.Fault)
+		return nil
+	case s.Push != nil:
+		return p.push(s.Push)
+	case s.Behave != nil:
+		return p.behave(s.Behave)
+	case s.Hold > 0:
+		ids, err := p.daemon.Lease(p.target, s.Hold)
+		p.leases = append(p.leases, ids...)
+		return err
+	case s.Release:
+		return p.releases()
+	case s.Rotate:
+		return p.rotates()
+	case s.End != "":
+		return p.ends(s.End)
+	case s.Counted != nil:
+		return p.counted(s.Counted)
+	}
+	return errors.New("the step does nothing")
+}
+
+func (p *play) changes(lbd string) error {
+	switch lbd {
+	case "start":
+		return p.daemon.Start()
+	case "stop":
+		p.daemon.Stop(syscall.SIGTERM)
+	case "kill":
+		p.daemon.Stop(syscall.SIGKILL)
+	default:
+		return fmt.Errorf("lbd %q is unknown", lbd)
+	}
+	return nil
+}
+
+func (p *play) behave(upstreams map[string]string) error {
+	for number, behaves := range upstreams {
+		i, err := strconv.Atoi(number)
+		if err != nil {
+			return err
+		}
+		if err := p.upstreams[i].Behave(behaves); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *play) releases() error {
+	for _, id := range p.leases {
+		if err := p.daemon.Call("POST", "/v1/leases/"+id+"/done", nil, nil); err != nil {
+			return err
+		}
+	}
+	p.leases = nil
+	return nil
+}
+
+// rotates makes the token in use invalid, and writes a valid one to the file.
+func (p *play) rotates() error {
+	p.rotations++
+	if err := stand.SetTokens(p.dir, rotated(p.rotations)); err != nil {
+		return err
+	}
+	return until(stand.Patience, func() error {
+		if err := p.daemon.TokenWorks(rotated(p.rotations)); err != nil {
+			return err
+		}
+		return p.writeToken()
+	})
+}
+
+func rotated(number int) string { return fmt.Sprintf("lbd_token_number_%d_of_a_test", number) }
+
+func (p *play) writeToken() error {
+	return os.WriteFile(p.open.TokenFile, []byte(rotated(p.rotations)+"\n"), 0o600)
+}
+
+// ends ends the runner: by a command, the end of its input, or a signal.
+func (p *play) ends(how string) error {
+	r := p.runner
+	defer func() { p.discard() }()
+	begin := time.Now()
+	switch how {
+	case "close":
+		if a, err := r.Do(stand.Command{Do: "close"}, closeTime); err != nil || !a.OK {
+			return fmt.Errorf("close: %+v, %w", a, err)
+		}
+	case "input":
+		r.CloseInput()
+	case "SIGTERM":
+		r.Signal(syscall.SIGTERM)
+	default:
+		return fmt.Errorf("end %q is unknown", how)
+	}
+	if !r.Ended(closeTime) {
+		return fmt.Errorf("the runner did not end within %s of %s", time.Since(begin), how)
+	}
+	if status := r.Status(); status != 0 && how != "SIGTERM" {
+		return fmt.Errorf("the runner ended with status %d", status)
+	}
+	return nil
+}
+
+// counted waits until lbd has counted requests: by reports in the mode batch, as leases in
+// the mode lease. In the mode pick it does not count them.
+func (p *play) counted(by map[string]int) error {
+	metric := map[string]string{"batch": "lbd_reported_requests_total", "lease": "lbd_leases_finished_total"}[p.mode]
+	if metric == "" {
+		return nil
+	}
+	return until(3*time.Second, func() error {
+		for _, outcome := range []string{"success", "error", "cancelled", "expired"} {
+			n, err := p.daemon.Metric(fmt.Sprintf("%s{%s,outcome=%q}", metric, stand.Label(p.target), outcome))
+			if err != nil {
+				return err
+			}
+			if int(n) != by[outcome] {
+				return fmt.Errorf("%s: lbd counted %v with outcome %s, not %d", metric, n, outcome, by[outcome])
+			}
+		}
+		return nil
+	})
+}

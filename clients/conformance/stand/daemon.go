@@ -1,0 +1,243 @@
+package stand
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Patience is how long something may take that must happen.
+const Patience = 15 * time.Second
+
+// Daemon is lbd, with its data in a directory, so that it can be started again. Callers
+// of Socket need no token; those of TokenSocket and of TLS have one of credentials.go.
+type Daemon struct {
+	Socket, TokenSocket string
+
+	binary, dir string
+	http        *http.Client
+	log         syncBuffer
+	running     *exec.Cmd
+	ended       chan struct{}
+}
+
+// syncBuffer collects the output of a process.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// NewDaemon returns a daemon that does not run yet. dir has the files of WriteCredentials.
+func NewDaemon(binary, dir string) *Daemon {
+	d := &Daemon{
+		binary: binary, dir: dir,
+		Socket: filepath.Join(dir, "lbd.sock"), TokenSocket: filepath.Join(dir, "token.sock"),
+	}
+	d.http = &http.Client{Timeout: Patience, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "unix", d.Socket)
+		},
+	}}
+	return d
+}
+
+// Start starts lbd, and waits until it is ready.
+func (d *Daemon) Start() error {
+	if d.running != nil {
+		return errors.New("lbd runs already")
+	}
+	//nolint:gosec,noctx // the binary is that under test; Stop ends it
+	c := exec.Command(d.binary, "serve", "--connect=none", "--data="+filepath.Join(d.dir, "data"),
+		"--listen=unix:"+d.Socket+",anonymous=all", "--listen=unix:"+d.TokenSocket,
+		"--listen=127.0.0.1:0,tls,anonymous=pick+read", "--tls-cert="+filepath.Join(d.dir, certFile),
+		"--tls-key="+filepath.Join(d.dir, keyFile), "--tokens="+filepath.Join(d.dir, tokensFile))
+	c.Stderr = &d.log
+	if err := c.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() { _ = c.Wait(); close(ended) }()
+	d.running, d.ended = c, ended
+	return d.until("ready", func() error {
+		select {
+		case <-ended:
+			d.running = nil
+			return fmt.Errorf("lbd ended: %s", d.log.String())
+		default:
+			return d.Call(http.MethodGet, "/readyz", nil, nil)
+		}
+	})
+}
+
+// until polls until check succeeds.
+func (d *Daemon) until(what string, check func() error) error {
+	end := time.Now().Add(Patience)
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if d.running == nil || time.Now().After(end) {
+			return fmt.Errorf("lbd: not %s: %w", what, err)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// Stop ends lbd with a signal, if it runs, and waits until it has ended.
+func (d *Daemon) Stop(signal syscall.Signal) {
+	if d.running == nil {
+		return
+	}
+	timer := time.AfterFunc(Patience, func() { _ = d.running.Process.Kill() })
+	defer timer.Stop()
+	_ = d.running.Process.Signal(signal)
+	<-d.ended
+	d.running = nil
+	d.http.CloseIdleConnections()
+}
+
+// Running reports whether lbd was started and not stopped.
+func (d *Daemon) Running() bool { return d.running != nil }
+
+// Log returns what lbd has logged.
+func (d *Daemon) Log() string { return d.log.String() }
+
+var tcpAddress = regexp.MustCompile(`addresses="\[.* 127\.0\.0\.1:(\d+)\]"`)
+
+// TLS returns the URL of the listener with TLS.
+func (d *Daemon) TLS() (string, error) {
+	m := tcpAddress.FindAllStringSubmatch(d.log.String(), -1)
+	if m == nil {
+		return "", fmt.Errorf("lbd does not log its addresses: %s", d.log.String())
+	}
+	return "https://localhost:" + m[len(m)-1][1], nil
+}
+
+// Call calls the API. body is sent as JSON, and the answer is read into into, unless
+// they are nil. A status that rejects is an error.
+func (d *Daemon) Call(method, path string, body, into any) error {
+	var content io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		content = bytes.NewReader(text)
+	}
+	req, err := http.NewRequestWithContext(context.Background(), method, "http://lbd"+path, content)
+	if err != nil {
+		return err
+	}
+	res, err := d.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode >= 300 {
+		return fmt.Errorf("%s %s: %d %s", method, path, res.StatusCode, text)
+	}
+	switch into := into.(type) {
+	case nil:
+		return nil
+	case *string:
+		*into = string(text)
+		return nil
+	default:
+		return json.Unmarshal(text, into)
+	}
+}
+
+// TokenWorks calls lbd with a token.
+func (d *Daemon) TokenWorks(token string) error {
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			return dialer.DialContext(ctx, "unix", d.TokenSocket)
+		},
+	}
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://lbd/v1/clusters", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	res, err := (&http.Client{Timeout: Patience, Transport: transport}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("the token is rejected: %s", res.Status)
+	}
+	return nil
+}
+
+// ClusterPath is where the API has a cluster.
+func ClusterPath(cluster string) string { return "/v1/clusters/" + url.PathEscape(cluster) }
+
+// Metric returns the value of a metric, name{labels}, which is 0 if it is absent.
+func (d *Daemon) Metric(name string) (float64, error) {
+	var text string
+	if err := d.Call(http.MethodGet, "/metrics", nil, &text); err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, nil
+}
+
+// Label quotes a cluster for the labels of Metric.
+func Label(cluster string) string {
+	return `cluster="` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(cluster) + `"`
+}
+
+// Lease takes n leases, and returns their IDs.
+func (d *Daemon) Lease(cluster string, n int) (ids []string, err error) {
+	for range n {
+		var answer struct {
+			Lease struct {
+				ID string `json:"id"`
+			} `json:"lease"`
+		}
+		if err := d.Call(http.MethodPost, "/v1/pick?ttl=60s&cluster="+url.QueryEscape(cluster), nil, &answer); err != nil {
+			return ids, err
+		}
+		ids = append(ids, answer.Lease.ID)
+	}
+	return ids, nil
+}

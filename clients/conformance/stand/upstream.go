@@ -1,0 +1,203 @@
+package stand
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Meter counts the requests of several upstreams together.
+type Meter struct {
+	InFlight, Max atomic.Int64
+}
+
+func (m *Meter) enter() {
+	n := m.InFlight.Add(1)
+	for most := m.Max.Load(); n > most && !m.Max.CompareAndSwap(most, n); most = m.Max.Load() {
+	}
+}
+
+// Upstream is an HTTP server on loopback that answers with its address, or behaves as
+// Behave says.
+type Upstream struct {
+	Address string
+	Tries   atomic.Int64 // requests that arrived
+
+	meter  *Meter
+	server *http.Server
+	closed context.Context
+	stop   context.CancelFunc
+	socket *socket // of an upstream that accepts nothing
+
+	mu       sync.Mutex
+	behavior behavior
+	random   *rand.Rand
+}
+
+// behavior is what happens to a part of the requests. The others are answered.
+type behavior struct {
+	kind   string
+	status int
+	part   float64
+}
+
+// parse reads a behavior: "ok"; a status, such as "503"; "reset" and "close", which end the
+// connection when the request has arrived; "half", which ends it within the body; "hang",
+// which never answers; "1% 503" for a part of the requests.
+func parse(text string) (behavior, error) {
+	b := behavior{part: 1}
+	if part, rest, ok := strings.Cut(text, "% "); ok {
+		p, err := strconv.ParseFloat(part, 64)
+		if err != nil {
+			return b, fmt.Errorf("behavior %q: %w", text, err)
+		}
+		b.part, text = p/100, rest
+	}
+	switch text {
+	case "ok", "reset", "close", "half", "hang":
+		b.kind = text
+		return b, nil
+	}
+	status, err := strconv.Atoi(text)
+	if err != nil || status < 200 || status > 599 {
+		return b, fmt.Errorf("behavior %q is unknown", text)
+	}
+	b.kind, b.status = "status", status
+	return b, nil
+}
+
+// NewUpstream starts an upstream. It never listens if it behaves like "refuse" (connections
+// are refused) or "silent" (they are not answered at all, as if a firewall dropped them).
+func NewUpstream(meter *Meter, behaves string) (*Upstream, error) {
+	u := &Upstream{meter: meter, random: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // the same draws in each run
+	u.closed, u.stop = context.WithCancel(context.Background())
+	if behaves == "refuse" || behaves == "silent" {
+		s, err := newSocket(behaves == "silent")
+		if err != nil {
+			return nil, err
+		}
+		u.socket, u.Address = s, s.address
+		return u, nil
+	}
+	if err := u.Behave(behaves); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+	if err != nil {
+		return nil, err
+	}
+	u.Address = l.Addr().String()
+	u.server = &http.Server{Handler: u, ReadHeaderTimeout: Patience}
+	go func() { _ = u.server.Serve(l) }() // ends with Close
+	return u, nil
+}
+
+// Behave changes what the upstream does.
+func (u *Upstream) Behave(text string) error {
+	b, err := parse(text)
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.behavior = b
+	return nil
+}
+
+// Close ends the upstream with its connections.
+func (u *Upstream) Close() {
+	u.stop()
+	if u.socket != nil {
+		u.socket.close()
+		return
+	}
+	_ = u.server.Close()
+}
+
+func (u *Upstream) next() behavior {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if b := u.behavior; b.part == 1 || u.random.Float64() < b.part {
+		return b
+	}
+	return behavior{kind: "ok"}
+}
+
+// ServeHTTP answers a request.
+func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.meter.enter()
+	defer u.meter.InFlight.Add(-1)
+	u.Tries.Add(1)
+	body, err := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	if err != nil {
+		return
+	}
+	switch b := u.next(); b.kind {
+	case "status":
+		u.wait(r, slowness(r))
+		http.Error(w, u.Address, b.status)
+	case "hang":
+		u.wait(r, time.Hour)
+	case "reset", "close", "half":
+		end(w, b.kind)
+	default:
+		u.answer(w, r, string(body))
+	}
+}
+
+func (u *Upstream) answer(w http.ResponseWriter, r *http.Request, body string) {
+	switch r.URL.Path {
+	case "/slow":
+		u.wait(r, slowness(r))
+		_, _ = io.WriteString(w, u.Address)
+	case "/echo":
+		_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, body)
+	default:
+		_, _ = io.WriteString(w, u.Address)
+	}
+}
+
+// slowness is how long a request for /slow?ms= takes.
+func slowness(r *http.Request) time.Duration {
+	ms, err := strconv.Atoi(r.URL.Query().Get("ms"))
+	if err != nil {
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
+}
+
+// wait returns earlier if the caller has gone or the upstream is closed.
+func (u *Upstream) wait(r *http.Request, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.Context().Done():
+	case <-u.closed.Done():
+	}
+}
+
+// end ends a connection: reset with RST, close with FIN, half within the body.
+func end(w http.ResponseWriter, how string) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	switch how {
+	case "half":
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of")
+	case "reset":
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(0)
+		}
+	}
+}
