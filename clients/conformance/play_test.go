@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -140,7 +141,7 @@ func (p *play) opens(options map[string]any) error {
 
 // leasesEnded waits until no lease of the cluster is held.
 func (p *play) leasesEnded() error {
-	if !p.daemon.Running() {
+	if !p.daemon.Running() || p.Expires {
 		return nil
 	}
 	return until(3*time.Second, func() error {
@@ -164,9 +165,7 @@ func (p *play) end() {
 		return // the next play fails
 	}
 	_ = p.releases()
-	for _, resource := range []string{"/endpoints", "/config"} {
-		_ = p.daemon.Call("DELETE", stand.ClusterPath(p.target)+resource, nil, nil) // it may be absent
-	}
+	_ = p.remove() // it may be removed already
 }
 
 // until polls until check succeeds.
@@ -205,6 +204,7 @@ func (p *play) step(s step) error {
 	case s.Fork != nil:
 		return p.sends("fork", s.Fork, s)
 	case s.Open != nil:
+		p.open.Token = cmp.Or(s.Token, p.open.Token)
 		return p.opens(s.Open)
 	case s.LBD != "":
 		return p.changes(s.LBD)
@@ -213,6 +213,8 @@ func (p *play) step(s step) error {
 		return nil
 	case s.Push != nil:
 		return p.push(s.Push)
+	case s.Remove:
+		return p.remove()
 	case s.Behave != nil:
 		return p.behave(s.Behave)
 	case s.Hold > 0:

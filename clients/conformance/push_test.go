@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"errors"
 	"net"
 	"slices"
 	"strconv"
@@ -61,5 +62,11 @@ func (p *play) push(c *cluster) error {
 	if c.Drop > 0 {
 		body["policy"] = object{"drop_overloads": []object{{"category": "throttle", "drop_percentage": object{"numerator": c.Drop}}}}
 	}
-	return p.daemon.Call("PUT", path+"/endpoints", body, nil)
+	return p.daemon.Call("PUT", path+"/endpoints?allow_empty=true", body, nil)
+}
+
+// remove removes the cluster.
+func (p *play) remove() error {
+	path := stand.ClusterPath(p.target)
+	return errors.Join(p.daemon.Call("DELETE", path+"/endpoints", nil, nil), p.daemon.Call("DELETE", path+"/config", nil, nil))
 }

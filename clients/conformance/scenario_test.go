@@ -27,6 +27,8 @@ type scenario struct {
 	Before    []step         `json:"before"` // the client opens
 	Steps     []step         `json:"steps"`
 	After     []step         `json:"after"` // the client has closed
+	// Expires is set if leases may remain, whose end lbd could not be told.
+	Expires bool `json:"expires"`
 }
 
 // cluster is what is pushed to lbd. Endpoints, weights … are by the number of the upstream.
@@ -66,9 +68,11 @@ type step struct {
 	Within  float64 `json:"within"`
 
 	Open    map[string]any    `json:"open"`    // opens the client again, with these options
+	Token   string            `json:"token"`   // and this token
 	LBD     string            `json:"lbd"`     // start, stop, kill
 	Fault   string            `json:"fault"`   // of the proxy
 	Push    *cluster          `json:"push"`    // replaces the cluster
+	Remove  bool              `json:"remove"`  // removes it
 	Behave  map[string]string `json:"behave"`  // changes upstreams
 	Hold    int               `json:"hold"`    // takes leases that the client knows nothing of
 	Release bool              `json:"release"` // ends them

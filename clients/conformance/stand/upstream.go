@@ -143,7 +143,8 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch b := u.next(); b.kind {
 	case "status":
 		u.wait(r, slowness(r))
-		http.Error(w, u.Address, b.status)
+		w.WriteHeader(b.status)
+		_, _ = io.WriteString(w, u.Address)
 	case "hang":
 		u.wait(r, time.Hour)
 	case "reset", "close", "half":
@@ -159,7 +160,7 @@ func (u *Upstream) answer(w http.ResponseWriter, r *http.Request, body string) {
 		u.wait(r, slowness(r))
 		_, _ = io.WriteString(w, u.Address)
 	case "/echo":
-		_, _ = fmt.Fprintf(w, "%s %s %s", r.Method, r.Host, body)
+		_, _ = fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, r.URL.RawQuery, body)
 	default:
 		_, _ = io.WriteString(w, u.Address)
 	}
