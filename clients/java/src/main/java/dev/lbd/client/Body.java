@@ -52,7 +52,7 @@ final class Body implements BodySubscriber<Body>, Flow.Subscription {
     return CompletableFuture.completedStage(this);
   }
 
-  /** Gives the body to a subscriber. */
+  /** Gives the body to a subscriber. It is called once, or discard is. */
   void deliver(BodySubscriber<?> subscriber) {
     locked(() -> connect(subscriber));
   }
@@ -70,8 +70,8 @@ final class Body implements BodySubscriber<Body>, Flow.Subscription {
   private void connect(Flow.Subscriber<List<ByteBuffer>> subscriber) {
     target = subscriber;
     if (!connected && target != null && (source != null || ended)) {
+      target.onSubscribe(this); // it may request, and the end may come, before this returns
       connected = true;
-      target.onSubscribe(this);
       if (ended) {
         tell();
       }

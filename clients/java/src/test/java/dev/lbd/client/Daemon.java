@@ -1,0 +1,171 @@
+package dev.lbd.client;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Collectors;
+
+/** A real lbd that listens on a unix socket. */
+final class Daemon implements AutoCloseable {
+  private static final Duration DEADLINE = Duration.ofSeconds(20);
+
+  private final Path directory;
+  private final List<String> flags;
+  private Process process;
+
+  interface Condition {
+    boolean holds() throws Exception;
+  }
+
+  /** Waits until a condition holds. */
+  static void until(String what, Condition condition) throws Exception {
+    Deadline end = Deadline.after(DEADLINE);
+    while (!condition.holds()) {
+      if (end.passed()) {
+        throw new AssertionError("not within " + DEADLINE + ": " + what);
+      }
+      Thread.sleep(20);
+    }
+  }
+
+  /** Starts lbd with flags in addition to those of the unix socket. */
+  Daemon(String... flags) throws Exception {
+    this.directory = Files.createTempDirectory("lbd");
+    this.flags = List.of(flags);
+    start();
+  }
+
+  void start() throws Exception {
+    List<String> command = new ArrayList<>();
+    command.add(System.getenv().getOrDefault("LBD_BIN", "../../bin/lbd"));
+    command.addAll(List.of("serve", "--connect=none", "--data=" + directory.resolve("data")));
+    command.add("--listen=" + lbd());
+    command.addAll(flags);
+    File log = directory.resolve("log").toFile();
+    ProcessBuilder.Redirect append = ProcessBuilder.Redirect.appendTo(log);
+    process = new ProcessBuilder(command).redirectError(append).redirectOutput(append).start();
+    until("lbd is ready", this::ready);
+  }
+
+  private boolean ready() throws Exception {
+    if (!process.isAlive()) {
+      throw new AssertionError("lbd ended: " + Files.readString(directory.resolve("log")));
+    }
+    try {
+      return exchange("GET", "/v1/daemon", null).status() == 200;
+    } catch (IOException e) {
+      return false;
+    }
+  }
+
+  String lbd() {
+    return "unix:" + directory.resolve("lbd.sock");
+  }
+
+  long pid() {
+    return process.pid();
+  }
+
+  private HttpAnswer exchange(String method, String path, String body) throws IOException {
+    Deadline until = Deadline.after(Duration.ofSeconds(5));
+    byte[] content = body == null ? new byte[0] : body.getBytes(StandardCharsets.UTF_8);
+    String head = method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + content.length;
+    byte[] first = (head + "\r\n\r\n").getBytes(StandardCharsets.UTF_8);
+    byte[] request = Arrays.copyOf(first, first.length + content.length);
+    System.arraycopy(content, 0, request, first.length, content.length);
+    try (Connection connection = Connection.open(Address.of(lbd(), ""), until)) {
+      return connection.exchange(request, until);
+    }
+  }
+
+  String call(String method, String path, String body) throws IOException {
+    HttpAnswer answer = exchange(method, path, body);
+    String text = new String(answer.body(), StandardCharsets.UTF_8);
+    if (answer.status() >= 300) {
+      throw new AssertionError(method + " " + path + ": " + answer.status() + " " + text);
+    }
+    return text;
+  }
+
+  void push(String cluster, String... addresses) throws IOException {
+    pushWithPolicy(cluster, "{}", addresses);
+  }
+
+  void pushWithPolicy(String cluster, String policy, String... addresses) throws IOException {
+    String endpoints =
+        Arrays.stream(addresses)
+            .map(
+                address -> {
+                  int colon = address.lastIndexOf(':');
+                  return "{\"endpoint\":{\"address\":{\"socket_address\":{\"address\":\""
+                      + address.substring(0, colon)
+                      + "\",\"port_value\":"
+                      + address.substring(colon + 1)
+                      + "}}}}";
+                })
+            .collect(Collectors.joining(","));
+    String body =
+        "{\"endpoints\":[{\"lb_endpoints\":[" + endpoints + "]}],\"policy\":" + policy + "}";
+    call("PUT", "/v1/clusters/" + Api.encode(cluster) + "/endpoints", body);
+  }
+
+  /** Returns how many leases of a cluster are held. */
+  long inFlight(String cluster) throws IOException {
+    String state = call("GET", "/v1/clusters/" + cluster + "?endpoints=false", null);
+    Map<String, Object> object = Json.object(state.getBytes(StandardCharsets.UTF_8));
+    return (Long) ((Map<?, ?>) object.get("circuit_breaker")).get("in_flight");
+  }
+
+  /** Returns how many requests were reported with an outcome. */
+  int reported(String cluster, String outcome) throws IOException {
+    return metric(
+        "lbd_reported_requests_total{cluster=\"" + cluster + "\",outcome=\"" + outcome + "\"}");
+  }
+
+  /** Returns how many leases ended with an outcome. */
+  int finished(String cluster, String outcome) throws IOException {
+    return metric(
+        "lbd_leases_finished_total{cluster=\"" + cluster + "\",outcome=\"" + outcome + "\"}");
+  }
+
+  private int metric(String series) throws IOException {
+    return call("GET", "/metrics", null)
+        .lines()
+        .filter(line -> line.startsWith(series + " "))
+        .map(line -> (int) Double.parseDouble(line.substring(series.length())))
+        .findAny()
+        .orElse(0);
+  }
+
+  void signal(String name) throws IOException, InterruptedException {
+    new ProcessBuilder("kill", "-" + name, Long.toString(pid())).start().waitFor();
+  }
+
+  void stop() throws InterruptedException {
+    process.destroy();
+    if (!process.waitFor(DEADLINE.toSeconds(), TimeUnit.SECONDS)) {
+      process.destroyForcibly();
+      throw new AssertionError("lbd does not end");
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    try {
+      stop();
+    } catch (InterruptedException e) {
+      throw new AssertionError(e);
+    }
+    try (var files = Files.walk(directory)) {
+      files.sorted(java.util.Comparator.reverseOrder()).map(Path::toFile).forEach(File::delete);
+    }
+  }
+}

@@ -1,0 +1,354 @@
+package dev.lbd.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.net.http.HttpTimeoutException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.List;
+import java.util.Locale;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import org.junit.jupiter.api.AfterAll;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.TestInfo;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
+
+/** The tests of all HTTP libraries, with a real daemon and real upstreams. */
+abstract class LibraryTest {
+  static final Duration TIMEOUT = Duration.ofSeconds(10);
+
+  static Daemon daemon;
+
+  private final Deque<AutoCloseable> open = new ArrayDeque<>();
+  String cluster;
+  String url;
+
+  @BeforeAll
+  static void startDaemon() throws Exception {
+    daemon = new Daemon();
+  }
+
+  @AfterAll
+  static void endDaemon() throws Exception {
+    daemon.close();
+  }
+
+  @BeforeEach
+  void name(TestInfo test) {
+    String name = getClass().getSimpleName() + "-" + test.getTestMethod().orElseThrow().getName();
+    cluster = name.toLowerCase(Locale.ROOT);
+    url = "http://" + cluster + ".lbd";
+  }
+
+  @AfterEach
+  void close() throws Exception {
+    while (!open.isEmpty()) {
+      open.pop().close();
+    }
+  }
+
+  <T extends AutoCloseable> T closing(T resource) {
+    open.push(resource);
+    return resource;
+  }
+
+  abstract Library library(LbdClient lbd);
+
+  /** Returns a library with a client for https that trusts certificates. */
+  abstract Library trusting(LbdClient lbd, Certificates certificates) throws Exception;
+
+  LbdClient client(Mode mode) {
+    return client(LbdClient.builder().mode(mode));
+  }
+
+  LbdClient client(LbdClientBuilder settings) {
+    return closing(settings.address(daemon.lbd()).build());
+  }
+
+  List<Upstream> upstreams(Upstream.Behavior... behaviors) throws IOException {
+    List<Upstream> upstreams = new ArrayList<>();
+    for (Upstream.Behavior behavior : behaviors) {
+      upstreams.add(closing(new Upstream(behavior)));
+    }
+    daemon.push(cluster, upstreams.stream().map(Upstream::address).toArray(String[]::new));
+    return upstreams;
+  }
+
+  private static Library.Response get(Library library, String url) throws Exception {
+    return library.send("GET", url, null, false, TIMEOUT);
+  }
+
+  @Test
+  void keepsHostPathAndBody() throws Exception {
+    Upstream upstream = upstreams(Upstream::reply).get(0);
+    Library library = library(client(Mode.BATCH));
+    Library.Response response = library.send("POST", url + "/a%20b?c=%2F", "body", false, TIMEOUT);
+    assertEquals(new Library.Response(200, upstream.address()), response);
+    assertEquals(List.of("POST /a%20b?c=%2F " + cluster + ".lbd body"), upstream.requests);
+  }
+
+  @Test
+  void doesNotTouchOtherHosts() throws Exception {
+    Upstream upstream = closing(new Upstream());
+    Library library = library(client(Mode.BATCH));
+    assertEquals(200, get(library, "http://" + upstream.address() + "/x").status());
+    assertEquals(List.of("GET /x " + upstream.address() + " "), upstream.requests);
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void retriesAtAnotherEndpoint(Mode mode) throws Exception {
+    for (Upstream.Behavior broken :
+        List.<Upstream.Behavior>of(Upstream::reset, Upstream.status(503))) {
+      List<Upstream> both = upstreams(Upstream::reply, broken);
+      Library library = library(client(mode));
+      for (int i = 0; i < 8; i++) {
+        Library.Response response = library.send("PUT", url, "x", false, TIMEOUT);
+        assertEquals(new Library.Response(200, both.get(0).address()), response);
+      }
+      assertTrue(both.get(1).requests.size() > 0, "the broken endpoint was tried");
+    }
+  }
+
+  @Test
+  void doesNotRetryAPost() throws Exception {
+    List<Upstream> both = upstreams(Upstream::reply, Upstream.status(503));
+    Library library = library(client(Mode.BATCH));
+    Set<Integer> statuses = new TreeSet<>();
+    for (int i = 0; i < 8; i++) {
+      statuses.add(library.send("POST", url, "x", false, TIMEOUT).status());
+    }
+    assertEquals(Set.of(200, 503), statuses);
+    assertEquals(8, both.get(0).requests.size() + both.get(1).requests.size());
+    for (int i = 0; i < 8; i++) {
+      assertEquals(200, library.send("POST", url, "x", true, TIMEOUT).status());
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void givesTheResultOfTheLastTry(Mode mode) throws Exception {
+    List<Upstream> both = upstreams(Upstream.status(503), Upstream.status(503));
+    Library.Response response = get(library(client(mode)), url);
+    assertEquals(new Library.Response(503, "no"), response);
+    assertEquals(1, both.get(0).requests.size());
+    assertEquals(1, both.get(1).requests.size());
+  }
+
+  @Test
+  void retriesAtMostTwice() throws Exception {
+    List<Upstream> all =
+        upstreams(Upstream::reset, Upstream::reset, Upstream::reset, Upstream::reset);
+    assertThrows(IOException.class, () -> get(library(client(Mode.BATCH)), url));
+    assertEquals(3, all.stream().filter(upstream -> !upstream.requests.isEmpty()).count());
+  }
+
+  @Test
+  void keepsTheDeadline() throws Exception {
+    List<Upstream> all = upstreams(e -> Thread.sleep(20_000), e -> Thread.sleep(20_000));
+    Library library = library(client(Mode.BATCH));
+    assertTimesOut(library);
+    assertEquals(1, all.get(0).requests.size() + all.get(1).requests.size());
+  }
+
+  @Test
+  void keepsTheDeadlineHoweverSlowlyTheBodyComes() throws Exception {
+    upstreams(Upstream::drip);
+    assertTimesOut(library(client(Mode.BATCH)));
+  }
+
+  private void assertTimesOut(Library library) {
+    long began = System.nanoTime();
+    IOException error =
+        assertThrows(
+            IOException.class, () -> library.send("GET", url, null, false, Duration.ofMillis(500)));
+    assertTrue(
+        error instanceof HttpTimeoutException || error instanceof InterruptedIOException,
+        error.toString());
+    assertTrue(System.nanoTime() - began < 5_000_000_000L, "it ends soon after its deadline");
+  }
+
+  @Test
+  void reportsHowRequestsEnded() throws Exception {
+    upstreams(e -> Upstream.reply(e, e.getRequestURI().getPath().equals("/bad") ? 500 : 200, "x"));
+    LbdClient lbd = client(Mode.BATCH);
+    Library library = library(lbd);
+    for (String path : List.of("/", "/", "/bad")) {
+      get(library, url + path);
+    }
+    lbd.close();
+    assertEquals(2, daemon.reported(cluster, "success"));
+    assertEquals(1, daemon.reported(cluster, "error"));
+  }
+
+  @Test
+  void endsLeases() throws Exception {
+    upstreams(e -> Upstream.reply(e, e.getRequestURI().getPath().equals("/bad") ? 500 : 200, "x"));
+    Library library = library(client(Mode.LEASE));
+    for (String path : List.of("/", "/", "/bad")) {
+      get(library, url + path);
+    }
+    Daemon.until("all leases are ended", () -> daemon.inFlight(cluster) == 0);
+    assertEquals(2, daemon.finished(cluster, "success"));
+    assertEquals(1, daemon.finished(cluster, "error"));
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void namesUnknownClusters(Mode mode) throws Exception {
+    Library library = library(client(mode));
+    LbdException error = assertThrows(UnknownClusterException.class, () -> get(library, url));
+    assertEquals("unknown_cluster", error.code());
+    assertEquals(cluster, error.cluster());
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void saysWhenLbdIsUnreachable(Mode mode) throws Exception {
+    Upstream upstream = closing(new Upstream());
+    LbdClientBuilder settings = LbdClient.builder().address("http://127.0.0.1:1").mode(mode);
+    Library without = library(closing(settings.build()));
+    assertThrows(UnavailableException.class, () -> get(without, url));
+    Library with = library(closing(settings.fallback(upstream.address()).build()));
+    assertEquals(200, get(with, url).status());
+  }
+
+  @Test
+  void dropsWhatLbdDrops() throws Exception {
+    Upstream upstream = closing(new Upstream());
+    String half = "{\"category\":\"shed\",\"drop_percentage\":{\"numerator\":50}}";
+    daemon.pushWithPolicy(cluster, "{\"drop_overloads\":[" + half + "]}", upstream.address());
+    Library library = library(client(Mode.BATCH));
+    int ok = 0;
+    int dropped = 0;
+    for (int i = 0; i < 100; i++) {
+      try {
+        assertEquals(200, get(library, url).status());
+        ok++;
+      } catch (DroppedException e) {
+        assertTrue(e.getMessage().contains("shed"), e.getMessage());
+        dropped++;
+      }
+    }
+    assertTrue(ok > 10 && dropped > 10, ok + " and " + dropped);
+    assertEquals(ok, upstream.requests.size());
+  }
+
+  @Test
+  void usesConnectionsAgain() throws Exception {
+    Upstream upstream = upstreams(Upstream::reply).get(0);
+    Library library = library(client(Mode.BATCH));
+    for (String method : List.of("GET", "HEAD", "POST", "GET")) {
+      assertEquals(200, library.send(method, url, null, false, TIMEOUT).status());
+    }
+    assertEquals(1, upstream.peers.size());
+  }
+
+  @Test
+  void survivesARestartOfLbd() throws Exception {
+    Upstream upstream = upstreams(Upstream::reply).get(0);
+    Library library = library(client(LbdClient.builder().maxAge(Duration.ofMillis(200))));
+    assertEquals(200, get(library, url).status());
+    daemon.stop();
+    try {
+      assertEquals(upstream.address(), get(library, url).body());
+    } finally {
+      daemon.start();
+    }
+    Upstream other = closing(new Upstream());
+    daemon.push(cluster, other.address());
+    Daemon.until(
+        "the batch has the new endpoint", () -> get(library, url).body().equals(other.address()));
+  }
+
+  @Test
+  void startsBeforeLbd() throws Exception {
+    upstreams(Upstream::reply);
+    daemon.stop();
+    Library library;
+    try {
+      library = library(client(Mode.BATCH));
+      assertThrows(UnavailableException.class, () -> get(library, url));
+    } finally {
+      daemon.start();
+    }
+    Daemon.until(
+        "requests are sent",
+        () -> {
+          try {
+            return get(library, url).status() == 200;
+          } catch (UnavailableException e) {
+            return false;
+          }
+        });
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void isUsedByManyThreads(Mode mode) throws Exception {
+    upstreams(Upstream::reply, Upstream::reply);
+    LbdClient lbd = client(mode);
+    Library library = library(lbd);
+    ExecutorService threads = Executors.newFixedThreadPool(50);
+    try {
+      Callable<Integer> request = () -> get(library, url).status();
+      List<Future<Integer>> results = new ArrayList<>();
+      for (int i = 0; i < 500; i++) {
+        results.add(threads.submit(request));
+      }
+      for (Future<Integer> result : results) {
+        assertEquals(200, result.get());
+      }
+    } finally {
+      threads.shutdown();
+    }
+    lbd.close();
+    if (mode == Mode.BATCH) {
+      assertEquals(500, daemon.reported(cluster, "success"));
+    } else if (mode == Mode.LEASE) {
+      assertEquals(0, daemon.inFlight(cluster));
+      assertEquals(500, daemon.finished(cluster, "success"));
+    }
+  }
+
+  @Test
+  void verifiesTheNameOfTheHost(@TempDir Path directory) throws Exception {
+    Certificates right = new Certificates(directory, "dns:" + cluster + ".lbd");
+    List<String> addresses = new ArrayList<>();
+    for (int i = 0; i < 2; i++) {
+      addresses.add(closing(new Upstream(Upstream::reply, right.context())).address());
+    }
+    daemon.push(cluster, addresses.toArray(String[]::new));
+    Library library = trusting(client(Mode.BATCH), right);
+    Set<String> answered = new TreeSet<>();
+    for (int i = 0; i < 10; i++) {
+      answered.add(get(library, "https://" + cluster + ".lbd/").body());
+    }
+    assertEquals(new TreeSet<>(addresses), answered);
+
+    Certificates wrong = new Certificates(directory, "dns:other.lbd");
+    daemon.push(cluster, closing(new Upstream(Upstream::reply, wrong.context())).address());
+    Library other = trusting(client(Mode.BATCH), wrong);
+    IOException error =
+        assertThrows(IOException.class, () -> get(other, "https://" + cluster + ".lbd/"));
+    assertInstanceOf(javax.net.ssl.SSLException.class, error);
+  }
+}

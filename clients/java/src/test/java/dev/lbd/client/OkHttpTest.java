@@ -1,0 +1,132 @@
+package dev.lbd.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import dev.lbd.client.okhttp.LbdOkHttp;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.Proxy;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import javax.net.ssl.SSLContext;
+import okhttp3.OkHttpClient;
+import okhttp3.Request;
+import okhttp3.Response;
+import org.junit.jupiter.api.Test;
+
+/** Clients of OkHttp. */
+class OkHttpTest extends LibraryTest {
+  @Override
+  Library library(LbdClient lbd) {
+    return Library.okhttp(LbdOkHttp.create(lbd));
+  }
+
+  @Override
+  Library trusting(LbdClient lbd, Certificates certificates) throws Exception {
+    SSLContext context = certificates.context();
+    OkHttpClient client =
+        new OkHttpClient.Builder()
+            .sslSocketFactory(context.getSocketFactory(), certificates.trustManager())
+            .build();
+    return Library.okhttp(LbdOkHttp.with(client, lbd));
+  }
+
+  private Request request(String path) {
+    return new Request.Builder().url(url + path).build();
+  }
+
+  @Test
+  void isInFlightUntilTheBodyIsReadOrClosed() throws Exception {
+    upstreams(Upstream::reply);
+    OkHttpClient http = LbdOkHttp.create(client(Mode.LEASE));
+    try (Response response = http.newCall(request("/")).execute()) {
+      assertEquals(1, daemon.inFlight(cluster));
+      response.body().bytes();
+      Daemon.until("the lease is ended after the body", () -> daemon.inFlight(cluster) == 0);
+    }
+    Response response = http.newCall(request("/")).execute();
+    assertEquals(1, daemon.inFlight(cluster));
+    assertEquals(url + "/", response.request().url().toString());
+    response.close();
+    Daemon.until("the lease is ended by close", () -> daemon.inFlight(cluster) == 0);
+    assertEquals(2, daemon.finished(cluster, "success"));
+  }
+
+  @Test
+  void endsTheLeaseOfAResponseWithoutBody() throws Exception {
+    upstreams(Upstream::reply);
+    OkHttpClient http = LbdOkHttp.create(client(Mode.LEASE));
+    http.newCall(request("/").newBuilder().head().build()).execute();
+    Daemon.until("the lease is ended", () -> daemon.finished(cluster, "success") == 1);
+  }
+
+  @Test
+  void followsRedirectsWithinTheCluster() throws Exception {
+    List<Upstream> both =
+        upstreams(
+            e -> {
+              if (e.getRequestURI().getPath().equals("/there")) {
+                Upstream.reply(e);
+                return;
+              }
+              String to = e.getRequestURI().getPath().equals("/out") ? "http://other.test" : url;
+              e.getResponseHeaders().set("Location", to + "/there?a=b");
+              Upstream.reply(e, 302, "");
+            });
+    OkHttpClient http = LbdOkHttp.create(client(Mode.BATCH));
+    try (Response response = http.newCall(request("/")).execute()) {
+      assertEquals(200, response.code());
+    }
+    assertEquals("GET /there?a=b " + cluster + ".lbd ", both.get(0).requests.get(1));
+    try (Response response = http.newCall(request("/out")).execute()) {
+      assertEquals(302, response.code());
+      assertEquals("http://other.test/there?a=b", response.header("Location"));
+    }
+  }
+
+  @Test
+  void reportsACallThatIsCancelled() throws Exception {
+    upstreams(e -> Thread.sleep(20_000));
+    LbdClient lbd = client(Mode.LEASE);
+    okhttp3.Call call = LbdOkHttp.create(lbd).newCall(request("/"));
+    Thread thread = new Thread(() -> assertThrows(IOException.class, call::execute));
+    thread.start();
+    Daemon.until("the request is in flight", () -> daemon.inFlight(cluster) == 1);
+    call.cancel();
+    thread.join();
+    Daemon.until("the lease is ended", () -> daemon.finished(cluster, "cancelled") == 1);
+  }
+
+  @Test
+  void usesNoProxyForEndpoints() throws Exception {
+    upstreams(Upstream::reply);
+    Proxy proxy = new Proxy(Proxy.Type.HTTP, new InetSocketAddress("127.0.0.1", 1));
+    OkHttpClient settings = new OkHttpClient.Builder().proxy(proxy).build();
+    OkHttpClient http = LbdOkHttp.with(settings, client(Mode.BATCH));
+    try (Response response = http.newCall(request("/")).execute()) {
+      assertTrue(response.isSuccessful());
+    }
+    Request other = new Request.Builder().url("http://localhost:2/").build();
+    IOException error = assertThrows(IOException.class, () -> http.newCall(other).execute());
+    assertTrue(error.getMessage().contains("127.0.0.1:1"), error.getMessage());
+  }
+
+  @Test
+  void doesNotResolveNamesThatLookLikeEndpoints() {
+    OkHttpClient http = LbdOkHttp.create(client(Mode.BATCH));
+    String name = "lbd-0011223344556677-7f000001.example.invalid";
+    assertThrows(IOException.class, () -> http.dns().lookup(name));
+  }
+
+  @Test
+  void sharesThePoolOfItsSettings() {
+    OkHttpClient settings = new OkHttpClient.Builder().readTimeout(7, TimeUnit.SECONDS).build();
+    OkHttpClient http = LbdOkHttp.with(settings, client(Mode.BATCH));
+    assertEquals(settings.connectionPool(), http.connectionPool());
+    assertEquals(7000, http.readTimeoutMillis());
+    assertFalse(http.interceptors().isEmpty());
+  }
+}
