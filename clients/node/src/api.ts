@@ -1,0 +1,193 @@
+// Calls to lbd.
+
+import { readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
+import http from "node:http";
+import https from "node:https";
+
+import { ofAnswer } from "./errors.js";
+import type { Resolved } from "./settings.js";
+
+/** Milliseconds for a call that does not wait. */
+export const CALL_TIMEOUT = 2000;
+
+/** Bytes of an answer of lbd, at most. */
+const ANSWER_MAX = 16 * 1024 * 1024;
+
+const IDLE_TIME = 30_000;
+
+/** A call failed: lbd is unreachable, or what came is not a complete answer. */
+export class Unreachable extends Error {}
+
+export interface ApiCall {
+  readonly method?: "GET" | "POST";
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | readonly string[]>>;
+  /** Sent as JSON. */
+  readonly body?: unknown;
+  /** For the message of an error. */
+  readonly cluster?: string;
+  /** In milliseconds. */
+  readonly timeout?: number;
+  /** Whether the process may end during the call. */
+  readonly background?: boolean;
+  /** Ends the call. */
+  readonly signal?: AbortSignal;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly retryAfter: number;
+  readonly content: string;
+}
+
+/** lbd's HTTP API at one address. */
+export class Api {
+  readonly #agent: http.Agent;
+  readonly #request: typeof http.request;
+  readonly #target: http.RequestOptions;
+  readonly #tokenFile: string;
+  #token: string;
+
+  constructor({ lbd, token, tokenFile, ca }: Resolved) {
+    const options = { keepAlive: true, maxFreeSockets: 32, timeout: IDLE_TIME };
+    this.#target = parse(lbd);
+    if (lbd.startsWith("https:")) {
+      this.#agent = new https.Agent({ ...options, ...(ca && { ca: readFileSync(ca) }) });
+      this.#request = https.request;
+    } else {
+      this.#agent = new http.Agent(options);
+      this.#request = http.request;
+    }
+    this.#tokenFile = token ? "" : tokenFile;
+    this.#token = token;
+    if (this.#tokenFile) this.#token = readFileSync(this.#tokenFile, "utf8").trim();
+  }
+
+  /** The answer to a call. Rejects with Unreachable, or with the LbdError for an answer that rejects. */
+  async call(call: ApiCall): Promise<Record<string, unknown>> {
+    const used = this.#token;
+    let answer = await this.#try(call);
+    if (answer.status === 401 && this.#tokenFile) {
+      const token = await readFile(this.#tokenFile, "utf8").then(
+        (text) => text.trim(),
+        () => used,
+      );
+      if (token !== used) {
+        this.#token = token;
+        answer = await this.#try(call);
+      }
+    }
+    const { status, content, retryAfter } = answer;
+    const decoded = decode(content);
+    if (status === 200 || status === 201) {
+      if (decoded === undefined) throw new Unreachable(`${call.path}: the answer is not JSON`);
+      return decoded;
+    }
+    if (decoded === undefined && ![401, 403, 404, 429].includes(status)) {
+      throw new Unreachable(`${call.path}: status ${status}`);
+    }
+    throw ofAnswer(call.cluster ?? "", status, decoded ?? {}, retryAfter);
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  /** Repeats a call once whose connection had been idle: lbd closes those at times, then the call never reached it. */
+  async #try(call: ApiCall): Promise<Answer> {
+    let reused = false;
+    const onReused = () => {
+      reused = true;
+    };
+    try {
+      return await this.#send(call, this.#agent, onReused).catch((error: NodeJS.ErrnoException) => {
+        if (!reused || (error.code !== "ECONNRESET" && error.code !== "EPIPE")) throw error;
+        return this.#send(call, false, onReused);
+      });
+    } catch (error) {
+      throw new Unreachable(`${call.path}: ${error instanceof Error ? error.message : error}`, { cause: error });
+    }
+  }
+
+  #send(call: ApiCall, agent: http.Agent | false, onReused: () => void): Promise<Answer> {
+    const { method = "GET", path, query, body, timeout = CALL_TIMEOUT, background = false, signal } = call;
+    const data = body === undefined ? undefined : JSON.stringify(body);
+    const headers: http.OutgoingHttpHeaders = { accept: "application/json", "user-agent": "lbd-client-node" };
+    if (this.#token) headers.authorization = `Bearer ${this.#token}`;
+    if (data !== undefined) headers["content-type"] = "application/json";
+    return new Promise((resolve, reject) => {
+      const request = this.#request({
+        ...this.#target,
+        agent,
+        method,
+        path: query === undefined ? path : `${path}?${encode(query)}`,
+        headers,
+        ...(signal && { signal }),
+      });
+      const timer = setTimeout(() => request.destroy(new Error(`no answer in ${timeout} ms`)), timeout);
+      if (background) {
+        timer.unref();
+        request.on("socket", (socket) => socket.unref());
+      }
+      request.on("response", (response) => {
+        const { statusCode: status = 0, headers } = response;
+        resolve(
+          read(response).then((content) => ({ status, content, retryAfter: retryAfter(headers["retry-after"]) })),
+        );
+      });
+      request.on("error", (error) => {
+        if (request.reusedSocket) onReused();
+        reject(error);
+      });
+      request.on("close", () => {
+        clearTimeout(timer);
+        reject(new Error("the connection ended before the answer"));
+      });
+      request.end(data);
+    });
+  }
+}
+
+/** The content of a response that is complete. */
+async function read(response: http.IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of response) {
+    chunks.push(chunk);
+    size += chunk.length;
+    if (size > ANSWER_MAX) throw new Error(`the answer has more than ${ANSWER_MAX} bytes`);
+  }
+  if (!response.complete) throw new Error("the connection ended within the answer");
+  return Buffer.concat(chunks).toString();
+}
+
+function parse(lbd: string): http.RequestOptions {
+  if (/^unix:./.test(lbd)) return { socketPath: lbd.replace(/^unix:(\/\/)?/, "") };
+  const url = URL.canParse(lbd) ? new URL(lbd) : undefined;
+  if (!url?.hostname || !/^https?:$/.test(url.protocol) || url.pathname !== "/") {
+    throw new TypeError(`lbd: ${lbd} is not unix:PATH, http://HOST:PORT or https://HOST:PORT`);
+  }
+  return {
+    host: url.hostname.replace(/^\[|\]$/g, ""),
+    port: url.port || (url.protocol === "https:" ? 443 : 80),
+  };
+}
+
+function encode(query: NonNullable<ApiCall["query"]>): string {
+  const pairs = Object.entries(query).flatMap(([name, value]) => [value].flat().map((one) => [name, one]));
+  return new URLSearchParams(pairs as [string, string][]).toString();
+}
+
+function decode(content: string): Record<string, unknown> | undefined {
+  try {
+    const answer: unknown = JSON.parse(content);
+    return typeof answer === "object" && answer !== null && !Array.isArray(answer)
+      ? (answer as Record<string, unknown>)
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const retryAfter = (seconds = "") => (/^\d{1,5}$/.test(seconds) ? Number(seconds) * 1000 : 0);

@@ -1,0 +1,140 @@
+// The client: knows the clusters, and makes calls for the adapters of HTTP libraries.
+
+import { hostname } from "node:os";
+import { threadId } from "node:worker_threads";
+
+import { Api } from "./api.js";
+import { Call, type Context } from "./call.js";
+import { Cluster } from "./cluster.js";
+import type { Deadline } from "./deadline.js";
+import { UnavailableError } from "./errors.js";
+import { Sender } from "./sender.js";
+import { type Resolved, resolve, type Settings } from "./settings.js";
+import { type RequestOptions, type Response, Upstreams } from "./upstream.js";
+
+const CLUSTERS_MAX = 1000;
+
+/** Milliseconds for the last report and the ends of leases. */
+const CLOSE_TIME = 1000;
+
+/**
+ * Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks.
+ *
+ * Make one for the process, and use it for all requests. A worker thread has its own.
+ */
+export class Client {
+  readonly #settings: Resolved;
+  readonly #context: Context;
+  readonly #clusters = new Map<string, Cluster>();
+  readonly #upstreams: Upstreams;
+  #closed: Promise<void> | undefined;
+  #unreported = false;
+
+  /** Throws a TypeError or a RangeError for a setting that is not valid. */
+  constructor(settings: Settings = {}) {
+    this.#settings = resolve(settings);
+    const { owner, reportInterval } = this.#settings;
+    const api = new Api(this.#settings);
+    const name = processName();
+    const sender = new Sender(api, this.#clusters, name, reportInterval);
+    this.#context = { settings: this.#settings, owner: owner || name, api, sender };
+    this.#upstreams = new Upstreams(this);
+    add(this, () => this.#flush());
+  }
+
+  /** Deadline of a request that sets none, in milliseconds. */
+  get timeout(): number {
+    return this.#settings.timeout;
+  }
+
+  /** The cluster that a host names; undefined if requests to the host are not for lbd. */
+  clusterOf(host: string): string | undefined {
+    const { hosts } = this.#settings;
+    const name = typeof hosts === "function" ? hosts(host) : Object.hasOwn(hosts, host) ? hosts[host] : undefined;
+    if (name) return name;
+    return host.endsWith(".lbd") && host.length > ".lbd".length ? host.slice(0, -".lbd".length) : undefined;
+  }
+
+  /**
+   * Sends a request with node:http, and resolves when the status and the headers of the response are there. Read its
+   * body to the end, or destroy it. url is http://CLUSTER.lbd/PATH, with https for upstreams with TLS.
+   *
+   * Rejects with an LbdError without an endpoint, with a DOMException named TimeoutError at the deadline, with the
+   * reason of options.signal, and otherwise as node:http does.
+   */
+  request(url: string | URL, options: RequestOptions = {}): Promise<Response> {
+    return this.#upstreams.request(url, options);
+  }
+
+  /**
+   * A request to a cluster, for an adapter of an HTTP library. repeatable permits retries.
+   * @internal
+   */
+  call(cluster: string, deadline: Deadline, repeatable: boolean): Call {
+    this.#unreported = true;
+    return new Call(this.#context, this.#cluster(cluster), deadline, repeatable);
+  }
+
+  #cluster(name: string): Cluster {
+    if (this.#closed !== undefined) {
+      throw new UnavailableError(`cluster ${name}: the client is closed`, { cluster: name });
+    }
+    let cluster = this.#clusters.get(name);
+    if (cluster === undefined) {
+      if (this.#clusters.size >= CLUSTERS_MAX) {
+        throw new UnavailableError(`cluster ${name}: the client has ${CLUSTERS_MAX} clusters`, { cluster: name });
+      }
+      cluster = new Cluster(name, this.#context.api, this.#settings);
+      this.#clusters.set(name, cluster);
+    }
+    return cluster;
+  }
+
+  /** Sends the last report, ends the leases and stops the background work, in at most 1 s. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    remove(this);
+    for (const cluster of this.#clusters.values()) cluster.stop();
+    await this.#flush();
+    this.#context.sender.stop();
+    this.#context.api.close();
+    this.#upstreams.close();
+  }
+
+  /** Sends what there is to tell lbd since the last flush. */
+  async #flush(): Promise<void> {
+    if (!this.#unreported) return;
+    this.#unreported = false;
+    await this.#context.sender.flush(CLOSE_TIME);
+  }
+}
+
+let made = 0;
+
+/** A name that is unique for each client: HOSTNAME/PID of the first client of the main thread. */
+function processName(): string {
+  const suffix = [threadId, made++].join(".").replace(/^0\.0$/, "");
+  return `${hostname().slice(0, 90)}/${process.pid}${suffix && `.${suffix}`}`;
+}
+
+/** The open clients, and what they do when the event loop has no work left. */
+const clients = new Map<Client, () => Promise<void>>();
+
+// Node emits beforeExit again after the work that a listener does, until no listener does any.
+const onBeforeExit = () => {
+  for (const flush of clients.values()) void flush();
+};
+
+function add(client: Client, flush: () => Promise<void>): void {
+  if (clients.size === 0) process.on("beforeExit", onBeforeExit);
+  clients.set(client, flush);
+}
+
+function remove(client: Client): void {
+  clients.delete(client);
+  if (clients.size === 0) process.off("beforeExit", onBeforeExit);
+}

@@ -1,0 +1,11 @@
+export { Client } from "./client.js";
+export {
+  CircuitBrokenError,
+  DroppedError,
+  LbdError,
+  PermissionDeniedError,
+  UnavailableError,
+  UnknownClusterError,
+} from "./errors.js";
+export type { Hosts, Settings } from "./settings.js";
+export type { RequestOptions, Response } from "./upstream.js";

@@ -1,0 +1,50 @@
+import { type Deadline, TIMER_MAX } from "./deadline.js";
+import { timeoutError } from "./errors.js";
+
+/** Why a request has to end before its response does: its deadline, or the signal of its caller. */
+export class Limit {
+  /** Set when the request has to end. */
+  reason: Error | undefined;
+  #end: ((reason: Error) => void) | undefined;
+  readonly #timer: NodeJS.Timeout | undefined;
+  readonly #signal: AbortSignal | undefined;
+  readonly #onAbort = () => this.#passed(this.#signal?.reason);
+
+  constructor(deadline: Deadline, signal?: AbortSignal) {
+    this.#signal = signal;
+    if (signal?.aborted) this.reason = toError(signal.reason);
+    else signal?.addEventListener("abort", this.#onAbort);
+    const left = deadline.left();
+    if (left <= TIMER_MAX) this.#timer = setTimeout(() => this.#passed(timeoutError()), left);
+  }
+
+  /** Calls end with the reason, at once if there is one already. Replaces the end before. */
+  set end(end: ((reason: Error) => void) | undefined) {
+    this.#end = end;
+    if (this.reason !== undefined) end?.(this.reason);
+  }
+
+  /** The result of promise. If the request has to end first, rejects with the reason, and passes the result to late. */
+  race<T>(promise: Promise<T>, late: (result: T) => void): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.end = reject;
+      promise.then((result) => (this.reason === undefined ? resolve(result) : late(result)), reject);
+    });
+  }
+
+  /** The request has ended. */
+  release(): void {
+    clearTimeout(this.#timer);
+    this.#signal?.removeEventListener("abort", this.#onAbort);
+    this.#end = undefined;
+  }
+
+  #passed(reason: unknown): void {
+    if (this.reason !== undefined) return;
+    this.reason = toError(reason);
+    this.#end?.(this.reason);
+  }
+}
+
+/** The reason of a signal, which may be of any type. */
+const toError = (reason: unknown) => (reason instanceof Error ? reason : new Error("aborted", { cause: reason }));

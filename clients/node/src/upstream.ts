@@ -1,0 +1,196 @@
+// Requests to upstreams with node:http.
+
+import http from "node:http";
+import https from "node:https";
+import { isIP } from "node:net";
+import { Readable } from "node:stream";
+
+import { type Attempt, type Call, IDEMPOTENT, RETRIED_STATUSES } from "./call.js";
+import type { Client } from "./client.js";
+import { Deadline } from "./deadline.js";
+import { Limit } from "./limit.js";
+import { Response } from "./response.js";
+
+export type { Response };
+
+export interface RequestOptions {
+  /** Default: GET. */
+  method?: string | undefined;
+  headers?: Readonly<Record<string, string | string[] | undefined>> | undefined;
+  /** A string or bytes, or else a stream or iterable of bytes, which is not sent again. */
+  body?: string | Uint8Array | Readable | AsyncIterable<unknown> | Iterable<unknown> | null | undefined;
+  /** Ends the request. */
+  signal?: AbortSignal | undefined;
+  /** Deadline of all tries and the body together, in milliseconds. Default: that of the client; Infinity for none. */
+  timeout?: number | undefined;
+  /** Whether retries are permitted. Default: by the method, or a header Idempotency-Key. */
+  idempotent?: boolean | undefined;
+}
+
+const AGENT = { keepAlive: true, maxFreeSockets: 32, timeout: 30_000 };
+
+/** The connections of one client to upstreams. */
+export class Upstreams {
+  readonly #client: Client;
+  readonly #http = new http.Agent(AGENT);
+  readonly #https = new https.Agent(AGENT);
+
+  constructor(client: Client) {
+    this.#client = client;
+  }
+
+  /** Closes the idle connections; the others are closed after their responses. */
+  close(): void {
+    for (const agent of [this.#http, this.#https]) {
+      agent.maxFreeSockets = 0;
+      for (const socket of Object.values(agent.freeSockets).flat()) socket?.destroy();
+    }
+  }
+
+  async request(url: string | URL, options: RequestOptions): Promise<Response> {
+    const target = new URL(url);
+    if (!/^https?:$/.test(target.protocol)) throw new TypeError(`url: ${url} is not http: or https:`);
+    const tries = new Tries(target, options, target.protocol === "https:" ? this.#https : this.#http);
+    const cluster = this.#client.clusterOf(target.hostname);
+    const deadline = new Deadline(options.timeout ?? this.#client.timeout);
+    const call = cluster === undefined ? undefined : this.#client.call(cluster, deadline, tries.repeatable);
+    const limit = new Limit(deadline, options.signal);
+    try {
+      const message = await (call === undefined ? tries.send(target.host, limit) : tries.run(call, limit));
+      return follow(message, limit);
+    } catch (error) {
+      limit.release();
+      throw error;
+    }
+  }
+}
+
+/** What is the same in all tries of a request. */
+class Tries {
+  readonly repeatable: boolean;
+  readonly #options: http.RequestOptions & https.RequestOptions;
+  readonly #tls: boolean;
+  readonly #body: RequestOptions["body"];
+  #bodyFailed = false;
+  #reused = false;
+
+  constructor(target: URL, { method = "GET", headers = {}, body, idempotent }: RequestOptions, agent: http.Agent) {
+    this.#tls = target.protocol === "https:";
+    this.#body = body;
+    const fields: http.OutgoingHttpHeaders = {};
+    for (const [name, value] of Object.entries(headers)) if (value !== undefined) fields[name.toLowerCase()] = value;
+    fields.host ??= target.host;
+    const bytes = typeof body === "string" || body instanceof Uint8Array;
+    if (body != null && fields["content-length"] === undefined) {
+      // node:http sends neither with a GET or DELETE.
+      if (bytes) fields["content-length"] = Buffer.byteLength(body);
+      else fields["transfer-encoding"] ??= "chunked";
+    }
+    const verb = method.toUpperCase();
+    idempotent ??= IDEMPOTENT.has(verb) || fields["idempotency-key"] !== undefined;
+    this.repeatable = idempotent && (body == null || bytes);
+    const servername = isIP(target.hostname) === 0 ? { servername: target.hostname } : undefined;
+    const auth = target.username && { auth: decodeURIComponent(`${target.username}:${target.password}`) };
+    this.#options = {
+      ...servername,
+      ...auth,
+      agent,
+      method: verb,
+      path: target.pathname + target.search,
+      headers: fields,
+    };
+  }
+
+  /** The response of the last try. */
+  async run(call: Call, limit: Limit): Promise<http.IncomingMessage> {
+    let attempt: Attempt | undefined = await limit.race(call.first(), giveUp);
+    for (;;) {
+      const current: Attempt = attempt;
+      let message: http.IncomingMessage;
+      try {
+        message = await this.send(current.address, limit);
+      } catch (error) {
+        if (!current.failed(error, this.#bodyFailed)) throw error;
+        attempt = await limit.race(call.retry(), giveUp);
+        if (attempt === undefined) throw error;
+        continue;
+      }
+      const { statusCode = 0 } = message;
+      current.answered(statusCode);
+      onClose(message, () => current.finish());
+      if (!RETRIED_STATUSES.has(statusCode)) return message;
+      try {
+        attempt = await limit.race(call.retry(), giveUp);
+      } catch (error) {
+        message.destroy();
+        throw error;
+      }
+      if (attempt === undefined) return message;
+      message.destroy();
+    }
+  }
+
+  /** Sends the request to an address, again if its connection had been idle and ended: it was not received then. */
+  async send(address: string, limit: Limit): Promise<http.IncomingMessage> {
+    try {
+      return await this.#send(address, limit);
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      const ended = this.#reused && (code === "ECONNRESET" || code === "EPIPE");
+      if (!ended || !this.repeatable || limit.reason !== undefined) throw error;
+      return await this.#send(address, limit, { agent: false });
+    }
+  }
+
+  #send(address: string, limit: Limit, options?: http.RequestOptions): Promise<http.IncomingMessage> {
+    const colon = /:\d+$/.exec(address)?.index ?? address.length;
+    const host = address.slice(0, colon).replace(/^\[|\]$/g, "");
+    const port = address.slice(colon + 1) || (this.#tls ? 443 : 80);
+    return new Promise((resolve, reject) => {
+      const request = (this.#tls ? https : http).request({ ...this.#options, ...options, host, port }, resolve);
+      request.on("error", (error) => {
+        this.#reused = request.reusedSocket;
+        reject(limit.reason ?? error);
+      });
+      request.on("close", () => {
+        const error = new Error("the connection ended without a response");
+        reject(Object.assign(error, { code: "ECONNRESET" }));
+      });
+      limit.end = (reason) => request.destroy(reason);
+      this.#write(request);
+    });
+  }
+
+  #write(request: http.ClientRequest): void {
+    const body = this.#body;
+    if (body == null || typeof body === "string" || body instanceof Uint8Array) {
+      request.end(body ?? undefined);
+      return;
+    }
+    const stream = body instanceof Readable ? body : Readable.from(body);
+    stream.on("error", (error) => {
+      this.#bodyFailed = true;
+      request.destroy(error);
+    });
+    request.on("close", () => stream.destroy());
+    stream.pipe(request);
+  }
+}
+
+/** The response; limit ends it, or else is released at its end. */
+function follow(message: http.IncomingMessage, limit: Limit): Response {
+  limit.end = (reason) => message.destroy(reason);
+  onClose(message, () => limit.release());
+  const { statusCode, headers } = message;
+  const { method } = (message as http.IncomingMessage & { req: http.ClientRequest }).req;
+  const empty = method === "HEAD" || statusCode === 204 || statusCode === 304 || headers["content-length"] === "0";
+  if (empty) message.resume();
+  return new Response(message);
+}
+
+function onClose(message: http.IncomingMessage, end: () => void): void {
+  if (message.closed) end();
+  else message.on("close", end);
+}
+
+const giveUp = (attempt: Attempt | undefined) => attempt?.finish();
