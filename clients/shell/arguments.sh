@@ -1,0 +1,182 @@
+# shellcheck shell=sh disable=SC2034 # lbd-curl uses the variables
+# What the arguments of curl say about a request.
+
+# read_arguments ARGUMENT… sets:
+#   host         the host of the URL if it names a cluster, else empty
+#   cluster      the cluster
+#   repeatable   yes if the request can be sent again
+#   deadline     milliseconds of --max-time, or empty
+#   to_stdout    yes if the body goes to standard output
+#   dump         the file of --dump-header
+#   silent       yes if standard error has messages of errors only
+#   connects     yes if there is a --connect-timeout
+read_arguments() {
+	host='' cluster='' deadline='' to_stdout=yes dump='' connects=''
+	method='' custom='' gets='' marked='' once='' silenced='' talks='' urls=0 others=0 value_of=''
+	for argument do
+		if [ -n "$value_of" ]; then
+			read_value "$value_of" "$argument"
+			value_of=
+			continue
+		fi
+		case $argument in
+		-- | --next) refuse "$argument is not supported" ;;
+		--*) if takes_value "$argument"; then value_of=$argument; else read_flag "$argument"; fi ;;
+		-?*) read_letters "${argument#-}" ;;
+		*) read_url "$argument" ;;
+		esac
+	done
+	[ "$urls" = 0 ] || [ "$((urls + others))" = 1 ] || refuse "send one URL at a time"
+	if [ -n "$gets" ]; then method=GET; fi
+	repeatable=
+	case ${custom:-${method:-GET}} in GET | HEAD | OPTIONS | PUT | DELETE) repeatable=yes ;; esac
+	[ -z "$marked" ] || repeatable=yes
+	[ -z "$once" ] || repeatable=
+	silent=
+	if [ -n "$silenced" ] && [ -z "$talks" ]; then silent=yes; fi
+}
+
+# read_letters reads short options that are written together, such as -sSm2.
+read_letters() {
+	letters=$1
+	while [ -n "$letters" ]; do
+		rest=${letters#?}
+		letter=-${letters%"$rest"} letters=$rest
+		case $letter in
+		-[AbcCdDeEFhHKmoPQrtTuUwxXyYz])
+			if [ -n "$letters" ]; then read_value "$letter" "$letters"; else value_of=$letter; fi
+			return
+			;;
+		-:) refuse "-: is not supported" ;;
+		*) read_flag "$letter" ;;
+		esac
+	done
+}
+
+read_flag() {
+	case $1 in
+	-I | --head) : "${method:=HEAD}" ;;
+	-G | --get) gets=yes ;;
+	-O | --remote-name | --remote-name-all) to_stdout= ;;
+	-J | --remote-header-name | --no-clobber) once=yes ;; # a second try would have another file
+	-s | --silent) silenced=yes ;;
+	-v | --verbose) talks=yes ;;
+	esac
+}
+
+read_value() {
+	case $1 in
+	-X | --request) custom=$2 ;;
+	-m | --max-time)
+		milliseconds "$2" || refuse "--max-time $2: not a number of seconds"
+		deadline=$ms
+		[ "$ms" != 0 ] || deadline=
+		;;
+	--connect-timeout) connects=yes ;;
+	-d | --data | --data-ascii | --data-binary | --json)
+		: "${method:=POST}"
+		case $2 in @*) read_body "${2#@}" ;; esac
+		;;
+	--data-urlencode)
+		: "${method:=POST}"
+		case ${2%%=*} in *@*) read_body "${2#*@}" ;; esac
+		;;
+	--data-raw | --form-string) : "${method:=POST}" ;;
+	-F | --form)
+		: "${method:=POST}"
+		case $2 in *=[@\<]*) once=yes ;; esac
+		;;
+	-T | --upload-file)
+		: "${method:=PUT}"
+		read_body "$2"
+		;;
+	-H | --header)
+		case $2 in [Ii][Dd][Ee][Mm][Pp][Oo][Tt][Ee][Nn][Cc][Yy]-[Kk][Ee][Yy]:*) marked=yes ;; esac
+		;;
+	-o | --output)
+		to_stdout=
+		case $2 in
+		-) to_stdout=yes ;;
+		/dev/null) ;;
+		*) if [ -e "$2" ] && [ ! -f "$2" ]; then once=yes; fi ;; # the next try would add to a pipe
+		esac
+		;;
+	-C | --continue-at) once=yes ;;
+	-D | --dump-header) dump=$2 ;;
+	--trace | --trace-ascii) talks=yes ;;
+	--url) read_url "$2" ;;
+	esac
+}
+
+# read_body notes a body that can be read only once: anything but a file.
+read_body() {
+	[ -f "$1" ] || once=yes
+}
+
+# read_url finds the cluster in a URL. Without a scheme, it is that of HTTP, as for curl.
+read_url() {
+	case $1 in
+	http://* | https://*) name=${1#*://} ;;
+	*://*) name= ;;
+	*) name=$1 ;;
+	esac
+	name=${name%%[/?#]*}
+	name=${name##*@}
+	name=${name%:*}
+	found=
+	case $name in
+	*[!0-9A-Za-z._-]* | '') ;;
+	*) find_cluster "$name" ;;
+	esac
+	if [ -n "$found" ]; then
+		urls=$((urls + 1)) host=$name cluster=$found
+	else
+		others=$((others + 1))
+	fi
+}
+
+# find_cluster sets found to the cluster of a host: that of LBD_HOSTS, or what is before .lbd.
+find_cluster() {
+	key=$1
+	case $key in *[A-Z]*) key=$(printf %s "$key" | tr '[:upper:]' '[:lower:]') ;; esac
+	case $key in ?*.lbd) found=${key%.lbd} ;; esac
+	[ -n "${LBD_HOSTS:-}" ] || return 0
+	while IFS= read -r line; do
+		case $line in "$key="?*) found=${line#*=} ;; esac
+	done <<END
+$LBD_HOSTS
+END
+}
+
+# milliseconds sets ms to those of a decimal number of seconds below 1e9.
+milliseconds() {
+	case $1 in '' | . | *[!0-9.]* | *.*.*) return 1 ;; esac
+	ms=${1%%.*} part=000
+	case $1 in *.*) part=${1#*.}000 ;; esac
+	while :; do case $ms in 0*) ms=${ms#0} ;; *) break ;; esac; done
+	case $ms in ??????????*) return 1 ;; esac
+	ms=$((${ms:-0} * 1000 + 1${part%"${part#???}"} - 1000))
+}
+
+# takes_value reports whether the argument after a long option of curl 8 belongs to it.
+takes_value() {
+	valued=" abstract-unix-socket alt-svc aws-sigv4 cacert capath cert cert-type ciphers config connect-timeout \
+connect-to continue-at cookie cookie-jar create-file-mode crlfile curves data data-ascii data-binary data-raw \
+data-urlencode delegation dns-interface dns-ipv4-addr dns-ipv6-addr dns-servers doh-url dump-header ech egd-file \
+engine etag-compare etag-save expand-data expand-header expand-url expect100-timeout form form-string ftp-account \
+ftp-alternative-to-user ftp-method ftp-port ftp-ssl-ccc-mode happy-eyeballs-timeout-ms haproxy-clientip header help \
+hostpubmd5 hostpubsha256 hsts interface ip-tos ipfs-gateway json keepalive-cnt keepalive-time key key-type krb \
+libcurl limit-rate local-port login-options mail-auth mail-from mail-rcpt max-filesize max-redirs max-time \
+netrc-file noproxy oauth2-bearer output output-dir parallel-max pass pinnedpubkey preproxy proto proto-default \
+proto-redir proxy proxy-cacert proxy-capath proxy-cert proxy-cert-type proxy-ciphers proxy-crlfile proxy-header \
+proxy-key proxy-key-type proxy-pass proxy-pinnedpubkey proxy-service-name proxy-tls13-ciphers proxy-tlsauthtype \
+proxy-tlspassword proxy-tlsuser proxy-user proxy1.0 pubkey quote random-file range rate referer request \
+request-target resolve retry retry-delay retry-max-time sasl-authzid service-name socks4 socks4a socks5 \
+socks5-gssapi-service socks5-hostname speed-limit speed-time stderr telnet-option tftp-blksize time-cond tls-max \
+tls13-ciphers tlsauthtype tlspassword tlsuser trace trace-ascii trace-config unix-socket upload-file url url-query \
+user user-agent variable vlan-priority write-out "
+	case $valued in
+	*" ${1#--} "*) return 0 ;;
+	*) return 1 ;;
+	esac
+}
