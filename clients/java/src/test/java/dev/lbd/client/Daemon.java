@@ -1,5 +1,7 @@
 package dev.lbd.client;
 
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
 import java.io.File;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -11,6 +13,8 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 
 /** A real lbd that listens on a unix socket. */
@@ -60,7 +64,7 @@ final class Daemon implements AutoCloseable {
       throw new AssertionError("lbd ended: " + Files.readString(directory.resolve("log")));
     }
     try {
-      return exchange("GET", "/v1/daemon", null).status() == 200;
+      return exchange("GET", "/livez", null).status() == 200;
     } catch (IOException e) {
       return false;
     }
@@ -70,8 +74,13 @@ final class Daemon implements AutoCloseable {
     return "unix:" + directory.resolve("lbd.sock");
   }
 
-  long pid() {
-    return process.pid();
+  /** Returns the address of the listener --listen=127.0.0.1:0. */
+  String tcp() throws IOException {
+    Matcher matcher =
+        Pattern.compile("addresses=.*?(127\\.0\\.0\\.1:[0-9]+)")
+            .matcher(Files.readString(directory.resolve("log")));
+    assertTrue(matcher.find(), "the log has the address");
+    return matcher.group(1);
   }
 
   private HttpAnswer exchange(String method, String path, String body) throws IOException {
@@ -145,8 +154,12 @@ final class Daemon implements AutoCloseable {
         .orElse(0);
   }
 
-  void signal(String name) throws IOException, InterruptedException {
-    new ProcessBuilder("kill", "-" + name, Long.toString(pid())).start().waitFor();
+  void signal(String name) throws IOException {
+    try {
+      new ProcessBuilder("kill", "-" + name, Long.toString(process.pid())).start().waitFor();
+    } catch (InterruptedException e) {
+      throw new AssertionError(e);
+    }
   }
 
   void stop() throws InterruptedException {

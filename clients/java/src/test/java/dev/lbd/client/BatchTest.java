@@ -1,0 +1,77 @@
+package dev.lbd.client;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+class BatchTest {
+  private static Batch batch(String answer) {
+    return Batch.ofAnswer("orders", Json.object(answer.getBytes(StandardCharsets.UTF_8)));
+  }
+
+  private static final String ANSWER =
+      "{\"generation\":7,\"picks\":[{\"address\":\"a:1\"},{\"address\":\"a:1\"},{\"address\":\"b:1\"}],"
+          + "\"dropped\":{\"throttle\":2},\"circuit_broken\":1,\"new\":{}}";
+
+  @Test
+  void takesEachElementInTurn() {
+    Batch batch = batch(ANSWER);
+    assertEquals(7, batch.generation());
+    for (int round = 0; round < 3; round++) {
+      Map<String, Integer> taken = new TreeMap<>();
+      for (int i = 0; i < 6; i++) {
+        Batch.Element element = batch.take();
+        String name =
+            element.address() != null
+                ? element.address()
+                : element.refusal().getClass().getSimpleName();
+        taken.merge(name, 1, Integer::sum);
+      }
+      assertEquals(
+          Map.of("a:1", 2, "b:1", 1, "DroppedException", 2, "CircuitBrokenException", 1), taken);
+    }
+  }
+
+  @Test
+  void takesAnotherAddress() {
+    Batch batch = batch(ANSWER);
+    for (int i = 0; i < 20; i++) {
+      assertEquals("b:1", batch.takeOther(List.of("a:1")));
+    }
+    assertNull(batch.takeOther(List.of("b:1", "a:1")));
+    assertNull(batch("{\"generation\":1,\"picks\":[],\"circuit_broken\":1}").takeOther(List.of()));
+  }
+
+  @ParameterizedTest
+  @ValueSource(
+      strings = {
+        "{}",
+        "{\"generation\":1,\"picks\":[]}",
+        "{\"generation\":1,\"picks\":[{}]}",
+        "{\"generation\":1,\"picks\":[null]}",
+        "{\"generation\":1,\"picks\":[{\"address\":7}]}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"\"}]}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"a\"}]}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"a@b:1\"}]}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"a:1/x\"}]}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"a:1\\r\\n\"}]}",
+        "{\"generation\":null,\"picks\":[{\"address\":\"a:1\"}]}",
+        "{\"generation\":\"1\",\"picks\":[{\"address\":\"a:1\"}]}",
+        "{\"generation\":1,\"picks\":null}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"dropped\":{\"x\":\"y\"}}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"dropped\":{\"x\":-1}}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"circuit_broken\":1e9}",
+        "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"circuit_broken\":1000000000}"
+      })
+  void rejectsWhatIsNotABatch(String answer) {
+    assertThrows(IllegalArgumentException.class, () -> batch(answer));
+  }
+}
