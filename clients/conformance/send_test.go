@@ -9,8 +9,8 @@ import (
 	"github.com/lbd-dev/lbd/clients/conformance/stand"
 )
 
-// loadTime is how long a load may take.
-const loadTime = 60 * time.Second
+// patience is how long n requests may take.
+func patience(n int) time.Duration { return stand.Patience + time.Duration(n)*10*time.Millisecond }
 
 // sends plays a step that sends requests, again until its outcome is the one wanted if the
 // step has time for that.
@@ -80,7 +80,7 @@ func (p *play) outcome(do string, c *call, during []step) (outcome, error) {
 			return o, err
 		}
 	}
-	a, err := p.runner.Receive(loadTime)
+	a, err := p.runner.Receive(patience(o.n))
 	if err != nil {
 		return o, err
 	}

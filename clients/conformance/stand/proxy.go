@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -46,7 +47,7 @@ func NewProxy(socket, daemon string, certificate *tls.Certificate) (*Proxy, erro
 		p.Address = fmt.Sprintf("https://localhost:%d", l.Addr().(*net.TCPAddr).Port) //nolint:errcheck // it is a TCP listener
 	}
 	p.Fault("none")
-	p.server = &http.Server{Handler: p, ReadHeaderTimeout: Patience, ErrorLog: nil}
+	p.server = &http.Server{Handler: p, ReadHeaderTimeout: Patience, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	go func() { _ = p.server.Serve(l) }() // ends with Close
 	return p, nil
 }
