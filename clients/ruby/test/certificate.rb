@@ -17,6 +17,11 @@ module TestCertificate
     [file, context]
   end
 
+  # Adds a certificate to those of the system, for this process.
+  def self.trust(file)
+    OpenSSL::SSL::SSLContext::DEFAULT_CERT_STORE.add_file(file.path)
+  end
+
   def self.sign(key, name)
     certificate = OpenSSL::X509::Certificate.new
     certificate.version = 2

@@ -90,7 +90,10 @@ class LbdTest < Case
       request.reply(429, '{"code":"rate_limited"}', "Retry-After" => "30")
     end
     client = client("http://#{front.address}")
-    3.times { assert_equal "rate_limited", assert_raises(Lbd::Unavailable) { client.request("GET", @url) }.code }
+    3.times do
+      error = assert_raises(Lbd::Unavailable) { client.request("GET", @url) }
+      assert_equal ["rate_limited", 30.0], [error.code, error.retry_after]
+    end
     assert_equal 1, calls
   end
 
@@ -102,6 +105,17 @@ class LbdTest < Case
     began = Daemon.now
     eventually("the new endpoint is used") { answer(client) == other.address }
     assert_operator Daemon.now - began, :<, 5, "that is the long poll, not the age of the batch"
+  end
+
+  def test_drops_all_and_recovers
+    (upstream,) = upstreams(nil)
+    client = client()
+    assert_equal upstream.address, answer(client)
+    shed = { category: "shed", drop_percentage: { numerator: 100 } }
+    daemon.push(@cluster, [upstream.address], { drop_overloads: [shed] })
+    eventually("all requests are dropped") { dropped(client)&.include?("shed") }
+    daemon.push(@cluster, [upstream.address])
+    eventually("no request is dropped") { dropped(client).nil? }
   end
 
   def test_limits_requests_in_flight_with_leases
@@ -168,6 +182,13 @@ class LbdTest < Case
     client.request("GET", @url).body
   rescue Lbd::Unavailable
     nil
+  end
+
+  # Why a request was dropped, if it was.
+  def dropped(client)
+    client.request("GET", @url) && nil
+  rescue Lbd::Dropped => error
+    error.message
   end
 
   def code(client, url = @url)
