@@ -14,8 +14,13 @@ public abstract sealed class LbdException extends IOException
         PermissionDeniedException {
   private static final long serialVersionUID = 1L;
 
+  /** The cluster of the request. */
   private final String cluster;
+
+  /** The code of lbd's answer, or "". */
   private final String code;
+
+  /** How long lbd asks to wait. */
   private final Duration retryAfter;
 
   LbdException(String message, String cluster, String code, Duration retryAfter, Throwable cause) {

@@ -48,13 +48,18 @@ class ProcessTest {
   }
 
   private void run(String what, String... prefix) throws IOException {
-    String java = Path.of(System.getProperty("java.home"), "bin", "java").toString();
-    String path =
-        System.getProperty("surefire.test.class.path", System.getProperty("java.class.path"));
-    List<String> command = new ArrayList<>(List.of(prefix));
-    String url = "http://" + cluster + ".lbd/";
-    command.addAll(List.of(java, "-cp", path, "-XX:-MaxFDLimit", Program.class.getName()));
-    command.addAll(List.of(what, url));
+    start(List.of(prefix), Program.class.getName(), what);
+  }
+
+  private void start(List<String> prefix, String... program) throws IOException {
+    List<String> command = new ArrayList<>(prefix);
+    command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+    command.add("-cp");
+    command.add(
+        System.getProperty("surefire.test.class.path", System.getProperty("java.class.path")));
+    command.add("-XX:-MaxFDLimit");
+    command.addAll(List.of(program));
+    command.add("http://" + cluster + ".lbd/");
     ProcessBuilder builder = new ProcessBuilder(command);
     builder.environment().put("LBD", daemon.lbd());
     process = builder.redirectError(ProcessBuilder.Redirect.INHERIT).start();
@@ -124,5 +129,18 @@ class ProcessTest {
     assertEquals(0, daemon.reported(cluster, "error"));
     assertTrue(daemon.reported(cluster, "success") >= 1);
     assertEquals(6, daemon.reported(cluster, "cancelled"));
+  }
+
+  @Test
+  void runsTheExample() throws Exception {
+    upstream.close();
+    upstream = new Upstream();
+    daemon.push(cluster, upstream.address());
+    start(List.of(), "examples/Orders.java");
+    for (int i = 0; i < 10; i++) {
+      assertEquals("200 " + upstream.address(), output.readLine());
+    }
+    assertEquals(0, exit());
+    assertEquals(10, daemon.reported(cluster, "success"));
   }
 }
