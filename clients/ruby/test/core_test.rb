@@ -20,12 +20,13 @@ class CoreTest < Case
   end
 
   def test_is_in_flight_until_the_body_is_read
-    upstreams(nil)
+    (upstream,) = upstreams(nil)
     client = client(mode: :lease)
     client.request("GET", @url) { assert_equal 1, daemon.in_flight(@cluster) }
     eventually("the lease has ended") { daemon.in_flight(@cluster).zero? }
     assert_equal(:given_up, client.request("GET", @url) { break :given_up })
     eventually("the lease of a request that was given up has ended") { daemon.in_flight(@cluster).zero? }
+    eventually("so has its connection") { upstream.idle? }
   end
 
   def test_reads_the_body_in_parts
@@ -42,6 +43,20 @@ class CoreTest < Case
     assert_equal 1, upstream.connections.size
   end
 
+  def test_closes_connections_that_were_idle_for_long
+    one = upstream
+    pool = Lbd::Pool.new
+    open = -> { Lbd::Connection.open(one.address, Lbd::Deadline.new(10)) }
+    connections = Array.new(Lbd::Pool::IDLE_ALL + 1) { |i| pool.use(i, open) { |connection| connection } }
+    assert_equal 1, connections.count(&:closed?)
+    later = Lbd::Clock.now + Lbd::Pool::IDLE_TIME + 1
+    last = Lbd::Clock.stub(:now, -> { later }) { pool.use(-1, open) { |connection| connection } }
+    assert connections.all?(&:closed?)
+    refute last.closed?
+    pool.close
+    assert last.closed?
+  end
+
   def test_repeats_a_request_whose_connection_had_ended
     (upstream,) = upstreams(lambda do |request|
       request.reply
@@ -50,6 +65,18 @@ class CoreTest < Case
     send = sender(client(retries: 0))
     20.times { assert_equal 200, send.call("GET", @url).first }
     assert_equal 20, upstream.seen.size
+  end
+
+  def test_does_not_send_a_post_on_a_connection_that_has_ended
+    (upstream,) = upstreams(lambda do |request|
+      request.reply
+      :close
+    end)
+    send = sender(client)
+    10.times do
+      assert_equal 200, send.call("POST", @url, "x").first
+      eventually("the connection has ended") { upstream.idle? }
+    end
   end
 
   def test_does_not_use_what_comes_on_an_idle_connection
@@ -78,6 +105,17 @@ class CoreTest < Case
       end
     end)
     assert_raises(Net::ReadTimeout) { client.request("GET", @url, timeout: 0.5) }
+  end
+
+  def test_ends_at_the_deadline_however_fast_bytes_come
+    part = "10000\r\n#{"x" * 0x10000}\r\n"
+    upstreams(lambda do |request|
+      request.reply(200, "", "Content-Length" => nil, "Transfer-Encoding" => "chunked")
+      loop { request.socket.write(part) }
+    end)
+    assert_raises(Net::ReadTimeout) do
+      client.request("GET", @url, timeout: 0.3) { |response| response.read_body { |data| data } }
+    end
   end
 
   def test_retries_after_open_timeout
@@ -130,6 +168,8 @@ class CoreTest < Case
 
   def test_checks_certificates
     authority, context = TestCertificate.of("#{@cluster}.lbd")
+    names = []
+    context.servername_cb = ->((_, name)) { (names << name) && nil }
     secure = Upstream.new(context)
     @closing << secure
     daemon.push(@cluster, [secure.address])
@@ -137,6 +177,7 @@ class CoreTest < Case
     assert_raises(OpenSSL::SSL::SSLError) { client.request("GET", url) }
     TestCertificate.trust(authority)
     assert_equal secure.address, client.request("GET", url).body
+    assert_includes names, "#{@cluster}.lbd"
     other = client(hosts: { "other.test" => @cluster })
     assert_raises(OpenSSL::SSL::SSLError) { other.request("GET", "https://other.test/") }
   end

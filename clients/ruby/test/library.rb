@@ -51,7 +51,9 @@ module Library
   def test_keeps_the_deadline
     one, two = upstreams(->(_) { sleep }, ->(_) { sleep })
     send = sender(client)
+    began = Daemon.now
     assert_raises(*timeouts) { send.call("GET", @url, nil, 0.3) }
+    assert_operator Daemon.now - began, :<, 2
     assert_equal 1, one.seen.size + two.seen.size
   end
 

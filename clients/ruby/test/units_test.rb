@@ -28,6 +28,7 @@ class BatchTest < Minitest::Test
     batch = Lbd::Batch.of_answer("orders", { "generation" => 1, "picks" => picks })
     taken = Array.new(10) { Thread.new { Array.new(100) { batch.take } } }.flat_map(&:value)
     assert_equal 1000, taken.uniq.size
+    refute_equal taken, taken.sort_by { |address| address[2..].to_i }, "it is shuffled"
   end
 
   def test_rejects_what_is_not_a_batch
@@ -42,7 +43,8 @@ class BatchTest < Minitest::Test
       { "generation" => 1, "picks" => nil },
       { "generation" => 1, "picks" => [{ "address" => "a:1" }], "dropped" => { "x" => "y" } },
       { "generation" => 1, "picks" => [{ "address" => "a:1" }], "dropped" => 5 },
-      { "generation" => 1, "picks" => [{ "address" => "a:1" }], "circuit_broken" => -1 }
+      { "generation" => 1, "picks" => [{ "address" => "a:1" }], "circuit_broken" => -1 },
+      { "generation" => 1, "picks" => [{ "address" => "a:1" }], "circuit_broken" => 1_000_000_000 }
     ].each { |answer| assert_raises(ArgumentError, answer.to_s) { Lbd::Batch.of_answer("orders", answer) } }
   end
 end

@@ -31,6 +31,11 @@ class Upstream
     Array.new(@requests.size) { @requests.pop.then { |r| [r.verb, r.path, r.headers["host"], r.body] } }
   end
 
+  # Whether all connections so far have ended.
+  def idle?
+    Array.new(@connections.size) { @connections.pop.tap { |thread| @connections << thread } }.none?(&:alive?)
+  end
+
   def close
     @thread.kill
     @server.close

@@ -6,6 +6,9 @@ require_relative "errors"
 module Lbd
   # The picks of one answer of lbd, shuffled. Requests take them in turn. Safe for threads.
   class Batch
+    # Refusals of a kind in one answer, at most: lbd makes no more picks at once.
+    MAX_SIZE = 1000
+
     # The generation of the cluster; nil if lbd refused all picks, because then it does not say.
     attr_reader :generation
 
@@ -15,10 +18,8 @@ module Lbd
     # The batch in the answer to a pick with n. Raises an ArgumentError if it is not one.
     def self.of_answer(cluster, answer)
       elements = answer["picks"].map { |pick| address(pick) }
-      answer["dropped"]&.each do |category, count|
-        elements.concat([dropped(cluster, category)] * Integer(count))
-      end
-      elements.concat([circuit_broken(cluster)] * Integer(answer["circuit_broken"] || 0))
+      answer["dropped"]&.each { |category, count| elements.concat(refusals(dropped(cluster, category), count)) }
+      elements.concat(refusals(circuit_broken(cluster), answer["circuit_broken"] || 0))
       raise ArgumentError, "a batch without picks" if elements.empty?
 
       new(Integer(answer["generation"]), elements)
@@ -38,6 +39,12 @@ module Lbd
       address
     end
 
+    def self.refusals(error, count)
+      raise ArgumentError, "#{count} refusals" unless Integer(count).between?(0, MAX_SIZE)
+
+      [error] * count
+    end
+
     def self.dropped(cluster, category)
       Errors::Dropped.new("cluster #{cluster}: drop category #{category} dropped the request")
                      .about(cluster: cluster, code: "dropped")
@@ -47,7 +54,7 @@ module Lbd
       Errors::CircuitBroken.new("cluster #{cluster}: the circuit breaker is full")
                            .about(cluster: cluster, code: "circuit_broken")
     end
-    private_class_method :address, :dropped, :circuit_broken
+    private_class_method :address, :refusals, :dropped, :circuit_broken
 
     # elements are addresses, and the errors of requests that are refused.
     def initialize(generation, elements)

@@ -53,7 +53,7 @@ module Lbd
       @retries = retries
       @ttl = ttl
       @settings = { stale_for: stale_for, max_age: max_age, max_tokens: max_tokens }
-      @api = Api.new(lbd || setting("LBD") || Api.default_address, token || setting("LBD_TOKEN"),
+      @api = Api.new(lbd || setting("LBD") || Api.default_address, token || (setting("LBD_TOKEN") unless token_file),
                      token_file || setting("LBD_TOKEN_FILE"), ca || setting("LBD_CA"))
       @upstreams = Upstreams.new(self)
       @sender = Sender.new(@api, report_interval, -> { @clusters.values }, -> { process })

@@ -106,7 +106,10 @@ module Lbd
         used = Clock.now if @used
         @used = false
       end
-      publish(nil, nil, tried: false)
+      @lock.synchronize do
+        @thread = @batch = @error = nil
+        @tried = false
+      end
     end
 
     # Gets a batch, and returns when it is time for the next one.
@@ -123,11 +126,11 @@ module Lbd
       [error.retry_after, RETRY_AFTER_MAX].min
     end
 
-    def publish(batch, error, tried: true)
+    def publish(batch, error)
       @lock.synchronize do
         @batch = batch
         @error = error
-        @tried = tried
+        @tried = true
         @changed.broadcast
       end
     end

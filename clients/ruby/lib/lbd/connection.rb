@@ -3,6 +3,7 @@
 require "net/http"
 require "openssl"
 require "socket"
+require_relative "failures"
 require_relative "stream"
 
 module Lbd
@@ -89,9 +90,9 @@ module Lbd
       @socket = Buffer.new(@stream)
     rescue StandardError => error
       @stream&.close
-      raise Net::OpenTimeout, @target if @deadline.passed? && !error.is_a?(Net::OpenTimeout)
+      raise unless @deadline.passed? && Failures.kind(error) == :connection
 
-      raise
+      raise Net::OpenTimeout, @target
     end
 
     def socket

@@ -83,9 +83,9 @@ module Lbd
 
     # Returns the connections that are to be closed.
     def keep(key, connection, now)
-      return [connection] if @closed || @count >= IDLE_ALL
-
       surplus = sweep(now)
+      return surplus << connection if @closed || @count >= IDLE_ALL
+
       idle = (@idle[key] ||= [])
       idle << connection
       @count += 1
