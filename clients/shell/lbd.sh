@@ -117,6 +117,7 @@ lbd_answer() {
 	0) ;;
 	[0-9] | [0-9][0-9] | [0-9][0-9][0-9])
 		text=$(printf %s "${body##*curl: }" | head -c 300 | tr '[:cntrl:]' ' ')
+		text=${text:-curl ended with status $ended}
 		return 106
 		;;
 	*)
@@ -140,8 +141,12 @@ lbd_endpoint() {
 	*) found= ;;
 	esac
 	if [ "$method" = POST ]; then
-		body=${body#*'"lease":'}
-		lbd_string id || text=
+		text=
+		case $body in *'"lease":'*)
+			body=${body#*'"lease":'}
+			lbd_string id || text=
+			;;
+		esac
 		case $text in '' | *[!0-9A-Za-z]*) found= ;; *) found="${found:+$found $text}" ;; esac
 	fi
 	text=${found:-the answer has no endpoint}
@@ -160,7 +165,9 @@ lbd_reject() {
 		;;
 	esac
 	lbd_string detail || lbd_string title || text="status $status"
-	text="$text ($code)"
+	detail=$text
+	if [ "$code" = dropped ] && lbd_string category; then detail="$detail by $text"; fi
+	text="$detail ($code)"
 	case $code in
 	dropped) return 100 ;;
 	circuit_broken) return 101 ;;

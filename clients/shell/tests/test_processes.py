@@ -1,0 +1,142 @@
+"""Leases, and how lbd-curl ends."""
+
+import os
+import signal
+import time
+
+from case import Case
+from daemon import DEADLINE, until
+from test_lbd import Answers, answer
+from upstream import Held, Refused, half, status
+
+
+class LeaseTest(Case):
+    def lease(self, *arguments, **settings):
+        return self.curl("-sS", self.url, *arguments, LBD_MODE="lease", **settings)
+
+    def test_outcomes(self):
+        cases = [
+            (None, [], 0, "success"),
+            (status(404), [], 0, "success"),
+            (status(404), ["-f"], 22, "success"),
+            (half, [], 18, "success"),
+            (status(500), [], 0, "error"),
+            (status(503), ["-f"], 22, "error"),
+            (Held(), ["-m", "0.3"], 28, "error"),
+            (None, ["-o", "/nowhere/x"], 23, "cancelled"),
+        ]
+        for number, (behave, arguments, result, outcome) in enumerate(cases):
+            with self.subTest(outcome=outcome, arguments=arguments):
+                self.cluster = f"outcomes-{number}"
+                self.url = f"http://{self.cluster}.lbd/"
+                self.push(self.upstream(behave))
+                self.assertEqual(self.lease(*arguments)[0], result)
+                self.assertEqual((self.daemon.ended(self.cluster, outcome), self.daemon.leases(self.cluster)), (1, []))
+
+    def test_each_try_has_a_lease(self):
+        self.push(self.upstream(status(503)), self.upstream(status(503)), self.closed(Refused()))
+        self.lease()
+        self.assertEqual((self.daemon.ended(self.cluster, "error"), self.daemon.leases(self.cluster)), (3, []))
+
+    def test_names_its_owner(self):
+        for owner, wanted in [("", r"^.+/\d+$"), ("web 7&x=1", "^web 7&x=1$")]:
+            held = Held()
+            self.push(self.upstream(held))
+            process = self.start("-sS", self.url, "-m", "30", LBD_MODE="lease", LBD_OWNER=owner)
+            held.arrived.wait(DEADLINE)
+            self.assertRegex(self.daemon.leases(self.cluster)[0]["owner"], wanted)
+            held.release()
+            self.assertEqual(process.wait(DEADLINE), 0)
+
+    def test_renews_long_requests(self):
+        held = Held()
+        self.push(self.upstream(held))
+        process = self.start("-sS", self.url, LBD_MODE="lease", LBD_TTL="0.6")
+        held.arrived.wait(DEADLINE)
+        first = self.daemon.leases(self.cluster)[0]["expires_at"]
+        until(lambda: self.daemon.leases(self.cluster)[0]["expires_at"][:19] > first[:19], "it is renewed")
+        time.sleep(1)  # longer than the ttl
+        self.assertEqual(len(self.daemon.leases(self.cluster)), 1)
+        held.release()
+        self.assertEqual(process.communicate(timeout=DEADLINE)[1], b"")
+        self.assertEqual(self.daemon.ended(self.cluster, "success"), 1)
+        until(lambda: not self.group(process), "all processes have ended")
+
+    def test_lease_of_a_killed_process_expires(self):
+        held = Held()
+        self.push(self.upstream(held))
+        process = self.start("-sS", self.url, LBD_MODE="lease", LBD_TTL="1")
+        held.arrived.wait(DEADLINE)
+        process.kill()
+        process.wait()
+        until(lambda: self.daemon.ended(self.cluster, "expired") == 1, "the lease expires")
+
+    def test_ends_soon_if_lbd_hangs_at_the_end(self):
+        held = Held()
+        self.push(self.upstream(held))
+        process = self.start("-sS", self.url, LBD_MODE="lease")
+        held.arrived.wait(DEADLINE)
+        os.kill(self.daemon.process.pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            held.release()
+            self.assertEqual(process.wait(DEADLINE), 0)
+            self.assertLess(time.monotonic() - began, 3)
+        finally:
+            os.kill(self.daemon.process.pid, signal.SIGCONT)
+
+    @staticmethod
+    def group(process):
+        """The processes that run in the session of a process."""
+        members = []
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{name}/stat") as file:
+                    fields = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[3]) == process.pid and fields[0] != "Z":
+                members.append(name)
+        return members
+
+    def test_signals_end_the_request_and_its_lease(self):
+        for sent in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            for mode in ("lease", "pick"):
+                with self.subTest(signal=sent, mode=mode):
+                    self.cluster = f"signals-{int(sent)}-{mode}"
+                    held = Held()
+                    self.push(self.upstream(held))
+                    process = self.start("-sS", f"http://{self.cluster}.lbd/", LBD_MODE=mode, LBD_TTL="20")
+                    held.arrived.wait(DEADLINE)
+                    began = time.monotonic()
+                    process.send_signal(sent)
+                    self.assertEqual(process.wait(DEADLINE), -sent)
+                    self.assertLess(time.monotonic() - began, 3)
+                    self.assertTrue(held.gone.wait(DEADLINE))
+                    self.assertEqual(process.communicate(), (b"", b""))
+                    self.assertEqual(self.daemon.leases(self.cluster), [])
+                    self.assertEqual(self.daemon.ended(self.cluster, "cancelled"), int(mode == "lease"))
+                    until(lambda: not self.group(process), "all processes have ended")
+                    self.assertEqual(os.listdir(self.temporary), [])
+
+    def test_signal_while_lbd_is_asked(self):
+        lbd = self.closed(Answers(wait=True))
+        process = self.start("-sS", self.url, LBD=lbd.lbd, LBD_MODE="lease")
+        until(lambda: lbd.calls, "lbd is asked")
+        process.terminate()
+        self.assertEqual(process.wait(2), -signal.SIGTERM)
+        self.assertEqual(os.listdir(self.temporary), [])
+        granted = answer(b'{"address":"127.0.0.1:1","lease":{"id":"A1"}}', 201)
+        lbd.send(granted)
+        until(lambda: len(lbd.calls) == 2, "the lease that nobody waits for is ended")
+        self.assertIn(b"POST /v1/leases/A1/done", lbd.calls[1])
+        self.assertIn(b"cancelled", lbd.calls[1])
+
+    def test_runs_without_standard_files(self):
+        upstream = self.upstream()
+        self.push(upstream)
+        path = os.path.join(self.directory, "out")
+        program = f'exec {" ".join(self.command())} -sS {self.url} -o {path} <&- 2>&-'
+        self.assertEqual(self.script(program)[0], 0)
+        with open(path) as file:
+            self.assertEqual(file.read(), upstream.address)
