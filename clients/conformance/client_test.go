@@ -129,11 +129,11 @@ func (c *client) do(command stand.Command, within time.Duration) (stand.Answer, 
 }
 
 // close closes the client, but not the runner: opening another one does that.
-func (c *client) close() error {
+func (c *client) close(mode string) error {
 	if c.runner == nil {
 		return nil
 	}
-	a, err := c.do(stand.Command{Do: "open", LBD: "unix:" + c.daemon.Socket, Cluster: "none", Mode: "batch", Adapter: c.adapter}, 5*time.Second)
+	a, err := c.do(stand.Command{Do: "open", LBD: "unix:" + c.daemon.Socket, Cluster: "none", Mode: mode, Adapter: c.adapter}, stand.Patience)
 	if err == nil && !a.OK {
 		err = fmt.Errorf("open: the answer is %+v", a)
 	}
@@ -146,15 +146,28 @@ func adaptersOf(t *testing.T, name string) (has []string) {
 	c := &client{name: name}
 	defer c.discard()
 	for _, adapter := range adapters {
-		_, err := c.do(stand.Command{Do: "open", LBD: "unix:/nowhere/lbd.sock", Cluster: "none", Mode: "batch", Adapter: adapter}, stand.Patience)
-		var unsupported unsupportedError
-		if errors.As(err, &unsupported) {
-			continue
-		}
+		opens, err := c.opens(adapter)
 		if err != nil {
 			t.Fatalf("open of adapter %s: %v", adapter, err)
 		}
-		has = append(has, adapter)
+		if opens {
+			has = append(has, adapter)
+		}
+	}
+	if has == nil {
+		t.Fatal("the runner opens no adapter")
 	}
 	return has
+}
+
+// opens reports whether the client has an adapter, in one of the modes.
+func (c *client) opens(adapter string) (bool, error) {
+	for _, mode := range allModes {
+		_, err := c.do(stand.Command{Do: "open", LBD: "unix:/nowhere/lbd.sock", Cluster: "none", Mode: mode, Adapter: adapter}, stand.Patience)
+		var not unsupportedError
+		if err == nil || !errors.As(err, &not) {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }

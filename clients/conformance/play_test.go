@@ -61,7 +61,7 @@ func (p *play) all() error {
 		return err
 	}
 	begin := time.Now()
-	if err := p.close(); err != nil {
+	if err := p.close(p.mode); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
 	if took := time.Since(begin); took > closeTime {

@@ -20,9 +20,9 @@ func (p *play) push(c *cluster) error {
 	}
 	if c.Outliers {
 		config["outlier_detection"] = object{
-			"interval": "0.2s", "base_ejection_time": "60s", "max_ejection_percent": 50, "enforcing_success_rate": 0,
+			"interval": "1s", "base_ejection_time": "60s", "max_ejection_percent": 50, "enforcing_success_rate": 0,
 			"failure_percentage_threshold": 50, "enforcing_failure_percentage": 100,
-			"failure_percentage_minimum_hosts": 2, "failure_percentage_request_volume": 5,
+			"failure_percentage_minimum_hosts": 2, "failure_percentage_request_volume": 3,
 		}
 	}
 	path := stand.ClusterPath(p.target)
