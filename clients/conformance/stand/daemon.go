@@ -207,6 +207,21 @@ func (d *Daemon) TokenWorks(token string) error {
 // ClusterPath is where the API has a cluster.
 func ClusterPath(cluster string) string { return "/v1/clusters/" + url.PathEscape(cluster) }
 
+// PushList pushes a cluster with one endpoint.
+func (d *Daemon) PushList(cluster, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	number, err := strconv.Atoi(port)
+	if err != nil {
+		return err
+	}
+	type object = map[string]any
+	endpoint := object{"endpoint": object{"address": object{"socket_address": object{"address": host, "port_value": number}}}}
+	return d.Call(http.MethodPut, ClusterPath(cluster)+"/endpoints", object{"endpoints": []object{{"lb_endpoints": []object{endpoint}}}}, nil)
+}
+
 // Metric returns the value of a metric, name{labels}, which is 0 if it is absent.
 func (d *Daemon) Metric(name string) (float64, error) {
 	var text string

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lbd-dev/lbd/clients/conformance/stand"
+)
+
+// proxy is nginx in front of the upstream, with connections that stay open on both sides.
+type proxy struct {
+	address, version string
+
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+const configuration = `daemon off;
+worker_processes 1;
+pid %[1]s/nginx.pid;
+error_log stderr;
+events { worker_connections 1024; }
+http {
+	access_log off;
+	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi; uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
+	keepalive_requests 100000000;
+	tcp_nodelay on;
+	upstream app { server %[3]s; keepalive 32; keepalive_requests 100000000; }
+	server {
+		listen %[2]s;
+		location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host; }
+	}
+}
+`
+
+func startProxy(binary, dir, upstream string) (*proxy, error) {
+	dir = filepath.Join(dir, "nginx")
+	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // the worker of nginx may have another user
+		return nil, err
+	}
+	version, err := exec.Command(binary, "-v").CombinedOutput() //nolint:gosec,noctx // the caller chose it
+	if err != nil {
+		return nil, fmt.Errorf("nginx: %w", err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{address: l.Addr().String(), ended: make(chan struct{})}
+	_, p.version, _ = strings.Cut(strings.TrimSpace(string(version)), "nginx/")
+	_ = l.Close()
+	path := filepath.Join(dir, "nginx.conf")
+	if err := os.WriteFile(path, fmt.Appendf(nil, configuration, dir, p.address, upstream), 0o600); err != nil {
+		return nil, err
+	}
+	p.cmd = exec.Command(binary, "-p", dir, "-e", "stderr", "-c", path) //nolint:gosec,noctx // the caller chose it; stop ends it
+	p.cmd.Stderr = os.Stderr
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { _ = p.cmd.Wait(); close(p.ended) }()
+	for end := time.Now().Add(stand.Patience); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("tcp", p.address) //nolint:noctx // on loopback
+		if err == nil {
+			return p, conn.Close()
+		}
+		select {
+		case <-p.ended:
+			return nil, errors.New("nginx has ended")
+		default:
+		}
+		if time.Now().After(end) {
+			p.stop()
+			return nil, err
+		}
+	}
+}
+
+func (p *proxy) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	<-p.ended
+}
