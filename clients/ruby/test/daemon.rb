@@ -81,7 +81,7 @@ class Daemon
     end
     body = { endpoints: [{ lb_endpoints: endpoints }] }
     body[:policy] = policy if policy
-    call("PUT", "/v1/clusters/#{cluster}/endpoints", body)
+    call("PUT", "/v1/clusters/#{cluster}/endpoints?allow_empty=true", body)
   end
 
   def in_flight(cluster)

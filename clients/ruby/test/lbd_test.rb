@@ -83,6 +83,41 @@ class LbdTest < Case
     eventually("the client has a new batch") { answer(client) == upstream.address }
   end
 
+  def test_does_not_use_the_fallback_if_lbd_has_answered
+    daemon.push(@cluster, [])
+    other = upstream
+    Library::MODES.each do |mode|
+      error = assert_raises(Lbd::Unavailable) do
+        client(mode: mode, fallback: other.address).request("GET", @url, timeout: 0.2)
+      end
+      assert_equal "no_ready_endpoint", error.code
+    end
+  end
+
+  def test_fails_after_close
+    upstreams(nil)
+    client = client()
+    answer(client)
+    2.times { client.close }
+    assert_raises(Lbd::Unavailable) { client.request("GET", @url) }
+  end
+
+  def test_reports_later_what_it_cannot_report
+    upstreams(nil)
+    paths = []
+    broken = lambda do |request|
+      paths << request.path
+      :close
+    end
+    client = client(broken_lbd, report_interval: 0.05)
+    answer(client)
+    @fault = broken
+    5.times { answer(client) }
+    eventually("a report has failed") { paths.include?("/v1/reports") }
+    @fault = nil
+    eventually("the requests are reported") { daemon.reported(@cluster, "success") == 6 }
+  end
+
   def test_respects_retry_after
     calls = 0
     front = upstream do |request|
@@ -135,7 +170,10 @@ class LbdTest < Case
   def test_renews_the_lease_of_a_long_request
     done = Queue.new
     upstreams(->(request) { done.pop && request.reply })
-    client = client(mode: :lease, ttl: 1)
+    client = client(mode: :lease, ttl: 1, report_interval: 60)
+    done << true
+    client.request("GET", @url)
+    eventually("there is no lease to renew") { daemon.in_flight(@cluster).zero? }
     thread = Thread.new { client.request("GET", @url, timeout: nil).code }
     eventually("the request is in flight") { daemon.in_flight(@cluster) == 1 }
     expiry = leases.first["expires_at"]

@@ -31,7 +31,25 @@ module Library
       send = sender(client(mode: mode))
       20.times { assert_equal [200, good.address], send.call("PUT", @url, "x"), mode }
       assert_operator bad.seen.size, :>, 0
+      assert_equal ["x"], good.seen.map(&:last).uniq
     end
+  end
+
+  def test_does_not_retry_at_the_same_endpoint
+    MODES.each do |mode|
+      (bad,) = upstreams(Case.status(503))
+      assert_equal [503, "no"], sender(client(mode: mode)).call("GET", @url)
+      assert_equal 1, bad.seen.size, mode
+    end
+  end
+
+  def test_limits_retries
+    all = upstreams(*[Case.status(503)] * 4)
+    sender(client(retries: 1)).call("GET", @url)
+    assert_equal(2, all.sum { |upstream| upstream.seen.size })
+    send = sender(client(max_tokens: 4))
+    10.times { send.call("GET", @url) }
+    assert_equal(11, all.sum { |upstream| upstream.seen.size })
   end
 
   def test_does_not_retry_a_post
@@ -68,7 +86,7 @@ module Library
 
   def test_ends_leases
     upstreams(nil)
-    send = sender(client(mode: :lease))
+    send = sender(client(mode: :lease, report_interval: 60))
     5.times { send.call("GET", @url) }
     eventually("no lease is held") { daemon.in_flight(@cluster).zero? }
   end

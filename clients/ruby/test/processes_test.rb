@@ -131,8 +131,16 @@ class ProcessesTest < Case
         Process.wait(child)
         exit!(1) unless $?.success?
       end
+      require "stringio"
+      body = StringIO.new("body")
+      def body.read(*)
+        pid = fork or exit # unwinds the request of its parent
+        Process.wait(pid)
+        super
+      end
+      client.request("PUT", url, body, { "Content-Type" => "text/plain" })
     RUBY
-    assert_equal 2, reported
+    assert_equal 3, reported
     assert_equal 0, reported("cancelled")
   end
 
@@ -150,6 +158,25 @@ class ProcessesTest < Case
       end
     RUBY
     assert_equal([1, 1, 0], %w[success cancelled error].map { |outcome| reported(outcome) })
+  end
+
+  def test_keeps_the_leases_of_its_parent
+    input, output, = start(<<~RUBY)
+      client.close
+      client = Lbd::Client.new(mode: :lease)
+      client.request("GET", url) do
+        fork { client.request("GET", url) }
+        fork or exit # unwinds the request of its parent
+        exit!(1) unless Process.waitall.all? { |_, status| status.success? }
+        puts "open"
+        $stdout.flush
+        gets
+      end
+    RUBY
+    assert_equal "open\n", output.gets
+    assert_equal 1, daemon.in_flight(@cluster)
+    input.close
+    eventually("the lease has ended") { daemon.in_flight(@cluster).zero? }
   end
 
   def test_forks_while_threads_send

@@ -54,6 +54,7 @@ module Lbd
     def hold(lease)
       @lock.synchronize do
         @leases[lease.id] = lease
+        @wake.signal
         yield
       end
     end
