@@ -36,14 +36,15 @@ module Adapters
     end
   end
 
+  # Alone, with the adapter of Faraday that keeps connections open, too.
   def self.faraday(client)
-    connection(Faraday.new { |f| client ? f.adapter(:lbd, client) : f.adapter(:net_http) })
+    connection(Faraday.new { |f| client ? f.adapter(:lbd, client) : f.adapter(:net_http_persistent, pool_size: 100) })
   end
 
   def self.middleware(client)
     connection(Faraday.new do |f|
       f.request(:lbd, client) if client
-      f.adapter(:net_http)
+      f.adapter(:net_http_persistent, pool_size: 100)
     end)
   end
 

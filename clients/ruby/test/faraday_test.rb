@@ -93,12 +93,33 @@ end
 class FaradayMiddlewareTest < Case
   include FaradayLibrary
 
-  def connection(client)
+  def connection(client, adapter = :net_http)
     Faraday.new do |f|
       f.request :lbd, client
       yield f if block_given?
-      f.adapter :net_http
+      f.adapter adapter
     end
+  end
+
+  # Its errors are neither those of Faraday nor those of Net::HTTP.
+  def test_retries_with_another_adapter
+    skip "the adapter is a gem of its own" if Faraday::VERSION.to_i > 1
+    good, = upstreams(nil, Case::RESET)
+    connection = connection(client, :net_http_persistent)
+    20.times { assert_equal good.address, connection.get(@url).body }
+    assert_equal 1, good.connections.size
+  end
+
+  def test_does_not_look_at_what_the_caller_rescues
+    upstreams(->(_) { sleep })
+    client = client()
+    assert_raises(Faraday::TimeoutError) do
+      raise Errno::EMFILE
+    rescue Errno::EMFILE
+      connection(client).get(@url) { |request| request.options.timeout = 0.2 }
+    end
+    client.close
+    assert_equal 1, daemon.reported(@cluster, "error")
   end
 
   def test_rejects_https

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require "English"
+
 module Lbd
   module Faraday # :nodoc:
     # Sends requests to hosts of clusters to the endpoints that lbd picks, with the adapter of the connection.
@@ -21,9 +23,10 @@ module Lbd
         check(env)
         env.request_headers["Host"] ||= host_of(env.url)
         deadline = Deadline.new(env.request.read_timeout || env.request.timeout || @client.timeout)
-        url, options = env.url, env.request
+        url, options, rescuing = env.url, env.request, $ERROR_INFO
+        kind = ->(error) { kind(error, rescuing, deadline) }
         Faraday.translate do
-          @client.call(cluster, deadline, repeatable?(env)).run(method(:kind)) do |attempt|
+          @client.call(cluster, deadline, repeatable?(env)).run(kind) do |attempt|
             prepare(env, url, options, attempt.address, deadline)
             try(env, attempt)
           end
@@ -73,13 +76,21 @@ module Lbd
         raise unless env.status && attempt.answered(env.status)
       end
 
-      def kind(error)
-        inner = error.respond_to?(:wrapped_exception) && error.wrapped_exception
-        return Failures.kind(inner) if inner && Failures.kind(inner)
+      # Adapters raise errors of their own: what they are is in their causes, up to what the caller is rescuing.
+      def kind(error, rescuing, deadline)
+        kinds = []
+        while error && !error.equal?(rescuing)
+          kinds << kind_of(error, deadline)
+          error = error.cause
+        end
+        kinds.include?(:shortage) ? :shortage : kinds.compact.last
+      end
 
+      def kind_of(error, deadline)
         case error
         when ::Faraday::TimeoutError then :timeout
         when ::Faraday::ConnectionFailed, ::Faraday::SSLError then :connection
+        when Net::OpenTimeout then deadline.passed? ? :timeout : :connection
         else Failures.kind(error)
         end
       end
