@@ -1,7 +1,7 @@
 """The programs of examples."""
 
 import os
-import subprocess
+from subprocess import PIPE, Popen
 
 from case import LBD_CURL, SHELL, Case
 from daemon import DEADLINE, until
@@ -20,7 +20,7 @@ class ExampleTest(Case):
         environment["PATH"] = os.path.dirname(LBD_CURL) + ":" + environment["PATH"]
         first = self.start("-sS", "http://orders.lbd/", LBD_MODE="lease")
         held.arrived.wait(DEADLINE)
-        example = subprocess.Popen([*SHELL, ORDERS, "7"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        example = Popen([*SHELL, ORDERS, "7"], env=environment, stdout=PIPE, stderr=PIPE)
         self.addCleanup(example.wait)
         self.addCleanup(example.kill)
         self.assertIn(b"(circuit_broken)", example.stderr.readline())

@@ -128,7 +128,8 @@ class ErrorTest(Case):
         answers = [
             b"",
             b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n" + endpoint,
-            answer(endpoint[:-30]),
+            answer(endpoint[:30]),
+            answer(endpoint[:-5]),
             answer(b"127.0.0.1:1\n"),
             answer(b"{}"),
             answer(b"{" + b" " * 200_000 + b"}"),
@@ -159,6 +160,8 @@ class ErrorTest(Case):
         messages = self.fails(100, "touch x", LBD=lbd)
         self.assertEqual(re.findall(r"[\x00-\x1f\x7f]", messages), ["\n"])
         self.assertIn('"$(touch x)`touch x`%s%n\\ ', messages)
+        messages = self.fails(100, "a.b", LBD=self.closed(Answers(answer(b'{"detail":"a\x1bb","code":"dropped"}', 503))).lbd)
+        self.assertNotIn("\x1b", messages)
         self.assertEqual(glob.glob("x"), [])
 
 
@@ -229,6 +232,11 @@ class LibraryTest(Case):
         self.assertEqual(self.script(f"lbd_renew {lease} 60000 && lbd_done {lease} error"), (0, "", ""))
         self.assertEqual((self.daemon.leases(self.cluster), self.daemon.ended(self.cluster, "error")), ([], 1))
         self.assertEqual(self.script(f"lbd_done {lease[::-1]} success")[0], 1)
+
+    def test_uses_no_proxy_of_the_environment(self):
+        lbd = self.closed(Answers(answer(b'{"address":"127.0.0.1:1"}'))).lbd
+        proxy = "http://" + self.closed(Refused()).address
+        self.assertEqual(self.script("lbd_pick x", LBD=lbd, http_proxy=proxy, all_proxy=proxy), (0, "127.0.0.1:1\n", ""))
 
     def test_returns_errors(self):
         program = f'address=$(lbd_pick {self.cluster}) || echo "$?"'

@@ -141,7 +141,8 @@ class RetryTest(Case):
         path = os.path.join(self.directory, "body")
         with open(path, "wb") as file:
             file.write(BINARY)
-        for arguments in [[], ["-XDELETE"], ["-T", path], ["-X", "PUT", "--data-binary", "@" + path], ["-dx", "-Hidempotency-key: 1"]]:
+        put = ["-X", "PUT", "--data-binary", "@" + path]
+        for arguments in [[], ["-XDELETE"], ["-T", path], put, ["-dx", "-Hidempotency-key: 1"]]:
             for _ in range(4):
                 with self.subTest(arguments=arguments):
                     self.assertEqual(
