@@ -12,7 +12,7 @@
 #   connects     yes if there is a --connect-timeout
 read_arguments() {
 	host='' cluster='' deadline='' to_stdout=yes dump='' connects=''
-	method='' custom='' gets='' marked='' once='' silenced='' talks='' urls=0 others=0 value_of=''
+	method='' custom='' gets='' marked='' once='' silenced='' talks='' refused='' urls=0 others=0 value_of=''
 	for argument do
 		if [ -n "$value_of" ]; then
 			read_value "$value_of" "$argument"
@@ -20,13 +20,15 @@ read_arguments() {
 			continue
 		fi
 		case $argument in
-		-- | --next) refuse "$argument is not supported" ;;
+		-- | --next) refused="$argument is not supported" ;;
 		--*) if takes_value "$argument"; then value_of=$argument; else read_flag "$argument"; fi ;;
 		-?*) read_letters "${argument#-}" ;;
 		*) read_url "$argument" ;;
 		esac
 	done
-	[ "$urls" = 0 ] || [ "$((urls + others))" = 1 ] || refuse "send one URL at a time"
+	[ "$urls" != 0 ] || return 0
+	[ "$((urls + others))" = 1 ] || refused="send one URL at a time"
+	[ -z "$refused" ] || refuse "$refused"
 	if [ -n "$gets" ]; then method=GET; fi
 	repeatable=
 	case ${custom:-${method:-GET}} in GET | HEAD | OPTIONS | PUT | DELETE) repeatable=yes ;; esac
@@ -47,7 +49,7 @@ read_letters() {
 			if [ -n "$letters" ]; then read_value "$letter" "$letters"; else value_of=$letter; fi
 			return
 			;;
-		-:) refuse "-: is not supported" ;;
+		-:) refused="-: is not supported" ;;
 		*) read_flag "$letter" ;;
 		esac
 	done
@@ -68,9 +70,12 @@ read_value() {
 	case $1 in
 	-X | --request) custom=$2 ;;
 	-m | --max-time)
-		milliseconds "$2" || refuse "--max-time $2: not a number of seconds"
-		deadline=$ms
-		[ "$ms" != 0 ] || deadline=
+		deadline=
+		if ! milliseconds "$2"; then
+			refused="--max-time $2: not a number of seconds"
+		elif [ "$ms" != 0 ]; then
+			deadline=$ms
+		fi
 		;;
 	--connect-timeout) connects=yes ;;
 	-d | --data | --data-ascii | --data-binary | --json)

@@ -66,6 +66,9 @@ class RequestTest(Case):
         self.assertEqual(output.decode(), upstream.address)
         self.assertEqual(self.curl("-sS", "http://" + self.closed(Refused()).address, LBD="unix:/nowhere")[0], 7)
         self.assertIn(b"curl", self.succeeds("--version"))
+        url = f"http://{upstream.address}/"
+        both = self.succeeds("-sS", url, "--next", "-sS", "--", url, LBD="unix:/nowhere")
+        self.assertEqual(both.decode(), upstream.address * 2)
 
     def test_maps_hosts_to_clusters(self):
         upstream = self.upstream()
