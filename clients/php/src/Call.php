@@ -1,0 +1,114 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd;
+
+use Lbd\Exception\LbdException;
+use Lbd\Exception\Unavailable;
+use Lbd\Internal\Api;
+use Lbd\Internal\Cluster;
+use Lbd\Internal\Deadline;
+use Lbd\Internal\Unreachable;
+
+/** One request to a cluster, with all of its tries. An adapter of an HTTP library gets it from Client::call. */
+final class Call
+{
+    public const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'];
+    public const RETRIED_STATUSES = [502, 503, 504];
+
+    private const WAIT_MAX = 5.0;
+    private const LEASE_GRACE = 5.0;
+
+    /** @var list<string> */
+    private array $tried = [];
+
+    /** @internal */
+    public function __construct(
+        private readonly Client $client,
+        private readonly Cluster $cluster,
+        public readonly Deadline $deadline,
+        private readonly bool $repeatable,
+    ) {
+    }
+
+    /**
+     * The first try.
+     *
+     * @throws LbdException without an endpoint
+     */
+    public function first(): Attempt
+    {
+        try {
+            return $this->take();
+        } catch (Unavailable $error) {
+            if ($error->reason !== '' || $this->client->fallback === null) { // lbd answered
+                throw $error;
+            }
+            return new Attempt($this->client, $this->cluster, $this->client->fallback, null, false);
+        }
+    }
+
+    /**
+     * The next try after one that failed; null if the result of that one is the result of the request.
+     *
+     * A try fails if the connection cannot be made or ends before the status line, or with a status of RETRIED_STATUSES.
+     */
+    public function retry(): ?Attempt
+    {
+        $permitted = $this->cluster->budget->failed();
+        if (!$permitted || !$this->repeatable || count($this->tried) > $this->client->retries || $this->tried === [] || $this->deadline->passed()) {
+            return null;
+        }
+        try {
+            if ($this->cluster->source === null) {
+                return $this->pick();
+            }
+            $address = $this->cluster->source->other($this->tried);
+        } catch (LbdException) {
+            return null;
+        }
+        return $address === null ? null : $this->at($address, null);
+    }
+
+    private function take(): Attempt
+    {
+        return $this->cluster->source === null ? $this->pick() : $this->at($this->cluster->source->take($this->deadline), null);
+    }
+
+    private function at(string $address, ?string $lease): Attempt
+    {
+        $this->tried[] = $address;
+        return new Attempt($this->client, $this->cluster, $address, $lease, $this->cluster->source !== null);
+    }
+
+    private function pick(): Attempt
+    {
+        $name = $this->cluster->name;
+        $wait = $this->deadline->atMost(self::WAIT_MAX);
+        $path = '/v1/pick?cluster=' . rawurlencode($name) . '&wait=' . Api::duration($wait);
+        foreach ($this->tried as $address) {
+            $path .= '&exclude=' . rawurlencode($address);
+        }
+        $ttl = null;
+        if ($this->client->mode === 'lease') {
+            $left = $this->deadline->left();
+            $ttl = $left === null ? $this->client->ttl : $left + self::LEASE_GRACE;
+            $path .= '&ttl=' . Api::duration($ttl) . '&owner=' . rawurlencode($this->client->owner());
+        }
+        try {
+            $answer = $this->client->api->call($ttl === null ? 'GET' : 'POST', $path, null, $name, $wait + Api::CALL_TIMEOUT);
+        } catch (Unreachable $error) {
+            throw new Unavailable("cluster $name: lbd is unreachable: {$error->getMessage()}", $name, previous: $error);
+        }
+        $lease = $answer['lease']['id'] ?? null;
+        $address = $answer['address'] ?? null;
+        if (!is_string($address) || $address === '' || ($ttl !== null && !is_string($lease))) {
+            throw new Unavailable("cluster $name: lbd is unreachable: the answer is not a pick", $name);
+        }
+        if ($ttl !== null) {
+            $this->client->background->leases->hold($lease, $ttl);
+        }
+        return $this->at($address, $ttl === null ? null : $lease);
+    }
+}

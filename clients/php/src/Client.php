@@ -1,0 +1,193 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd;
+
+use Lbd\Exception\Unavailable;
+use Lbd\Internal\Api;
+use Lbd\Internal\Background;
+use Lbd\Internal\Cluster;
+use Lbd\Internal\Deadline;
+use Lbd\Internal\Shutdown;
+use Lbd\Internal\Upstreams;
+
+/** Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. */
+final class Client
+{
+    private const MODES = ['batch', 'pick', 'lease'];
+    private const CLUSTERS = 1000;
+
+    /** @internal */
+    public readonly Api $api;
+
+    /** @internal */
+    public readonly Background $background;
+
+    /** The mode that is used: pick instead of batch where processes share nothing. */
+    public readonly string $mode;
+
+    private readonly Upstreams $upstreams;
+
+    /** @var \Closure(string): ?string */
+    private readonly \Closure $hosts;
+
+    /** @var array<string, Cluster> */
+    private array $clusters = [];
+
+    private bool $closed = false;
+
+    /**
+     * @param ?string $lbd unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else the first of
+     *     unix:/run/lbd.sock and unix:/run/lbd/lbd.sock that is a socket, else http://localhost:8080
+     * @param string $mode batch, pick or lease
+     * @param ?string $token token for lbd. Default: environment LBD_TOKEN
+     * @param ?string $tokenFile file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE
+     * @param ?string $ca PEM file of the certificates that may sign lbd's. Default: environment LBD_CA, else the system's
+     * @param ?string $owner name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID
+     * @param array<string, string>|callable(string): ?string $hosts clusters of other hosts; the function returns null
+     *     for a host that is not one
+     * @param ?string $fallback HOST:PORT for requests while lbd is unreachable and the last batch is too old
+     * @param float $timeout deadline in seconds of a request that sets none
+     * @param float $connectTimeout seconds for a connection to an endpoint; after it, another one is tried
+     * @param float $staleFor seconds for which the last batch is used while lbd is unreachable
+     * @param float $maxAge seconds after which a batch is replaced in any case
+     * @param int $retries retries of a request, at most
+     * @param float $maxTokens budget of retries of a cluster (gRFC A6)
+     * @param float $ttl seconds of a lease of a request without a deadline
+     * @param float $reportInterval seconds between two reports of how requests ended
+     * @param bool $finishRequest whether to end the response of php-fpm (fastcgi_finish_request) before the calls to lbd
+     *     at the end of the script
+     * @throws \ValueError for a setting that is not valid
+     */
+    public function __construct(
+        ?string $lbd = null,
+        string $mode = 'batch',
+        ?string $token = null,
+        ?string $tokenFile = null,
+        ?string $ca = null,
+        private readonly ?string $owner = null,
+        array|callable $hosts = [],
+        public readonly ?string $fallback = null,
+        public readonly float $timeout = 30.0,
+        public readonly float $connectTimeout = 5.0,
+        float $staleFor = 60.0,
+        float $maxAge = 10.0,
+        public readonly int $retries = 2,
+        float $maxTokens = 100.0,
+        public readonly float $ttl = 30.0,
+        float $reportInterval = 5.0,
+        bool $finishRequest = true,
+    ) {
+        if (!in_array($mode, self::MODES, true)) {
+            throw new \ValueError("mode: '$mode' is not batch, pick or lease");
+        }
+        $this->hosts = is_array($hosts) ? static fn (string $host): ?string => $hosts[$host] ?? null : $hosts(...);
+        $address = $lbd ?? self::environment('LBD') ?? Api::defaultAddress();
+        $token ??= self::environment('LBD_TOKEN') ?? '';
+        $tokenFile ??= self::environment('LBD_TOKEN_FILE') ?? '';
+        $this->api = new Api($address, $token, $tokenFile, $ca ?? self::environment('LBD_CA') ?? '');
+        $identity = "$address\0$token\0$tokenFile";
+        $this->background = new Background($this->api, $mode, $identity, $maxAge, $staleFor, $maxTokens, $reportInterval, $finishRequest);
+        $this->mode = $this->background->mode;
+        $this->upstreams = new Upstreams($this);
+        Shutdown::register($this, $this->background->web);
+    }
+
+    private static function environment(string $name): ?string
+    {
+        $value = getenv($name);
+        return is_string($value) && $value !== '' ? $value : null;
+    }
+
+    /** The cluster that a host names; null if requests to the host are not for lbd. */
+    public function clusterOf(string $host): ?string
+    {
+        return ($this->hosts)($host)
+            ?? (strlen($host) > 4 && str_ends_with($host, '.lbd') ? substr($host, 0, -4) : null);
+    }
+
+    /**
+     * Sends a request with curl, and returns the response, whatever its status.
+     *
+     * @param string $url http://CLUSTER.lbd/PATH, or https:// for upstreams with TLS
+     * @param array<string, string|list<string>> $headers
+     * @param ?float $timeout deadline in seconds. Default: that of the client
+     * @param ?bool $idempotent whether it may be retried. Default: if the method is idempotent, or there is a header
+     *     Idempotency-Key
+     * @param ?resource $sink where the body is written to, instead of Response::$body
+     * @throws Exception\LbdException without an endpoint
+     * @throws Exception\ConnectionFailed if the upstream fails, and TimedOut at the deadline
+     */
+    public function request(
+        string $method,
+        string $url,
+        string $body = '',
+        array $headers = [],
+        ?float $timeout = null,
+        ?bool $idempotent = null,
+        mixed $sink = null,
+    ): Response {
+        return $this->upstreams->request($method, $url, $body, $headers, $timeout ?? $this->timeout, $idempotent, $sink);
+    }
+
+    /**
+     * A request to a cluster, for an adapter of an HTTP library.
+     *
+     * @param float $timeout seconds until the deadline
+     * @param bool $repeatable whether it may be sent again
+     */
+    public function call(string $cluster, float $timeout, bool $repeatable): Call
+    {
+        if ($this->closed) {
+            throw new Unavailable("cluster $cluster: the client is closed", $cluster);
+        }
+        $this->background->advance($this->clusters);
+        if (!isset($this->clusters[$cluster]) && count($this->clusters) >= self::CLUSTERS) {
+            throw new Unavailable("cluster $cluster: the client has " . self::CLUSTERS . ' clusters', $cluster);
+        }
+        $known = $this->clusters[$cluster] ??= $this->background->cluster($cluster);
+        return new Call($this, $known, new Deadline($timeout), $repeatable);
+    }
+
+    /**
+     * Does what is due in the background, and waits for it for these seconds. Requests do it, too: call it only where a
+     * process is idle for long, from a timer or instead of sleep.
+     */
+    public function tick(float $seconds = 0.0): void
+    {
+        $this->background->tick($this->clusters, $seconds);
+    }
+
+    /** @internal does what is due in the background, without waiting */
+    public function advance(): void
+    {
+        $this->background->advance($this->clusters);
+    }
+
+    /** @internal */
+    public function owner(): string
+    {
+        return $this->owner ?? self::environment('LBD_OWNER') ?? Background::process();
+    }
+
+    /** Sends the last report and ends the leases, for at most these seconds. Requests fail from now on. */
+    public function close(float $timeout = 1.0): void
+    {
+        $this->closed = true;
+        $this->background->settle($this->clusters, $timeout);
+    }
+
+    /** @internal the end of the script */
+    public function end(): void
+    {
+        $this->background->end($this->clusters);
+    }
+
+    public function __destruct()
+    {
+        if (isset($this->background)) { // the constructor may have thrown
+            $this->background->settle($this->clusters, 1.0);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Internal;
+
+use CurlHandle;
+use Lbd\Exception\LbdException;
+
+/** lbd's HTTP API at one address. */
+final class Api
+{
+    /** Seconds for a call, in addition to its wait. */
+    public const CALL_TIMEOUT = 1.0;
+
+    private const SOCKETS = ['/run/lbd.sock', '/run/lbd/lbd.sock'];
+    private const MAX_ANSWER = 16 << 20;
+
+    public Transfers $transfers;
+
+    /** @var array<int, mixed> options of curl for all calls */
+    private readonly array $options;
+
+    private readonly string $base;
+
+    private ?string $token;
+
+    /** @throws \ValueError if the address is not valid */
+    public function __construct(string $address, string $token, private readonly string $tokenFile, string $ca)
+    {
+        $this->transfers = new Transfers();
+        $this->token = $token === '' && $tokenFile !== '' ? null : $token; // null: not read yet
+        $options = [
+            CURLOPT_PROXY => '',
+            CURLOPT_NOSIGNAL => true,
+            CURLOPT_PROTOCOLS => CURLPROTO_HTTP | CURLPROTO_HTTPS,
+            CURLOPT_HTTP_VERSION => CURL_HTTP_VERSION_1_1,
+            CURLOPT_TCP_NODELAY => true,
+        ];
+        if (str_starts_with($address, 'unix:')) {
+            $path = substr($address, str_starts_with($address, 'unix://') ? 7 : 5);
+            $this->base = 'http://localhost';
+            $options[CURLOPT_UNIX_SOCKET_PATH] = $path;
+        } elseif (preg_match('~^https?://([\w.-]+|\[[0-9a-f:.]+])(:\d{1,5})?/*$~iD', $address) === 1) {
+            $this->base = rtrim($address, '/');
+            if ($ca !== '') {
+                $options[CURLOPT_CAINFO] = $ca;
+            }
+        } else {
+            throw new \ValueError("lbd: '$address' is not unix:PATH, http://HOST:PORT or https://HOST:PORT");
+        }
+        $this->options = $options;
+    }
+
+    public static function defaultAddress(): string
+    {
+        foreach (self::SOCKETS as $path) {
+            if (@filetype($path) === 'socket') {
+                return "unix:$path";
+            }
+        }
+        return 'http://localhost:8080';
+    }
+
+    public static function duration(float $seconds): string
+    {
+        return max(0, (int) ($seconds * 1000)) . 'ms';
+    }
+
+    /**
+     * Makes a call, and returns its answer.
+     *
+     * @param ?array<string, mixed> $body
+     * @return array<mixed>
+     * @throws Unreachable|LbdException
+     */
+    public function call(string $method, string $path, ?array $body = null, string $cluster = '', float $timeout = self::CALL_TIMEOUT): array
+    {
+        $result = null;
+        $done = static function (array|Unreachable|LbdException $answer) use (&$result): void {
+            $result = $answer;
+        };
+        $stop = $this->start($method, $path, $done, $body, $cluster, $timeout);
+        try {
+            while ($result === null) {
+                $this->transfers->wait(1.0);
+            }
+        } finally { // a handler of a signal may throw
+            $stop();
+        }
+        if ($result instanceof \Throwable) {
+            throw $result;
+        }
+        return $result;
+    }
+
+    /**
+     * Starts a call.
+     *
+     * @param \Closure(array<mixed>|Unreachable|LbdException): void $done
+     * @param ?array<string, mixed> $body
+     * @return \Closure(): void gives the call up
+     */
+    public function start(
+        string $method,
+        string $path,
+        \Closure $done,
+        ?array $body = null,
+        string $cluster = '',
+        float $timeout = self::CALL_TIMEOUT,
+    ): \Closure {
+        $this->token ??= $this->readToken();
+        $used = $this->token;
+        $content = '';
+        $retryAfter = 0.0;
+        $deadline = new Deadline($timeout);
+        $handle = $this->handle($method, $path, $body, $timeout, $content, $retryAfter);
+        $again = null;
+        $finish = function (int $error) use ($handle, $method, $path, $done, $body, $cluster, $used, $deadline, &$content, &$retryAfter, &$again): void {
+            if ($error !== 0) {
+                $message = curl_error($handle) ?: curl_strerror($error);
+                $done(new Unreachable("$method " . strtok($path, '?') . ": $message"));
+                return;
+            }
+            $status = (int) curl_getinfo($handle, CURLINFO_RESPONSE_CODE);
+            if ($status === 401 && $this->tokenFile !== '') {
+                $fresh = $this->readToken();
+                if ($fresh !== $used) {
+                    $this->token = $fresh;
+                    $again = $this->start($method, $path, $done, $body, $cluster, max(0.001, (float) $deadline->left()));
+                    return;
+                }
+            }
+            $done(self::answer($method, $path, $cluster, $status, $content, $retryAfter));
+        };
+        $this->transfers->start($handle, $finish);
+        return function () use ($handle, &$again): void {
+            $this->transfers->stop($handle);
+            if ($again !== null) {
+                $again();
+            }
+        };
+    }
+
+    /** @param ?array<string, mixed> $body */
+    private function handle(string $method, string $path, ?array $body, float $timeout, string &$content, float &$retryAfter): CurlHandle
+    {
+        $headers = ['Accept: application/json', 'User-Agent: lbd-client-php'];
+        if ($this->token !== '') {
+            $headers[] = "Authorization: Bearer $this->token";
+        }
+        $handle = curl_init($this->base . $path);
+        if ($handle === false) {
+            throw new \RuntimeException('curl_init failed');
+        }
+        $milliseconds = max(1, (int) ($timeout * 1000));
+        $options = $this->options + [
+            CURLOPT_CUSTOMREQUEST => $method,
+            CURLOPT_TIMEOUT_MS => $milliseconds,
+            CURLOPT_CONNECTTIMEOUT_MS => min($milliseconds, (int) (self::CALL_TIMEOUT * 1000)),
+            CURLOPT_WRITEFUNCTION => static function (CurlHandle $_, string $part) use (&$content): int {
+                $content .= $part;
+                return strlen($content) > self::MAX_ANSWER ? 0 : strlen($part);
+            },
+            CURLOPT_HEADERFUNCTION => static function (CurlHandle $_, string $line) use (&$retryAfter): int {
+                if (preg_match('/^retry-after: *(\d{1,5})\s*$/i', $line, $match) === 1) {
+                    $retryAfter = (float) $match[1];
+                }
+                return strlen($line);
+            },
+        ];
+        if ($body !== null) {
+            $headers[] = 'Content-Type: application/json';
+            $options[CURLOPT_POSTFIELDS] = json_encode($body, JSON_THROW_ON_ERROR | JSON_PRESERVE_ZERO_FRACTION);
+        }
+        $options[CURLOPT_HTTPHEADER] = $headers;
+        curl_setopt_array($handle, $options);
+        return $handle;
+    }
+
+    /** @return array<mixed>|Unreachable|LbdException */
+    private static function answer(string $method, string $path, string $cluster, int $status, string $content, float $retryAfter): array|Unreachable|LbdException
+    {
+        $answer = json_decode($content, true, 64);
+        $answer = is_array($answer) ? $answer : null;
+        if ($status === 200 || $status === 201) {
+            return $answer ?? new Unreachable("$method " . strtok($path, '?') . ': the answer is not JSON');
+        }
+        if ($answer === null && !in_array($status, [401, 403, 404, 429], true)) {
+            return new Unreachable("$method " . strtok($path, '?') . ": status $status");
+        }
+        return LbdException::ofAnswer($cluster, $status, $answer ?? [], $retryAfter);
+    }
+
+    private function readToken(): string
+    {
+        $token = @file_get_contents($this->tokenFile);
+        return $token === false ? (string) $this->token : trim($token);
+    }
+}

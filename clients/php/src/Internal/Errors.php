@@ -1,0 +1,36 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Internal;
+
+/** Errors of curl: whom they are due to. */
+final class Errors
+{
+    /** No connection, or one that ended. Before the status line, the request may be sent elsewhere. */
+    private const CONNECTION = [5, 6, 7, 35, 52, 55, 56, 60];
+
+    /** Mistakes and shortages of the caller: no endpoint is to blame. */
+    private const LOCAL = [1, 2, 3, 4, 23, 26, 27, 41, 42, 43, 53, 54, 58, 59, 61, 66, 77];
+
+    private const COULDNT_RESOLVE = 6;
+    private const COULDNT_CONNECT = 7;
+
+    public static function isConnection(int $error): bool
+    {
+        return in_array($error, self::CONNECTION, true);
+    }
+
+    public static function isLocal(int $error): bool
+    {
+        return in_array($error, self::LOCAL, true)
+            || (($error === self::COULDNT_CONNECT || $error === self::COULDNT_RESOLVE) && self::shortage());
+    }
+
+    /** Whether this process has no descriptors left, which curl does not tell from a refused connection. */
+    private static function shortage(): bool
+    {
+        $file = @fopen('/dev/null', 'r');
+        return $file === false && @filetype('/dev/null') !== false;
+    }
+}

@@ -1,0 +1,55 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Internal;
+
+use Lbd\Attempt;
+use Psr\Http\Client\NetworkExceptionInterface;
+
+/** Exceptions of Guzzle and of PSR-18 clients. */
+final class HttpFailure
+{
+    /** Ends an attempt, and says whether the request may be sent elsewhere. */
+    public static function end(Attempt $attempt, \Throwable $error): bool
+    {
+        $curl = self::curlError($error);
+        if ($curl !== null && Errors::isLocal($curl)) {
+            $attempt->finish();
+            return false;
+        }
+        $network = $error instanceof NetworkExceptionInterface;
+        if ($curl !== null || $network) {
+            $attempt->failed();
+        } else {
+            $attempt->finish(); // the request is not valid, or its caller gave it up
+        }
+        if (method_exists($error, 'getResponse') && $error->getResponse() !== null) {
+            return false;
+        }
+        if ($curl === CURLE_OPERATION_TIMEDOUT) {
+            return self::connectTime($error) === 0.0;
+        }
+        return $curl === null ? $network : Errors::isConnection($curl);
+    }
+
+    /** @return array<mixed> what Guzzle knows of the transfer */
+    private static function context(\Throwable $error): array
+    {
+        $context = method_exists($error, 'getHandlerContext') ? $error->getHandlerContext() : [];
+        return is_array($context) ? $context : [];
+    }
+
+    private static function curlError(\Throwable $error): ?int
+    {
+        $code = self::context($error)['errno'] ?? null;
+        return is_int($code) ? $code : null;
+    }
+
+    /** The seconds that the connection took; 0 if there was none. */
+    private static function connectTime(\Throwable $error): ?float
+    {
+        $time = self::context($error)['connect_time'] ?? null;
+        return is_float($time) || is_int($time) ? (float) $time : null;
+    }
+}

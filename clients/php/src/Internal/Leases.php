@@ -1,0 +1,118 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Internal;
+
+use Lbd\Exception\LbdException;
+
+/** The leases of requests in flight, and those that lbd has to be told the end of. */
+final class Leases
+{
+    /** Leases that one call ends, at most. */
+    private const AT_ONCE = 1000;
+
+    /** Ends that wait for lbd, at most. The others expire. */
+    private const WAITING = 100_000;
+
+    private const PAUSE = 0.5;
+
+    /** @var array<string, array{ttl: float, renewAt: float}> leases of requests in flight by ID */
+    private array $held = [];
+
+    /** @var list<array{id: string, outcome: string}> */
+    private array $ended = [];
+
+    private bool $sending = false;
+    private float $due = 0.0;
+    private float $renewAt = INF;
+
+    public function __construct(private readonly Api $api)
+    {
+    }
+
+    /** Renews a lease until it is ended. */
+    public function hold(string $id, float $ttl): void
+    {
+        $at = Deadline::now() + $ttl / 2;
+        $this->held[$id] = ['ttl' => $ttl, 'renewAt' => $at];
+        $this->renewAt = min($this->renewAt, $at);
+    }
+
+    /** Ends a lease, beside the requests. */
+    public function end(string $id, string $outcome): void
+    {
+        if (isset($this->held[$id])) {
+            unset($this->held[$id]);
+            if (count($this->ended) < self::WAITING) {
+                $this->ended[] = ['id' => $id, 'outcome' => $outcome];
+            }
+            $this->advance();
+        }
+    }
+
+    /** Ends the leases that are held: their requests are given up. */
+    public function cancel(): void
+    {
+        foreach (array_keys($this->held) as $id) {
+            $this->ended[] = ['id' => (string) $id, 'outcome' => 'cancelled'];
+        }
+        $this->held = [];
+        $this->advance();
+    }
+
+    /** Whether lbd knows the end of all leases that ended. */
+    public function settled(): bool
+    {
+        return !$this->sending && $this->ended === [];
+    }
+
+    /** Starts the calls that are due. */
+    public function advance(): void
+    {
+        $now = Deadline::now();
+        if (!$this->sending && $this->ended !== [] && $now >= $this->due) {
+            $this->send();
+        }
+        if ($now >= $this->renewAt) {
+            $this->renew($now);
+        }
+    }
+
+    private function send(): void
+    {
+        $sent = array_splice($this->ended, 0, self::AT_ONCE);
+        $this->sending = true;
+        $this->api->start('POST', '/v1/leases/done', function (array|Unreachable|LbdException $answer) use ($sent): void {
+            $this->sending = false;
+            if ($answer instanceof Unreachable && count($this->ended) < self::WAITING) {
+                $this->ended = array_merge($sent, $this->ended);
+                $this->due = Deadline::now() + self::PAUSE;
+            }
+            $this->advance();
+        }, ['leases' => $sent]);
+    }
+
+    private function renew(float $now): void
+    {
+        foreach ($this->held as $id => $lease) {
+            if ($now >= $lease['renewAt']) {
+                $this->held[$id]['renewAt'] = $now + $lease['ttl'] / 2;
+                $this->api->start('POST', "/v1/leases/$id/renew?ttl=" . Api::duration($lease['ttl']), function (array|Unreachable|LbdException $answer) use ($id): void {
+                    if ($answer instanceof LbdException) {
+                        unset($this->held[$id]); // it has expired: the request goes on without it
+                    }
+                });
+            }
+        }
+        $this->renewAt = $this->held === [] ? INF : min(array_column($this->held, 'renewAt'));
+    }
+
+    /** Forgets all: the leases are those of the parent. */
+    public function afterFork(): void
+    {
+        $this->held = $this->ended = [];
+        $this->sending = false;
+        $this->renewAt = INF;
+    }
+}

@@ -1,0 +1,123 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Internal;
+
+use Lbd\Exception\CircuitBroken;
+use Lbd\Exception\Dropped;
+use Lbd\Exception\LbdException;
+use Lbd\Exception\Unavailable;
+
+/**
+ * The batch that all processes of a php-fpm share.
+ *
+ * One process at a time replaces it, after its response. Nobody follows the cluster while there are no requests, so a
+ * batch gets old quickly: a new batch costs lbd less than the question whether the cluster has changed.
+ */
+final class SharedBatch implements Source
+{
+    /** Seconds after which a batch is replaced, if that is no part of a user's request. */
+    private const REFRESH = 1.0;
+
+    public function __construct(
+        private readonly string $cluster,
+        private readonly Api $api,
+        private readonly SharedMemory $memory,
+        private readonly SharedCounts $counts,
+        private readonly float $maxAge,
+        private readonly float $staleFor,
+    ) {
+    }
+
+    public function take(Deadline $deadline): string
+    {
+        $batch = $this->usable() ?? $this->first($deadline);
+        return Batch::address($batch->elements[$this->turn() % count($batch->elements)], $this->cluster);
+    }
+
+    public function other(array $tried): ?string
+    {
+        return $this->usable()?->other($this->turn(), $tried);
+    }
+
+    private function turn(): int
+    {
+        return $this->memory->add("turn:$this->cluster", 1) & PHP_INT_MAX;
+    }
+
+    private function usable(): ?Batch
+    {
+        $text = $this->memory->get("batch:$this->cluster");
+        $batch = is_string($text) ? Batch::decode($text) : null;
+        return $batch !== null && Deadline::now() - $batch->made < $this->staleFor ? $batch : null;
+    }
+
+    /** Gets a batch for this process and all others, unless the last try failed a moment ago. */
+    private function first(Deadline $deadline): Batch
+    {
+        $claimed = $this->memory->claim("refresh:$this->cluster", Api::CALL_TIMEOUT);
+        $error = $this->lastError();
+        if ($error !== null && !$claimed) {
+            throw $error;
+        }
+        $batch = $this->refresh($deadline->atMost(Api::CALL_TIMEOUT));
+        return $batch ?? throw $this->lastError() ?? new Unavailable("cluster $this->cluster: APCu is full", $this->cluster);
+    }
+
+    /** Replaces the batch if it is time, and no other process does. It is called after the response. */
+    public function afterResponse(bool $responded): void
+    {
+        $due = $responded ? true : $this->old();
+        if ($due && $this->memory->claim("refresh:$this->cluster", 2 * Api::CALL_TIMEOUT)) {
+            $this->refresh(Api::CALL_TIMEOUT);
+        }
+    }
+
+    private function old(): bool
+    {
+        $text = $this->memory->get("batch:$this->cluster");
+        $batch = is_string($text) ? Batch::decode($text) : null;
+        return $batch === null || Deadline::now() - $batch->made >= $this->maxAge;
+    }
+
+    /** Gets a new batch; null after an error, which lastError has. */
+    private function refresh(float $timeout): ?Batch
+    {
+        try {
+            $answer = $this->api->call('GET', Batch::path($this->cluster), null, $this->cluster, $timeout);
+            $batch = Batch::ofAnswer($this->cluster, $answer);
+            $this->counts->know($this->cluster, $batch);
+        } catch (Dropped | CircuitBroken $error) {
+            $batch = Batch::ofRefusal($error);
+        } catch (Unreachable | LbdException $error) {
+            $this->failed($error);
+            return null;
+        }
+        $this->memory->set("batch:$this->cluster", $batch->encode());
+        $this->memory->delete("error:$this->cluster");
+        $this->memory->postpone("refresh:$this->cluster", min(self::REFRESH, $this->maxAge));
+        return $batch;
+    }
+
+    private function failed(Unreachable|LbdException $error): void
+    {
+        $last = $this->memory->get("error:$this->cluster");
+        $failures = 1 + (is_array($last) ? (int) ($last[3] ?? 0) : 0);
+        [$kind, $message, $reason, $retryAfter] = $error instanceof LbdException
+            ? [$error::class, $error->getMessage(), $error->reason, $error->retryAfter]
+            : [Unavailable::class, "cluster $this->cluster: lbd is unreachable: {$error->getMessage()}", '', 0.0];
+        $this->memory->set("error:$this->cluster", [$kind, $message, $reason, $failures]);
+        $this->memory->postpone("refresh:$this->cluster", Pause::after($failures, $retryAfter));
+    }
+
+    private function lastError(): ?LbdException
+    {
+        $last = $this->memory->get("error:$this->cluster");
+        if (!is_array($last)) {
+            return null;
+        }
+        [$kind, $message, $reason] = $last;
+        return is_a($kind, LbdException::class, true) ? new $kind($message, $this->cluster, $reason) : null;
+    }
+}

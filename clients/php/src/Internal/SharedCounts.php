@@ -1,0 +1,168 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Internal;
+
+use Lbd\Exception\LbdException;
+
+/**
+ * The counts of all processes of a php-fpm, and their reports.
+ *
+ * Each process adds what it counted when its response has been sent. One of them sends the sums, each report_interval.
+ * The addresses whose counts are summed are those of the batches of the last minutes.
+ */
+final class SharedCounts
+{
+    /** Seconds after its last batch that an address is known. */
+    private const KNOWN_FOR = 600.0;
+
+    private const CLUSTERS = 1000;
+    private const FIELDS = ['requests', 'errors', 'cancelled', 'latency', 'inFlight'];
+    private const MICROSECONDS = 1e6;
+
+    public function __construct(private readonly Api $api, private readonly SharedMemory $memory, private readonly float $interval)
+    {
+    }
+
+    /** Adds the addresses of a batch. Only the process that has just replaced the batch calls it. */
+    public function know(string $cluster, Batch $batch): void
+    {
+        $now = Deadline::now();
+        $seen = $this->known($cluster);
+        foreach ($batch->elements as $element) {
+            if ($element[0] !== '!') {
+                $seen[$element] = $now;
+            }
+        }
+        arsort($seen);
+        $kept = array_filter(array_slice($seen, 0, Reports::ENDPOINTS, true), static fn (float $last): bool => $now - $last < self::KNOWN_FOR);
+        foreach (array_keys(array_diff_key($seen, $kept)) as $address) {
+            foreach ($this->names($cluster, (string) $address) as $name) {
+                $this->memory->delete($name);
+            }
+        }
+        $this->memory->set("known:$cluster", $kept);
+        $clusters = $this->clusters();
+        if (!isset($clusters[$cluster]) && count($clusters) < self::CLUSTERS) {
+            $this->memory->set('clusters', $clusters + [$cluster => true]);
+        }
+    }
+
+    /** Adds what this process counted. */
+    public function add(string $cluster, Counts $counts): void
+    {
+        [, $taken] = $counts->take();
+        $this->addAll($cluster, $taken);
+    }
+
+    /** Sends a report if it is time, and no other process does. */
+    public function report(): void
+    {
+        if (!$this->memory->claim('report', $this->interval)) {
+            return;
+        }
+        $now = Deadline::now();
+        $begin = $this->memory->get('reported'); // the end of the last report that arrived
+        if (!is_float($begin)) {
+            $this->memory->set('reported', $now);
+            return;
+        }
+        $arrived = true;
+        foreach (array_keys($this->clusters()) as $cluster) {
+            $arrived = $this->send((string) $cluster, $now - $begin) && $arrived;
+        }
+        if ($arrived || $now - $begin > Counts::MAX_AGE) {
+            $this->memory->set('reported', $now);
+        }
+    }
+
+    private function send(string $cluster, float $interval): bool
+    {
+        $taken = $this->take($cluster);
+        if ($taken === []) {
+            return true;
+        }
+        try {
+            $this->api->call('POST', '/v1/reports', Reports::report($this->reporter(), $interval, $cluster, $taken), $cluster);
+            return true;
+        } catch (Unreachable | LbdException) {
+            if ($interval <= Counts::MAX_AGE) {
+                $this->addAll($cluster, $taken);
+            }
+            return false;
+        }
+    }
+
+    /** @return array<string, Count> */
+    private function take(string $cluster): array
+    {
+        $now = Deadline::now();
+        $taken = [];
+        foreach (array_keys($this->known($cluster)) as $address) {
+            $names = $this->names($cluster, (string) $address);
+            $found = $this->memory->integers($names);
+            $values = [];
+            foreach ($names as $name) {
+                $value = max(0, $found[$name] ?? 0);
+                if ($value > 0) {
+                    $this->memory->add($name, -$value); // other processes may have added meanwhile
+                }
+                $values[] = $value;
+            }
+            if (array_sum($values) > 0) {
+                $count = $taken[$address] = new Count($now);
+                [$count->requests, $count->errors, $count->cancelled] = $values;
+                $count->latency = $values[3] / self::MICROSECONDS;
+                $count->inFlightSeconds = $values[4] / self::MICROSECONDS;
+            }
+        }
+        return $taken;
+    }
+
+    /** @param array<string, Count> $taken */
+    private function addAll(string $cluster, array $taken): void
+    {
+        foreach ($taken as $address => $count) {
+            $values = [
+                $count->requests,
+                $count->errors,
+                $count->cancelled,
+                (int) ($count->latency * self::MICROSECONDS),
+                (int) ($count->inFlightSeconds * self::MICROSECONDS),
+            ];
+            foreach ($this->names($cluster, (string) $address) as $i => $name) {
+                if ($values[$i] > 0) {
+                    $this->memory->add($name, $values[$i]);
+                }
+            }
+        }
+    }
+
+    /** @return list<string> */
+    private function names(string $cluster, string $address): array
+    {
+        return array_map(static fn (string $field): string => "count:$cluster\0$address\0$field", self::FIELDS);
+    }
+
+    /** @return array<string, float> when each address was in a batch last */
+    private function known(string $cluster): array
+    {
+        $known = $this->memory->get("known:$cluster");
+        return is_array($known) ? array_filter($known, is_float(...)) : [];
+    }
+
+    /** @return array<string, true> */
+    private function clusters(): array
+    {
+        $clusters = $this->memory->get('clusters');
+        return is_array($clusters) ? $clusters : [];
+    }
+
+    /** The name of the memory: all processes that share it are one reporter. */
+    private function reporter(): string
+    {
+        $id = $this->memory->setOnce('reporter', bin2hex(random_bytes(6)));
+        return substr((string) gethostname(), 0, 100) . '/' . PHP_SAPI . '/' . (is_string($id) ? $id : '');
+    }
+}

@@ -1,0 +1,80 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Internal;
+
+/** Entries of APCu, which all processes of a php-fpm share, with one prefix. */
+final class SharedMemory
+{
+    public function __construct(private readonly string $prefix)
+    {
+    }
+
+    public function get(string $name): mixed
+    {
+        return apcu_fetch($this->prefix . $name);
+    }
+
+    /**
+     * The integers of many entries at once; those that are not there are missing.
+     *
+     * @param list<string> $names
+     * @return array<string, int>
+     */
+    public function integers(array $names): array
+    {
+        $found = apcu_fetch(array_map(fn (string $name): string => $this->prefix . $name, $names));
+        $integers = [];
+        foreach (is_array($found) ? $found : [] as $name => $value) {
+            if (is_int($value)) {
+                $integers[substr($name, strlen($this->prefix))] = $value;
+            }
+        }
+        return $integers;
+    }
+
+    /** Stores a value; it is missing later if the memory is full. */
+    public function set(string $name, mixed $value): void
+    {
+        apcu_store($this->prefix . $name, $value);
+    }
+
+    /** Stores a value unless there is one, and returns the one that is there. */
+    public function setOnce(string $name, mixed $value): mixed
+    {
+        return apcu_add($this->prefix . $name, $value) ? $value : $this->get($name);
+    }
+
+    public function delete(string $name): void
+    {
+        apcu_delete($this->prefix . $name);
+    }
+
+    /** Adds to an integer, which is 0 at first, and returns the sum. */
+    public function add(string $name, int $value): int
+    {
+        return (int) apcu_inc($this->prefix . $name, $value);
+    }
+
+    /**
+     * Whether this process may do what is named. After it returned true in one process, it returns false in all of
+     * them for some seconds, or as long as postpone says. A process that dies meanwhile delays it no longer than that.
+     */
+    public function claim(string $name, float $seconds): bool
+    {
+        $now = hrtime(true);
+        $due = $this->get($name);
+        $next = $now + (int) ($seconds * 1e9);
+        if (!is_int($due)) {
+            return apcu_add($this->prefix . $name, $next);
+        }
+        return $now >= $due && apcu_cas($this->prefix . $name, $due, $next);
+    }
+
+    /** Lets claim return true after some seconds. */
+    public function postpone(string $name, float $seconds): void
+    {
+        $this->set($name, hrtime(true) + (int) ($seconds * 1e9));
+    }
+}

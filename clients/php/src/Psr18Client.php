@@ -1,0 +1,81 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd;
+
+use Lbd\Internal\FinishingStream;
+use Lbd\Internal\HttpFailure;
+use Psr\Http\Client\ClientExceptionInterface;
+use Psr\Http\Client\ClientInterface;
+use Psr\Http\Message\RequestInterface;
+use Psr\Http\Message\ResponseInterface;
+
+/**
+ * Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks, and the others as the inner client does.
+ *
+ * The certificate of an upstream with https has to be for its address.
+ */
+final class Psr18Client implements ClientInterface
+{
+    /** @var \Closure(float): ClientInterface */
+    private readonly \Closure $inner;
+
+    /**
+     * @param ClientInterface|\Closure(float): ClientInterface $inner the client that sends the requests, or a function
+     *     that returns one whose requests end after that many seconds: PSR-18 has no timeouts
+     * @param ?float $timeout deadline in seconds, after which there are no more tries. Default: that of the Client
+     */
+    public function __construct(private readonly Client $client, ClientInterface|\Closure $inner, private readonly ?float $timeout = null)
+    {
+        $this->inner = $inner instanceof \Closure ? $inner : static fn (float $seconds): ClientInterface => $inner;
+    }
+
+    public function sendRequest(RequestInterface $request): ResponseInterface
+    {
+        $cluster = $this->client->clusterOf($request->getUri()->getHost());
+        if ($cluster === null) {
+            return ($this->inner)($this->timeout ?? $this->client->timeout)->sendRequest($request);
+        }
+        $idempotent = in_array(strtoupper($request->getMethod()), Call::IDEMPOTENT, true) || $request->hasHeader('Idempotency-Key');
+        $body = $request->getBody();
+        $call = $this->client->call($cluster, $this->timeout ?? $this->client->timeout, $idempotent && ($body->isSeekable() || $body->getSize() === 0));
+        $attempt = $call->first();
+        while (true) {
+            try {
+                $inner = ($this->inner)(max(0.001, (float) $call->deadline->left()));
+                $response = $inner->sendRequest(self::at($attempt->address, $request));
+            } catch (ClientExceptionInterface $error) {
+                $next = HttpFailure::end($attempt, $error) ? $call->retry() : null;
+                if ($next === null) {
+                    throw $error;
+                }
+                $attempt = $next;
+                continue;
+            }
+            $attempt->answered($response->getStatusCode());
+            $next = in_array($response->getStatusCode(), Call::RETRIED_STATUSES, true) ? $call->retry() : null;
+            if ($next === null) {
+                return $response->withBody(FinishingStream::of($response->getBody(), $attempt));
+            }
+            $response->getBody()->close();
+            $attempt->finish();
+            $attempt = $next;
+        }
+    }
+
+    /** The request to an address, with the Host of its URL. */
+    public static function at(string $address, RequestInterface $request): RequestInterface
+    {
+        $body = $request->getBody();
+        if ($body->isSeekable()) {
+            $body->rewind();
+        }
+        $colon = (int) strrpos($address, ':');
+        $uri = $request->getUri();
+        if (!$request->hasHeader('Host')) {
+            $request = $request->withHeader('Host', $uri->getHost() . ($uri->getPort() === null ? '' : ":{$uri->getPort()}"));
+        }
+        return $request->withUri($uri->withHost(substr($address, 0, $colon))->withPort((int) substr($address, $colon + 1)), true);
+    }
+}
