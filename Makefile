@@ -161,6 +161,23 @@ bench-peers: build ## Compare speed and memory with grpc-go, nginx, HAProxy, Env
 test-bench: build ## Run each row of bench-peers for a moment, and test what they allocate
 	$(DAEMON) LBD_BENCH_PEERS=$(CURDIR)/$(PEERS) go test -C bench -count=1 -timeout 5m -v ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
+# Each client builds what its tests and its runner need, for CLIENTS (all).
+CLIENTS := $(patsubst clients/%/Makefile,%,$(sort $(wildcard clients/*/Makefile)))
+CLIENT_BUILDS := $(addprefix build-client-,$(CLIENTS))
+
+.PHONY: $(CLIENT_BUILDS)
+$(CLIENT_BUILDS): build-client-%:
+	$(MAKE) -C clients/$* build
+
+# The tests mostly wait.
+.PHONY: test-clients
+test-clients: build $(CLIENT_BUILDS) ## Play all scenarios to the clients, for CLIENTS (all), and compare with clients/conformance/RESULTS.md, or write it (UPDATE=1)
+	$(DAEMON) CLIENTS='$(CLIENTS)' go test -C clients/conformance -count=1 -parallel 8 -timeout 10m -v . $(if $(UPDATE),-update) | grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP))|unsupported:'
+
+.PHONY: bench-clients
+bench-clients: build $(CLIENT_BUILDS) $(PEERS)/nginx ## Measure what clients add to a request, compared with nginx, for CLIENTS (all); BENCH has flags, such as -rounds=31
+	go run -C clients/conformance ./bench -lbd=$(CURDIR)/bin/lbd -nginx=$(CURDIR)/$(PEERS)/nginx -clients=$(CURDIR)/clients -only='$(CLIENTS)' $(BENCH)
+
 # The Go files of a module. What bin and node_modules have may change meanwhile.
 GOFILES = find . \( -name bin -o -name node_modules \) -prune -o -name '*.go' -print
 

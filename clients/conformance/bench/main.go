@@ -105,6 +105,8 @@ type way struct {
 	runner *stand.Runner
 	load   stand.Command
 	micros []float64 // for each request, by round
+	sent   int
+	conns  int64 // that the upstream accepted meanwhile
 }
 
 // errUnsupported is the answer of a runner that does not have the mode or the adapter.
@@ -183,11 +185,14 @@ func (b *bench) measure(folder, name, adapter string) error {
 	for round := range b.rounds {
 		for i := range ways {
 			at := (i + round) % len(ways)
+			before := b.upstream.Conns.Load()
 			micros, err := ways[at].once(n[at])
 			if err != nil {
 				return err
 			}
 			ways[at].micros = append(ways[at].micros, micros)
+			ways[at].sent += n[at]
+			ways[at].conns += b.upstream.Conns.Load() - before
 		}
 	}
 	fmt.Print(line(name, adapter, ways))

@@ -18,10 +18,17 @@ const head = `| client, adapter | direct, µs | batch adds, µs | pick adds, µs
 // line is a row of the table.
 func line(name, adapter string, ways []*way) string {
 	by := make(map[string][]float64)
+	fresh := ""
 	for _, w := range ways {
 		by[w.name] = w.micros
+		if w.conns > int64(w.sent/2) {
+			fresh += " " + w.name
+		}
 	}
-	cells := []string{name + ", " + adapter, fmt.Sprintf("%.0f", summarize(by["direct"]).median)}
+	if fresh != "" {
+		fresh = " (a connection for each request:" + fresh + ")"
+	}
+	cells := []string{name + ", " + adapter + fresh, fmt.Sprintf("%.0f", summarize(by["direct"]).median)}
 	for _, way := range []string{"batch", "pick", "nginx"} {
 		cells = append(cells, summarize(pairs(by[way], by["direct"], func(a, b float64) float64 { return a - b })).text("%.0f"))
 	}

@@ -30,6 +30,7 @@ func (m *Meter) enter() {
 type Upstream struct {
 	Address string
 	Tries   atomic.Int64 // requests that arrived
+	Conns   atomic.Int64 // connections that were accepted
 
 	meter  *Meter
 	server *http.Server
@@ -95,7 +96,11 @@ func NewUpstream(meter *Meter, behaves string) (*Upstream, error) {
 		return nil, err
 	}
 	u.Address = l.Addr().String()
-	u.server = &http.Server{Handler: u, ReadHeaderTimeout: Patience}
+	u.server = &http.Server{Handler: u, ReadHeaderTimeout: Patience, ConnState: func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			u.Conns.Add(1)
+		}
+	}}
 	go func() { _ = u.server.Serve(l) }() // ends with Close
 	return u, nil
 }
