@@ -141,7 +141,7 @@ func (h *holder) run(stop <-chan struct{}, kills bool) error {
 }
 
 func (h *holder) process(c *client, stop <-chan struct{}, kills bool) error {
-	if _, err := c.do(h.open, stand.Patience); err != nil {
+	if _, err := c.do(h.open); err != nil {
 		return err
 	}
 	load := stand.Command{Do: "load", N: 200, Threads: 20, Method: "GET", Path: "/slow?ms=100", Timeout: 2}
@@ -150,7 +150,7 @@ func (h *holder) process(c *client, stop <-chan struct{}, kills bool) error {
 			return err
 		}
 		if kills && h.answered > 0 {
-			timer := time.NewTimer(time.Duration(50+rand.IntN(500)) * time.Millisecond) //nolint:gosec // when a process is killed
+			timer := time.NewTimer(time.Duration(50+rand.IntN(500)) * time.Millisecond)
 			select {
 			case <-timer.C:
 			case <-stop:

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/lbd-dev/lbd/clients/conformance/stand"
 )
@@ -67,7 +66,7 @@ type client struct {
 
 func newClient(t *testing.T, name, adapter string) *client {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lbd") // t.TempDir is too long for unix sockets
+	dir, err := os.MkdirTemp("", "lbd") //nolint:usetesting // t.TempDir is too long for unix sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,11 +116,11 @@ type unsupportedError struct{ reason string }
 func (e unsupportedError) Error() string { return "unsupported: " + e.reason }
 
 // do sends a command to the runner, and waits for the answer.
-func (c *client) do(command stand.Command, within time.Duration) (stand.Answer, error) {
+func (c *client) do(command stand.Command) (stand.Answer, error) {
 	if err := c.start(); err != nil {
 		return stand.Answer{}, err
 	}
-	a, err := c.runner.Do(command, within)
+	a, err := c.runner.Do(command, stand.Patience)
 	if err == nil && a.Unsupported != "" {
 		err = unsupportedError{a.Unsupported}
 	}
@@ -133,7 +132,7 @@ func (c *client) close(mode string) error {
 	if c.runner == nil {
 		return nil
 	}
-	a, err := c.do(stand.Command{Do: "open", LBD: "unix:" + c.daemon.Socket, Cluster: "none", Mode: mode, Adapter: c.adapter}, stand.Patience)
+	a, err := c.do(stand.Command{Do: "open", LBD: "unix:" + c.daemon.Socket, Cluster: "none", Mode: mode, Adapter: c.adapter})
 	if err == nil && !a.OK {
 		err = fmt.Errorf("open: the answer is %+v", a)
 	}
@@ -163,7 +162,7 @@ func adaptersOf(t *testing.T, name string) (has []string) {
 // opens reports whether the client has an adapter, in one of the modes.
 func (c *client) opens(adapter string) (bool, error) {
 	for _, mode := range allModes {
-		_, err := c.do(stand.Command{Do: "open", LBD: "unix:/nowhere/lbd.sock", Cluster: "none", Mode: mode, Adapter: adapter}, stand.Patience)
+		_, err := c.do(stand.Command{Do: "open", LBD: "unix:/nowhere/lbd.sock", Cluster: "none", Mode: mode, Adapter: adapter})
 		var not unsupportedError
 		if err == nil || !errors.As(err, &not) {
 			return err == nil, err

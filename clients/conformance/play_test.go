@@ -132,7 +132,7 @@ func (p *play) opens(options map[string]any) error {
 		}
 		command.Options[name] = value
 	}
-	a, err := p.do(command, stand.Patience)
+	a, err := p.do(command)
 	if err == nil && !a.OK {
 		err = fmt.Errorf("open: the answer is %+v", a)
 	}

@@ -163,7 +163,7 @@ func (t *table) compare(test *testing.T, all []scenario, complete []string, upda
 	}
 	is := before.text(all)
 	if update {
-		if err := os.WriteFile(resultsFile, []byte(is), 0o644); err != nil { //nolint:gosec // a file of the repository
+		if err := os.WriteFile(resultsFile, []byte(is), 0o644); err != nil {
 			test.Fatal(err)
 		}
 		return

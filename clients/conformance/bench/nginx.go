@@ -46,7 +46,7 @@ func startProxy(binary, dir, upstream string) (*proxy, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // the worker of nginx may have another user
 		return nil, err
 	}
-	version, err := exec.Command(binary, "-v").CombinedOutput() //nolint:gosec,noctx // the caller chose it
+	version, err := exec.Command(binary, "-v").CombinedOutput() //nolint:noctx // it only prints
 	if err != nil {
 		return nil, fmt.Errorf("nginx: %w", err)
 	}

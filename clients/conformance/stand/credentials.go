@@ -25,12 +25,11 @@ const (
 	tokensFile = "tokens.yaml"
 )
 
-// Tokens of the daemon, apart from those that SetTokens adds. Clusters may not be used
-// with TokenElsewhere.
+// The tokens of the daemon, apart from those that SetTokens adds: scenarios.json has them.
 const (
-	TokenValid     = "lbd_valid_token_of_a_test"
-	TokenExpired   = "lbd_expired_token_of_a_test"
-	TokenElsewhere = "lbd_token_of_a_test_for_other_clusters"
+	validToken     = "lbd_valid_token_of_a_test"              //nolint:gosec // of the daemon of a test only
+	expiredToken   = "lbd_expired_token_of_a_test"            //nolint:gosec // of the daemon of a test only
+	elsewhereToken = "lbd_token_of_a_test_for_other_clusters" //nolint:gosec // of the daemon of a test only
 )
 
 // Credentials are the certificate of lbd, and one for its name that LBD_CA does not sign.
@@ -104,9 +103,9 @@ func SetTokens(dir string, valid ...string) error {
 		sum := sha256.Sum256([]byte(token))
 		fmt.Fprintf(&text, "- {name: %.8s, sha256: %q, roles: [pick, read]%s}\n", hex.EncodeToString(sum[:]), hex.EncodeToString(sum[:]), rest)
 	}
-	entry(TokenValid, "")
-	entry(TokenExpired, ", expires: 2020-01-01T00:00:00Z")
-	entry(TokenElsewhere, ", clusters: [elsewhere]")
+	entry(validToken, "")
+	entry(expiredToken, ", expires: 2020-01-01T00:00:00Z")
+	entry(elsewhereToken, ", clusters: [elsewhere]")
 	for _, token := range valid {
 		entry(token, "")
 	}

@@ -115,13 +115,13 @@ func (p *Proxy) cut(w http.ResponseWriter, r *http.Request, how string) {
 	}
 	defer res.Body.Close()
 	part := make([]byte, 1<<16)
-	n, _ := io.ReadAtLeast(res.Body, part, 2) //nolint:errcheck // a short answer is cut, too
+	n, _ := io.ReadAtLeast(res.Body, part, 2) // a short answer is cut, too
 	text := part[:n/2]
 	conn, buffer, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	_, _ = fmt.Fprintf(buffer, "HTTP/1.1 %s\r\nContent-Type: %s\r\n", res.Status, res.Header.Get("Content-Type"))
 	switch how {
 	case "half":

@@ -42,7 +42,7 @@ func newSocket(silent bool) (*socket, error) {
 	for range 8 {
 		conn, err := net.DialTimeout("tcp", s.address, 100*time.Millisecond) //nolint:noctx // it has a timeout
 		if err != nil {
-			return s, nil // the queue is full
+			return s, nil //nolint:nilerr // the queue is full, as it should be
 		}
 		s.filling = append(s.filling, conn)
 	}

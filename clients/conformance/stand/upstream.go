@@ -78,7 +78,7 @@ func parse(text string) (behavior, error) {
 // NewUpstream starts an upstream. It never listens if it behaves like "refuse" (connections
 // are refused) or "silent" (they are not answered at all, as if a firewall dropped them).
 func NewUpstream(meter *Meter, behaves string) (*Upstream, error) {
-	u := &Upstream{meter: meter, random: rand.New(rand.NewPCG(1, 2))} //nolint:gosec // the same draws in each run
+	u := &Upstream{meter: meter, random: rand.New(rand.NewPCG(1, 2))} // the same draws in each run
 	u.closed, u.stop = context.WithCancel(context.Background())
 	if behaves == "refuse" || behaves == "silent" {
 		s, err := newSocket(behaves == "silent")
@@ -197,7 +197,7 @@ func end(w http.ResponseWriter, how string) {
 	if err != nil {
 		return
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	switch how {
 	case "half":
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of")
