@@ -66,6 +66,7 @@ final class Attempt
         if ($this->lease !== null) {
             $this->client->background->leases->end($this->lease, $this->outcome);
         }
+        $this->client->advance();
     }
 
     private function ended(string $outcome): void

@@ -20,6 +20,9 @@ final class Call
     private const WAIT_MAX = 5.0;
     private const LEASE_GRACE = 5.0;
 
+    /** Seconds that a retry needs: curl may end a try a moment before its time. */
+    private const RETRY_TIME = 0.005;
+
     /** @var list<string> */
     private array $tried = [];
 
@@ -57,7 +60,11 @@ final class Call
     public function retry(): ?Attempt
     {
         $permitted = $this->cluster->budget->failed();
-        if (!$permitted || !$this->repeatable || count($this->tried) > $this->client->retries || $this->tried === [] || $this->deadline->passed()) {
+        $tries = count($this->tried); // 0 after a fallback
+        if (!$permitted || !$this->repeatable || $tries === 0 || $tries > $this->client->retries) {
+            return null;
+        }
+        if ($this->deadline->atMost(1.0) < self::RETRY_TIME) {
             return null;
         }
         try {

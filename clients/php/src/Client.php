@@ -27,8 +27,6 @@ final class Client
     /** The mode that is used: pick instead of batch where processes share nothing. */
     public readonly string $mode;
 
-    private readonly Upstreams $upstreams;
-
     /** @var \Closure(string): ?string */
     private readonly \Closure $hosts;
 
@@ -36,6 +34,7 @@ final class Client
     private array $clusters = [];
 
     private bool $closed = false;
+    private bool $ended = false;
 
     /**
      * @param ?string $lbd unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else the first of
@@ -90,7 +89,6 @@ final class Client
         $identity = "$address\0$token\0$tokenFile";
         $this->background = new Background($this->api, $mode, $identity, $maxAge, $staleFor, $maxTokens, $reportInterval, $finishRequest);
         $this->mode = $this->background->mode;
-        $this->upstreams = new Upstreams($this);
         Shutdown::register($this, $this->background->web);
     }
 
@@ -128,7 +126,7 @@ final class Client
         ?bool $idempotent = null,
         mixed $sink = null,
     ): Response {
-        return $this->upstreams->request($method, $url, $body, $headers, $timeout ?? $this->timeout, $idempotent, $sink);
+        return (new Upstreams($this))->request($method, $url, $body, $headers, $timeout ?? $this->timeout, $idempotent, $sink);
     }
 
     /**
@@ -171,23 +169,32 @@ final class Client
         return $this->owner ?? self::environment('LBD_OWNER') ?? Background::process();
     }
 
-    /** Sends the last report and ends the leases, for at most these seconds. Requests fail from now on. */
+    /**
+     * Sends the last report and ends the leases, for at most these seconds. Requests fail from now on.
+     *
+     * The end of the script, and of the last reference to the client, do the same.
+     */
     public function close(float $timeout = 1.0): void
     {
-        $this->closed = true;
-        $this->background->settle($this->clusters, $timeout);
+        if (!$this->closed) {
+            $this->closed = true;
+            $this->background->settle($this->clusters, $timeout);
+        }
     }
 
-    /** @internal the end of the script */
-    public function end(): void
+    /** @internal the end of the script, for at most these seconds. Destructors may still send requests. */
+    public function end(float $timeout): void
     {
-        $this->background->end($this->clusters);
+        if (!$this->closed) {
+            $this->ended = true;
+            $this->background->end($this->clusters, $timeout);
+        }
     }
 
     public function __destruct()
     {
         if (isset($this->background)) { // the constructor may have thrown
-            $this->background->settle($this->clusters, 1.0);
+            $this->close($this->ended ? 0.0 : 1.0);
         }
     }
 }

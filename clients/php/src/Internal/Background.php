@@ -8,7 +8,10 @@ namespace Lbd\Internal;
 final class Background
 {
     /** Seconds between two looks at what is due. */
-    private const PAUSE = 0.01;
+    private const PAUSE = 0.001;
+
+    /** Seconds that a wait takes at most until the next look. */
+    private const WAIT = 0.1;
 
     /** Whether the process answers one request of a web server after the other, and PHP forgets all between them. */
     public readonly bool $web;
@@ -100,7 +103,7 @@ final class Background
         $this->next = 0.0;
         $this->advance($clusters);
         while (!$deadline->passed()) {
-            $this->api->transfers->wait($deadline->atMost(10 * self::PAUSE));
+            $this->api->transfers->wait($deadline->atMost(self::WAIT));
             $this->advance($clusters);
         }
     }
@@ -130,20 +133,20 @@ final class Background
             $this->reports->send(self::counts($clusters), self::process());
         }
         while (!($this->leases->settled() && $this->reports->settled()) && !$deadline->passed()) {
-            $this->api->transfers->wait($deadline->atMost(10 * self::PAUSE));
+            $this->api->transfers->wait($deadline->atMost(self::WAIT));
             $this->leases->advance();
         }
     }
 
     /**
-     * The end of the script: settles, and then does what is better done after the response.
+     * The end of the script: settles for at most these seconds, and then does what is better done after the response.
      *
      * @param array<string, Cluster> $clusters
      */
-    public function end(array $clusters): void
+    public function end(array $clusters, float $timeout): void
     {
         $responded = $this->web && $this->mode !== 'pick' && $clusters !== [] && $this->finishRequest && self::finishRequest();
-        $this->settle($clusters, 1.0);
+        $this->settle($clusters, $timeout);
         if ($this->sharedCounts === null) {
             return;
         }

@@ -28,7 +28,7 @@ final class HttpFailure
             return false;
         }
         if ($curl === CURLE_OPERATION_TIMEDOUT) {
-            return self::connectTime($error) === 0.0;
+            return (self::context($error)['request_size'] ?? 1) === 0; // there was no connection
         }
         return $curl === null ? $network : Errors::isConnection($curl);
     }
@@ -44,12 +44,5 @@ final class HttpFailure
     {
         $code = self::context($error)['errno'] ?? null;
         return is_int($code) ? $code : null;
-    }
-
-    /** The seconds that the connection took; 0 if there was none. */
-    private static function connectTime(\Throwable $error): ?float
-    {
-        $time = self::context($error)['connect_time'] ?? null;
-        return is_float($time) || is_int($time) ? (float) $time : null;
     }
 }

@@ -9,6 +9,9 @@ use Lbd\Client;
 /** What clients do at the end of a script, also after exit and fatal errors. */
 final class Shutdown
 {
+    /** Seconds for all clients together. */
+    private const TIMEOUT = 1.0;
+
     /** @var ?array<int, \WeakReference<Client>> null until there is a client */
     private static ?array $clients = null;
 
@@ -32,8 +35,9 @@ final class Shutdown
 
     private static function run(): void
     {
+        $deadline = new Deadline(self::TIMEOUT);
         foreach (self::$clients ?? [] as $reference) {
-            $reference->get()?->end();
+            $reference->get()?->end($deadline->atMost(self::TIMEOUT));
         }
     }
 }
