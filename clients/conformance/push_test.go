@@ -2,7 +2,8 @@ package conformance
 
 import (
 	"errors"
-	"net"
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -11,8 +12,8 @@ import (
 
 type object = map[string]any
 
-// push pushes the config and the endpoints of the cluster. Each endpoint is a locality,
-// because that is what has a weight for round_robin.
+// push pushes the config and the endpoints of the cluster: a locality for each priority, or
+// for each endpoint if they have weights, because round_robin has weights of localities only.
 func (p *play) push(c *cluster) error {
 	config := object{"type": "EDS"}
 	if c.MaxRequests > 0 {
@@ -35,30 +36,31 @@ func (p *play) push(c *cluster) error {
 			numbers = append(numbers, i)
 		}
 	}
-	var localities []object
+	localities := make(map[string]object)
 	for _, i := range numbers {
-		host, port, err := net.SplitHostPort(p.upstreams[i].Address)
-		if err != nil {
-			return err
-		}
-		number, err := strconv.Atoi(port)
-		if err != nil {
-			return err
-		}
-		health := "HEALTHY"
-		if slices.Contains(c.Unhealthy, i) {
-			health = "UNHEALTHY"
-		}
 		key := strconv.Itoa(i)
-		localities = append(localities, object{
-			"locality": object{"zone": key}, "priority": c.Priorities[key], "load_balancing_weight": max(1, c.Weights[key]),
-			"lb_endpoints": []object{{
-				"health_status": health,
-				"endpoint":      object{"address": object{"socket_address": object{"address": host, "port_value": number}}},
-			}},
-		})
+		zone := fmt.Sprintf("priority %d", c.Priorities[key])
+		if c.Weights != nil {
+			zone = key
+		}
+		l := localities[zone]
+		if l == nil {
+			l = object{
+				"locality": object{"zone": zone}, "priority": c.Priorities[key], "load_balancing_weight": max(1, c.Weights[key]),
+				"lb_endpoints": []object(nil),
+			}
+			localities[zone] = l
+		}
+		endpoint, err := stand.Endpoint(p.upstreams[i].Address)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(c.Unhealthy, i) {
+			endpoint["health_status"] = "UNHEALTHY"
+		}
+		l["lb_endpoints"] = append(l["lb_endpoints"].([]object), endpoint) //nolint:errcheck // it is set above
 	}
-	body := object{"endpoints": localities}
+	body := object{"endpoints": slices.Collect(maps.Values(localities))}
 	if c.Drop > 0 {
 		body["policy"] = object{"drop_overloads": []object{{"category": "throttle", "drop_percentage": object{"numerator": c.Drop}}}}
 	}

@@ -78,7 +78,7 @@ type step struct {
 	Release bool              `json:"release"` // ends them
 	Rotate  bool              `json:"rotate"`  // replaces the token in lbd, then in the file
 	End     string            `json:"end"`     // of the runner: close, input, SIGTERM
-	Counted map[string]int    `json:"counted"` // requests that lbd knows of, by outcome
+	Counted map[string]int    `json:"counted"` // requests that lbd knows of, by outcome; -1 for all tries
 }
 
 // want is the outcome of a step.

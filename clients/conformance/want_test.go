@@ -47,9 +47,9 @@ func (o outcome) statuses() (n int) {
 	return n
 }
 
-func (o outcome) sum() (n int) {
-	for _, tries := range o.tries {
-		n += tries
+func sum(all []int) (n int) {
+	for _, v := range all {
+		n += v
 	}
 	return n
 }
@@ -131,9 +131,9 @@ func (w want) texts(o outcome, upstreams []string) string {
 }
 
 func (w want) atUpstreams(o outcome) string {
-	sum := o.sum()
-	if w.Tries != nil && !w.Tries.has(float64(sum)) {
-		return fmt.Sprintf("%d tries, not %s", sum, w.Tries)
+	total := sum(o.tries)
+	if w.Tries != nil && !w.Tries.has(float64(total)) {
+		return fmt.Sprintf("%d tries, not %s", total, w.Tries)
 	}
 	for i, n := range o.tries {
 		if s, ok := w.TriesAt[strconv.Itoa(i)]; ok && !s.has(float64(n)) {
@@ -142,12 +142,12 @@ func (w want) atUpstreams(o outcome) string {
 		if w.TriesAll != nil && !w.TriesAll.has(float64(n)) {
 			return fmt.Sprintf("%d tries at upstream %d, not %s", n, i, w.TriesAll)
 		}
-		if s, ok := w.SharesAt[strconv.Itoa(i)]; ok && !s.has(float64(n)/float64(max(1, sum))) {
-			return fmt.Sprintf("%.3f of the tries at upstream %d, not %s", float64(n)/float64(max(1, sum)), i, &s)
+		if s, ok := w.SharesAt[strconv.Itoa(i)]; ok && !s.has(float64(n)/float64(max(1, total))) {
+			return fmt.Sprintf("%.3f of the tries at upstream %d, not %s", float64(n)/float64(max(1, total)), i, &s)
 		}
 	}
-	if w.SentOnce && sum != o.statuses() {
-		return fmt.Sprintf("%d tries for %d requests with a status", sum, o.statuses())
+	if w.SentOnce && total != o.statuses() {
+		return fmt.Sprintf("%d tries for %d requests with a status", total, o.statuses())
 	}
 	if w.InFlight != nil && !w.InFlight.has(float64(o.most)) {
 		return fmt.Sprintf("%d in flight, not %s", o.most, w.InFlight)

@@ -76,7 +76,7 @@ func (b *bench) run(folder string, only []string) (err error) {
 		return err
 	}
 	defer b.daemon.Stop(syscall.SIGTERM)
-	if err := b.daemon.PushList(cluster, b.upstream.Address); err != nil {
+	if err := b.daemon.PushOne(cluster, b.upstream.Address); err != nil {
 		return err
 	}
 	if len(only) == 0 {

@@ -207,19 +207,28 @@ func (d *Daemon) TokenWorks(token string) error {
 // ClusterPath is where the API has a cluster.
 func ClusterPath(cluster string) string { return "/v1/clusters/" + url.PathEscape(cluster) }
 
-// PushList pushes a cluster with one endpoint.
-func (d *Daemon) PushList(cluster, address string) error {
+// Endpoint returns an LbEndpoint as the API takes it.
+func Endpoint(address string) (map[string]any, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	number, err := strconv.Atoi(port)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	type object = map[string]any
-	endpoint := object{"endpoint": object{"address": object{"socket_address": object{"address": host, "port_value": number}}}}
-	return d.Call(http.MethodPut, ClusterPath(cluster)+"/endpoints", object{"endpoints": []object{{"lb_endpoints": []object{endpoint}}}}, nil)
+	return object{"endpoint": object{"address": object{"socket_address": object{"address": host, "port_value": number}}}}, nil
+}
+
+// PushOne pushes a cluster with one endpoint.
+func (d *Daemon) PushOne(cluster, address string) error {
+	endpoint, err := Endpoint(address)
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"endpoints": []any{map[string]any{"lb_endpoints": []any{endpoint}}}}
+	return d.Call(http.MethodPut, ClusterPath(cluster)+"/endpoints", body, nil)
 }
 
 // Metric returns the value of a metric, name{labels}, which is 0 if it is absent.
