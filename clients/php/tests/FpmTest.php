@@ -1,0 +1,226 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Tests;
+
+use PHPUnit\Framework\TestCase;
+
+/** Scripts that a real php-fpm runs. */
+final class FpmTest extends TestCase
+{
+    private const WORKERS = 8;
+
+    private Daemon $daemon;
+    private Fpm $fpm;
+
+    protected function setUp(): void
+    {
+        $this->daemon = new Daemon();
+        $this->fpm = new Fpm(self::WORKERS);
+    }
+
+    /**
+     * @param array<string, mixed> $settings
+     * @param array<string, mixed> $more
+     * @return array<string, mixed>
+     */
+    private function input(array $settings = [], array $more = []): array
+    {
+        return ['settings' => $settings + ['lbd' => $this->daemon->lbd], 'url' => 'http://orders.lbd/'] + $more;
+    }
+
+    /**
+     * Sends requests, as many at a time as there are workers.
+     *
+     * @param array<string, mixed> $input
+     * @return list<array<string, mixed>>
+     */
+    private function parallel(int $n, array $input): array
+    {
+        $answers = [];
+        while ($n > 0) {
+            $sent = [];
+            for ($i = min($n, self::WORKERS); $i > 0; $i--, $n--) {
+                $sent[] = $this->fpm->send($input);
+            }
+            foreach ($sent as $socket) {
+                $answers[] = $this->fpm->receive($socket);
+            }
+        }
+        return $answers;
+    }
+
+    private function picks(): int
+    {
+        return $this->daemon->metric('lbd_http_requests_total{code="200",method="GET",route="/v1/pick"}');
+    }
+
+    public function testWorkersShareOneBatch(): void
+    {
+        $upstreams = [new Upstream(), new Upstream()];
+        $this->daemon->push('orders', Upstream::addresses(...$upstreams));
+        $this->fpm->request($this->input());
+        $began = microtime(true);
+        $answers = $this->parallel(200, $this->input());
+        $results = array_count_values(array_merge(...array_column($answers, 'results')));
+        self::assertEqualsCanonicalizing(Upstream::addresses(...$upstreams), array_keys($results));
+        self::assertGreaterThan(40, min($results));
+        self::assertGreaterThan(2, count(array_unique(array_column($answers, 'pid'))));
+        $most = 2 + (int) (microtime(true) - $began); // one each second
+        self::assertGreaterThan(0, $this->picks());
+        self::assertLessThanOrEqual($most, $this->picks());
+    }
+
+    public function testReplacesTheBatchAfterTheResponse(): void
+    {
+        [$old, $new] = [new Upstream(), new Upstream()];
+        $this->daemon->push('orders', [$old->address]);
+        $this->fpm->request($this->input());
+        $this->daemon->push('orders', [$new->address]);
+        $answers = [];
+        Process::until(function () use ($new, &$answers): bool {
+            $answers[] = $answer = $this->fpm->request($this->input());
+            return $answer['results'] === [$new->address];
+        }, 'the batch has the new endpoint');
+        self::assertSame([$old->address], $answers[0]['results'], 'the first request uses the batch that is there');
+    }
+
+    public function testNoRequestWaitsForAHangingDaemon(): void
+    {
+        $upstream = new Upstream();
+        $this->daemon->push('orders', [$upstream->address]);
+        $this->fpm->request($this->input());
+        $this->daemon->signal(SIGSTOP);
+        try {
+            $end = microtime(true) + 2.5; // the batch is replaced after 1 s
+            while (microtime(true) < $end) {
+                $began = microtime(true);
+                $answer = $this->fpm->request($this->input());
+                self::assertSame([$upstream->address], $answer['results']);
+                self::assertLessThan(0.5, microtime(true) - $began);
+            }
+        } finally {
+            $this->daemon->signal(SIGCONT);
+        }
+    }
+
+    public function testReportsWhatAllWorkersCounted(): void
+    {
+        $upstream = new Upstream();
+        $this->daemon->push('orders', [$upstream->address]);
+        $this->daemon->push('other', [$upstream->address]);
+        $settings = ['reportInterval' => 0.3];
+        $this->parallel(40, $this->input($settings));
+        $this->parallel(10, ['url' => 'http://orders.lbd/500'] + $this->input($settings));
+        Process::until(function () use ($settings): bool {
+            $this->fpm->request(['url' => 'http://other.lbd/'] + $this->input($settings));
+            return $this->daemon->reported('orders', 'success') + $this->daemon->reported('orders', 'error') >= 50;
+        }, 'reports have all requests');
+        self::assertSame([40, 10], [$this->daemon->reported('orders', 'success'), $this->daemon->reported('orders', 'error')]);
+    }
+
+    public function testKeepsCountsWhileTheDaemonRestarts(): void
+    {
+        $upstream = new Upstream();
+        $this->daemon->push('orders', [$upstream->address]);
+        $settings = ['reportInterval' => 0.2];
+        $this->fpm->request($this->input($settings));
+        $this->daemon->stop();
+        for ($i = 0; $i < 20; $i++) {
+            self::assertSame([$upstream->address], $this->fpm->request($this->input($settings))['results']);
+        }
+        $this->daemon->start();
+        $new = new Upstream();
+        $this->daemon->push('orders', [$new->address]);
+        $sent = 21;
+        Process::until(function () use ($settings, $new, &$sent): bool {
+            $sent++;
+            return $this->fpm->request($this->input($settings))['results'] === [$new->address];
+        }, 'the batch has the new endpoint');
+        $this->daemon->push('other', [$new->address]);
+        Process::until(function () use ($settings): bool {
+            $this->fpm->request(['url' => 'http://other.lbd/'] + $this->input($settings));
+            return $this->daemon->reported('orders', 'success') >= 1;
+        }, 'a report arrives');
+        self::assertLessThanOrEqual($sent, $this->daemon->reported('orders', 'success'));
+    }
+
+    public function testSaysSoonThatTheDaemonIsGone(): void
+    {
+        $this->daemon->stop();
+        foreach ($this->parallel(16, $this->input()) as $answer) {
+            self::assertSame(['Unavailable'], $answer['results']);
+            self::assertLessThan(0.5, $answer['seconds']);
+        }
+        $this->daemon->start();
+        $upstream = new Upstream();
+        $this->daemon->push('orders', [$upstream->address]);
+        Process::until(fn (): bool => $this->fpm->request($this->input())['results'] === [$upstream->address], 'requests work again');
+    }
+
+    public function testOneProcessAtATimeWaitsForAHangingDaemon(): void
+    {
+        $this->daemon->signal(SIGSTOP);
+        try {
+            $this->fpm->request($this->input()); // knows the error now
+            $waited = 0;
+            foreach ($this->parallel(self::WORKERS, $this->input()) as $answer) {
+                self::assertSame(['Unavailable'], $answer['results']);
+                $waited += (int) ($answer['seconds'] > 0.5);
+            }
+            self::assertLessThanOrEqual(1, $waited);
+        } finally {
+            $this->daemon->signal(SIGCONT);
+        }
+    }
+
+    public function testWorkersShareTheBudgetOfRetries(): void
+    {
+        $upstreams = [new Upstream('503'), new Upstream('503'), new Upstream('503')];
+        $this->daemon->push('orders', Upstream::addresses(...$upstreams));
+        for ($i = 0; $i < 20; $i++) {
+            self::assertSame(['503'], $this->fpm->request($this->input(['maxTokens' => 10]))['results']);
+        }
+        $tries = array_sum(array_map(static fn (Upstream $upstream): int => count($upstream->requests()), $upstreams));
+        self::assertSame(23, $tries, '3 retries of 10 tokens');
+    }
+
+    /** @return iterable<string, array{string, list<mixed>, list<string>}> */
+    public function endings(): iterable
+    {
+        yield 'exit' => ['Lbd\Tests\Endings::leave', [], []];
+        yield 'exception' => ['intdiv', [1, 0], []];
+        yield 'fatal error' => ['Lbd\Tests\Endings::undefined', [], []];
+        yield 'memory exhausted' => ['str_repeat', ['x', 1 << 30], ['-d', 'memory_limit=64M']];
+        yield 'max_execution_time' => ['Lbd\Tests\Endings::loop', [], ['-d', 'max_execution_time=1']];
+    }
+
+    /**
+     * @dataProvider endings
+     * @param list<mixed> $arguments
+     * @param list<string> $options
+     */
+    public function testEndsLeasesHoweverTheScriptEnds(string $end, array $arguments, array $options): void
+    {
+        $this->fpm = new Fpm(1, ...$options);
+        $upstream = new Upstream();
+        $this->daemon->push('orders', [$upstream->address]);
+        $this->fpm->request($this->input(['mode' => 'lease'], ['n' => 3, 'hold' => 'orders', 'end' => $end, 'arguments' => $arguments]));
+        $ended = fn (string $outcome): int => $this->daemon->metric("lbd_leases_finished_total{cluster=\"orders\",outcome=\"$outcome\"}");
+        Process::until(static fn (): bool => $ended('success') + $ended('cancelled') === 4, 'all leases are ended');
+        self::assertSame(1, $ended('cancelled'));
+        self::assertSame(0, $this->daemon->inFlight('orders'));
+    }
+
+    public function testPicksForEachRequestWithoutApcu(): void
+    {
+        $this->fpm = new Fpm(2, '-d', 'apc.enabled=0');
+        $upstream = new Upstream();
+        $this->daemon->push('orders', [$upstream->address]);
+        for ($i = 0; $i < 3; $i++) {
+            self::assertSame([$upstream->address, $upstream->address], $this->fpm->request($this->input([], ['n' => 2]))['results']);
+        }
+        self::assertSame(6, $this->picks());
+    }
+}

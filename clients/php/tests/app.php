@@ -1,0 +1,29 @@
+<?php
+
+declare(strict_types=1);
+
+// The script that php-fpm runs for the tests. Its input says what it does; its answer says what happened.
+
+require __DIR__ . '/autoload.php';
+
+$input = json_decode((string) file_get_contents('php://input'), true, 16, JSON_THROW_ON_ERROR);
+$client = new Lbd\Client(...$input['settings']);
+$began = hrtime(true);
+$results = [];
+for ($i = 0; $i < ($input['n'] ?? 1); $i++) {
+    try {
+        $response = $client->request('GET', $input['url'], timeout: 5.0);
+        $results[] = $response->status === 200 ? $response->body : (string) $response->status;
+    } catch (Lbd\Exception\LbdException $error) {
+        $results[] = (new ReflectionClass($error))->getShortName();
+    }
+}
+$seconds = (hrtime(true) - $began) / 1e9;
+if (isset($input['hold'])) { // a request that is in flight when the script ends
+    $attempt = $client->call($input['hold'], 30.0, false)->first();
+    $function = $input['end'];
+    $function(...($input['arguments'] ?? []));
+}
+unset($client);
+register_shutdown_function(static fn () => print('"}')); // the response is complete even so
+echo substr(json_encode(['results' => $results, 'seconds' => $seconds, 'pid' => getmypid(), 'end' => ''], JSON_THROW_ON_ERROR), 0, -2);

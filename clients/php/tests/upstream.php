@@ -1,0 +1,73 @@
+<?php
+
+declare(strict_types=1);
+
+// An HTTP server on loopback: php upstream.php BEHAVIOR. It prints its address, and ends with its standard input.
+// BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, or drip (a body that never ends).
+// GET /requests answers with the requests so far, as JSON; the path /STATUS overrides the behavior.
+
+$behavior = $argv[1];
+$server = stream_socket_server('tcp://127.0.0.1:0') ?: exit(1);
+$address = stream_socket_get_name($server, false);
+fwrite(STDOUT, "$address\n");
+$connections = $buffers = $dripping = $requests = [];
+
+$answer = static function ($connection, string $method, string $path, string $body) use (&$behavior, $address, &$requests, &$dripping): bool {
+    $status = preg_match('~^/(\d{3})\b~', $path, $match) === 1 ? $match[1] : $behavior;
+    if ($path === '/requests') {
+        [$status, $address] = ['200', json_encode($requests)];
+    }
+    if ($status === 'reset') {
+        return false;
+    }
+    if ($status === 'drip') {
+        fwrite($connection, "HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
+        $dripping[] = $connection;
+    } elseif ($status !== 'hang') {
+        fwrite($connection, "HTTP/1.1 $status X\r\nX-Path: $path\r\nContent-Length: " . strlen($address) . "\r\n\r\n" . ($method === 'HEAD' ? '' : $address));
+    }
+    return $path !== '/requests';
+};
+
+while (true) {
+    $ready = [STDIN, $server, ...$connections];
+    $none = null;
+    if (!stream_select($ready, $none, $none, 0, 20_000)) {
+        foreach ($dripping as $connection) {
+            @fwrite($connection, '.');
+        }
+        continue;
+    }
+    foreach ($ready as $stream) {
+        if ($stream === STDIN) {
+            exit;
+        }
+        if ($stream === $server) {
+            $connection = stream_socket_accept($server);
+            $connections[(int) $connection] = $connection;
+            $buffers[(int) $connection] = '';
+            continue;
+        }
+        $id = (int) $stream;
+        $part = fread($stream, 65536);
+        $buffers[$id] .= $part;
+        $open = $part !== '' && $part !== false;
+        while ($open && preg_match('~^(\S+) (\S+) HTTP/1.1\r\n(.*?)\r\n\r\n~s', $buffers[$id], $match) === 1) {
+            $length = preg_match('/^content-length: *(\d+)/im', $match[3], $found) === 1 ? (int) $found[1] : 0;
+            if (strlen($buffers[$id]) < strlen($match[0]) + $length) {
+                break;
+            }
+            $body = substr($buffers[$id], strlen($match[0]), $length);
+            $buffers[$id] = substr($buffers[$id], strlen($match[0]) + $length);
+            preg_match('/^host: *(\S+)/im', $match[3], $host);
+            if ($match[2] !== '/requests') {
+                $requests[] = ['method' => $match[1], 'path' => $match[2], 'host' => $host[1] ?? '', 'body' => $body, 'connection' => $id];
+            }
+            $open = $answer($stream, $match[1], $match[2], $body);
+        }
+        if (!$open) {
+            fclose($stream);
+            unset($connections[$id], $buffers[$id]);
+        }
+    }
+}
