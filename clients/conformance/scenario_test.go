@@ -96,6 +96,7 @@ type want struct {
 	SharesAt map[string]span `json:"shares_at"` // of the tries, by upstream
 	SentOnce bool            `json:"sent_once"` // each request with a status was one try, the others none
 	InFlight *span           `json:"in_flight"` // the most at a time
+	Calls    *span           `json:"calls"`     // to lbd, through the proxy
 }
 
 // alternatives is a string, or a list of them.

@@ -52,6 +52,13 @@ func (p *play) tries() (all []int) {
 	return all
 }
 
+func (p *play) calls() int {
+	if p.proxy == nil {
+		return 0
+	}
+	return int(p.proxy.Calls.Load())
+}
+
 // outcome sends requests, and plays other steps meanwhile.
 func (p *play) outcome(do string, c *call, during []step) (outcome, error) {
 	command := stand.Command{
@@ -64,7 +71,7 @@ func (p *play) outcome(do string, c *call, during []step) (outcome, error) {
 	if do == "load" {
 		command.Threads = max(1, c.Threads)
 	}
-	before := p.tries()
+	before, calls := p.tries(), p.calls()
 	p.meter.Max.Store(p.meter.InFlight.Load())
 	begin := time.Now()
 	if p.runner == nil {
@@ -87,6 +94,7 @@ func (p *play) outcome(do string, c *call, during []step) (outcome, error) {
 	if a.Unsupported != "" {
 		return o, unsupportedError{a.Unsupported}
 	}
+	o.calls = p.calls() - calls
 	o.answer, o.seconds, o.most = a, time.Since(begin).Seconds(), int(p.meter.Max.Load())
 	for i, n := range p.tries() {
 		o.tries = append(o.tries, n-before[i])

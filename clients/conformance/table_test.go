@@ -61,7 +61,7 @@ func (t *table) text(all []scenario) string {
 	names := sorted(t.cells)
 	fmt.Fprintf(&b, "| scenario | %s |\n|%s\n", strings.Join(names, " | "), strings.Repeat(" --- |", len(names)+1))
 	for _, s := range all {
-		fmt.Fprintf(&b, "| [%s](scenarios.json) |", s.Name)
+		fmt.Fprintf(&b, "| %s |", s.Name)
 		for _, name := range names {
 			fmt.Fprintf(&b, " %s |", cmp.Or(t.cells[name][s.Name], "–"))
 		}
@@ -132,9 +132,8 @@ func read(path string) (*table, error) {
 				t.cells[c] = make(map[string]string)
 			}
 		case part == 0 && len(fields) == len(clients)+1:
-			name, _, _ := strings.Cut(strings.TrimPrefix(fields[0], "["), "]")
 			for i, c := range clients {
-				t.cells[c][name] = fields[i+1]
+				t.cells[c][fields[0]] = fields[i+1]
 			}
 		case part == 2 && len(fields) == 4 && fields[0] != "client":
 			t.reasons = append(t.reasons, reason{fields[0], fields[1], fields[2], fields[3]})

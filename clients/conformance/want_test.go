@@ -17,6 +17,7 @@ type outcome struct {
 	seconds float64 // as the driver measures it
 	tries   []int   // by upstream
 	most    int     // requests in flight at upstreams
+	calls   int     // to lbd, if there is a proxy
 	ended   bool    // a step ended the runner meanwhile, so that there is no answer
 }
 
@@ -71,6 +72,9 @@ func (w want) problem(o outcome, upstreams []string) string {
 		if text != "" {
 			return text
 		}
+	}
+	if w.Calls != nil && !w.Calls.has(float64(o.calls)) {
+		return fmt.Sprintf("%d calls to lbd, not %s", o.calls, w.Calls)
 	}
 	if w.Seconds != nil && !w.Seconds.has(o.seconds) {
 		return fmt.Sprintf("took %.2f s, not %s", o.seconds, w.Seconds)

@@ -16,7 +16,8 @@ import (
 
 // Proxy passes calls to lbd, or fails them as Fault says.
 type Proxy struct {
-	Address string // as clients take it
+	Address string       // as clients take it
+	Calls   atomic.Int64 // that arrived
 
 	fault    atomic.Pointer[string]
 	upstream *http.Transport
@@ -65,6 +66,7 @@ func (p *Proxy) Close() {
 
 // ServeHTTP passes a call on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.Calls.Add(1)
 	fault := *p.fault.Load()
 	if text, ok := strings.CutPrefix(fault, "delay "); ok {
 		d, err := time.ParseDuration(text)
