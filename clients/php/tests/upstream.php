@@ -4,7 +4,7 @@ declare(strict_types=1);
 
 // An HTTP server on loopback: php upstream.php BEHAVIOR. It prints its address, and ends with its standard input.
 // BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, or drip (a body that never ends).
-// GET /requests answers with the requests so far, as JSON; the path /STATUS overrides the behavior.
+// GET /requests answers with the requests so far, as JSON; a path /BEHAVIOR overrides it.
 
 $behavior = $argv[1];
 $server = stream_socket_server('tcp://127.0.0.1:0') ?: exit(1);
@@ -13,7 +13,7 @@ fwrite(STDOUT, "$address\n");
 $connections = $buffers = $dripping = $requests = [];
 
 $answer = static function ($connection, string $method, string $path, string $body) use (&$behavior, $address, &$requests, &$dripping): bool {
-    $status = preg_match('~^/(\d{3})\b~', $path, $match) === 1 ? $match[1] : $behavior;
+    $status = preg_match('~^/(\d{3}|reset|hang|drip)\b~', $path, $match) === 1 ? $match[1] : $behavior;
     if ($path === '/requests') {
         [$status, $address] = ['200', json_encode($requests)];
     }
@@ -63,7 +63,7 @@ while (true) {
             if ($match[2] !== '/requests') {
                 $requests[] = ['method' => $match[1], 'path' => $match[2], 'host' => $host[1] ?? '', 'body' => $body, 'connection' => $id];
             }
-            $open = $answer($stream, $match[1], $match[2], $body);
+            $open = $answer($stream, $match[1], $match[2], $body) && preg_match('/^connection: *close/im', $match[3]) !== 1;
         }
         if (!$open) {
             fclose($stream);
