@@ -5,7 +5,6 @@ declare(strict_types=1);
 namespace Lbd\Tests;
 
 use GuzzleHttp\Client as Guzzle;
-use GuzzleHttp\Exception\ConnectException;
 use GuzzleHttp\Exception\GuzzleException;
 use GuzzleHttp\HandlerStack;
 use GuzzleHttp\Psr7\Request;

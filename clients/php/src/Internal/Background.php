@@ -46,6 +46,9 @@ final class Background
         $this->leases = new Leases($api);
         $this->reports = new Reports($api, $reportInterval);
         $this->pid = (int) getmypid();
+        if (!$this->web) {
+            Errors::load();
+        }
     }
 
     public static function process(): string

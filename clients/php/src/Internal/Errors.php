@@ -4,6 +4,9 @@ declare(strict_types=1);
 
 namespace Lbd\Internal;
 
+use Lbd\Exception\TimedOut;
+use Lbd\Exception\Unavailable;
+
 /** Errors of curl: whom they are due to. */
 final class Errors
 {
@@ -15,6 +18,14 @@ final class Errors
 
     private const COULDNT_RESOLVE = 6;
     private const COULDNT_CONNECT = 7;
+
+    /** Loads the classes of errors: a process without descriptors cannot. */
+    public static function load(): void
+    {
+        foreach ([TimedOut::class, Unavailable::class, Unreachable::class] as $class) {
+            class_exists($class);
+        }
+    }
 
     public static function isConnection(int $error): bool
     {

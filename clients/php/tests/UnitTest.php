@@ -1,0 +1,168 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Tests;
+
+use Lbd\Client;
+use Lbd\Exception\CircuitBroken;
+use Lbd\Exception\Dropped;
+use Lbd\Exception\LbdException;
+use Lbd\Exception\PermissionDenied;
+use Lbd\Exception\Unavailable;
+use Lbd\Exception\UnknownCluster;
+use Lbd\Internal\Batch;
+use Lbd\Internal\Budget;
+use Lbd\Internal\Counts;
+use Lbd\Internal\Pause;
+use Lbd\Internal\Unreachable;
+use PHPUnit\Framework\TestCase;
+
+final class UnitTest extends TestCase
+{
+    /** @return array<string, mixed> */
+    private static function answer(): array
+    {
+        return [
+            'generation' => 7,
+            'picks' => [['address' => '10.0.0.1:80'], ['address' => '[::1]:80']],
+            'dropped' => ["shed\n\0load" => 2],
+            'circuit_broken' => 1,
+        ];
+    }
+
+    public function testABatchSurvivesTheSharedMemory(): void
+    {
+        $batch = Batch::ofAnswer('orders', self::answer());
+        $copy = Batch::decode($batch->encode());
+        self::assertNotNull($copy);
+        self::assertSame([$batch->elements, 7], [$copy->elements, $copy->generation]);
+        self::assertEqualsWithDelta($batch->made, $copy->made, 1e-5);
+        $results = [];
+        foreach ($copy->elements as $element) {
+            try {
+                $results[] = Batch::address($element, 'orders');
+            } catch (Dropped | CircuitBroken $error) {
+                $results[] = $error->reason;
+                self::assertSame('orders', $error->cluster);
+            }
+        }
+        self::assertEqualsCanonicalizing(['10.0.0.1:80', '[::1]:80', 'dropped', 'dropped', 'circuit_broken'], $results);
+    }
+
+    public function testKeepsTheMessageOfARefusal(): void
+    {
+        $batch = Batch::decode(Batch::ofRefusal(new Dropped('all of it', 'orders', 'dropped'))->encode());
+        self::assertNotNull($batch);
+        self::assertNull($batch->generation);
+        $this->expectExceptionObject(new Dropped('all of it', 'orders', 'dropped'));
+        Batch::address($batch->elements[0], 'orders');
+    }
+
+    public function testRejectsWhatIsNotABatch(): void
+    {
+        foreach (['', '1.0 7', "1.0 7\n", "x 7\n10.0.0.1:80", "1.0 7\n\n10.0.0.1:80"] as $text) {
+            self::assertNull(Batch::decode($text), $text);
+        }
+        $answers = [[], ['picks' => []] + self::answer(), ['picks' => [['address' => '']]] + self::answer(), ['picks' => [['address' => '!x:1']]] + self::answer(), ['generation' => 'x'] + self::answer(), ['dropped' => 1] + self::answer()];
+        unset($answers[1]['dropped'], $answers[1]['circuit_broken']);
+        foreach ($answers as $answer) {
+            try {
+                Batch::ofAnswer('orders', $answer);
+                self::fail(json_encode($answer) ?: '');
+            } catch (Unreachable $error) {
+                self::assertStringContainsString('the answer', $error->getMessage());
+            }
+        }
+    }
+
+    public function testTakesAnotherAddress(): void
+    {
+        $batch = Batch::ofAnswer('orders', self::answer());
+        for ($turn = 0; $turn < 10; $turn++) {
+            self::assertSame('[::1]:80', $batch->other($turn, ['10.0.0.1:80']));
+            self::assertNull($batch->other($turn, ['10.0.0.1:80', '[::1]:80']));
+        }
+    }
+
+    public function testTheBudgetPermitsRetriesUntilHalfOfTheTokensAreLeft(): void
+    {
+        $budget = new Budget(10);
+        $budget->succeeded(); // never more than all
+        self::assertSame([true, true, true, true, false], array_map(static fn (): bool => $budget->failed(), range(1, 5)));
+        for ($i = 0; $i < 11; $i++) {
+            $budget->succeeded();
+        }
+        self::assertSame([true, false], [$budget->failed(), $budget->failed()], 'of 6.1 tokens');
+    }
+
+    public function testCountsTheTimeInFlightWithinTheInterval(): void
+    {
+        $counts = new Counts();
+        $begin = $counts->begin('a:1');
+        usleep(20_000);
+        [, $first] = $counts->take();
+        self::assertSame(0, $first['a:1']->requests);
+        self::assertEqualsWithDelta(0.025, $first['a:1']->inFlightSeconds, 0.01);
+        $counts->ended('a:1', 'error', $begin);
+        $counts->finished('a:1');
+        [$since, $second] = $counts->take();
+        self::assertSame([1, 1, 0], [$second['a:1']->requests, $second['a:1']->errors, $second['a:1']->cancelled]);
+        self::assertGreaterThan(0.02, $second['a:1']->latency);
+        self::assertLessThan(0.02, $second['a:1']->inFlightSeconds);
+        self::assertSame([], $counts->take()[1]);
+        $counts->giveBack($since, $second);
+        self::assertSame(1, $counts->take()[1]['a:1']->errors);
+        $counts->giveBack($since - Counts::MAX_AGE, $second);
+        self::assertSame([], $counts->take()[1]);
+    }
+
+    public function testThePauseGrows(): void
+    {
+        foreach ([1 => 0.1, 2 => 0.2, 3 => 0.4, 7 => 5.0, 1000 => 5.0] as $failures => $seconds) {
+            self::assertEqualsWithDelta($seconds, Pause::after($failures), $seconds * 0.201);
+        }
+        self::assertEqualsWithDelta(20.0, Pause::after(1, 20.0), 0.001);
+        self::assertEqualsWithDelta(60.0, Pause::after(1, 1e9), 0.001);
+    }
+
+    public function testHasAnExceptionForEachCode(): void
+    {
+        $cases = [
+            [503, ['code' => 'dropped', 'detail' => 'x', 'category' => 'shed'], Dropped::class, 'dropped', 'cluster orders: x (dropped: shed)'],
+            [503, ['code' => 'circuit_broken', 'title' => 'x'], CircuitBroken::class, 'circuit_broken', 'cluster orders: x (circuit_broken)'],
+            [404, ['code' => 'unknown_cluster'], UnknownCluster::class, 'unknown_cluster', 'cluster orders: status 404 (unknown_cluster)'],
+            [401, [], PermissionDenied::class, '401', 'cluster orders: status 401'],
+            [403, ['code' => 'permission_denied'], PermissionDenied::class, 'permission_denied', 'cluster orders: status 403 (permission_denied)'],
+            [503, ['code' => 'no_ready_endpoint'], Unavailable::class, 'no_ready_endpoint', 'cluster orders: status 503 (no_ready_endpoint)'],
+            [429, ['code' => ['x']], Unavailable::class, '429', 'cluster orders: status 429'],
+        ];
+        foreach ($cases as [$status, $problem, $class, $reason, $message]) {
+            $error = LbdException::ofAnswer('orders', $status, $problem, 2.0);
+            self::assertSame([$class, $reason, $message, 2.0], [$error::class, $error->reason, $error->getMessage(), $error->retryAfter]);
+            self::assertEquals($error->reason, $error->again()->reason);
+        }
+    }
+
+    public function testKnowsTheHostsOfClusters(): void
+    {
+        $client = new Client('http://127.0.0.1:1', hosts: ['shop.test' => 'eu/orders']);
+        $cases = ['orders.lbd' => 'orders', 'eu.orders.lbd' => 'eu.orders', 'shop.test' => 'eu/orders', 'lbd' => null, '.lbd' => null, 'orders.lbd.example' => null, '' => null];
+        foreach ($cases as $host => $cluster) {
+            self::assertSame($cluster, $client->clusterOf($host), $host);
+        }
+        self::assertSame('x', (new Client('unix:/x', hosts: static fn (string $host): ?string => $host))->clusterOf('x'));
+    }
+
+    public function testRejectsSettings(): void
+    {
+        foreach ([['lbd' => 'ftp://x'], ['lbd' => 'localhost:8080'], ['lbd' => "http://x\n"], ['mode' => 'turbo'], ['lbd' => 'http://x/path']] as $settings) {
+            try {
+                new Client(...$settings);
+                self::fail(json_encode($settings) ?: '');
+            } catch (\ValueError $error) {
+                self::assertStringContainsString(array_key_first($settings) . ':', $error->getMessage());
+            }
+        }
+    }
+}
