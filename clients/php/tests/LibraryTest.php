@@ -239,8 +239,9 @@ final class LibraryTest extends TestCase
         for ($i = 0; $i < 5; $i++) {
             $send('GET', "http://$cluster.lbd/");
         }
-        Process::until(static fn (): bool => self::$daemon->inFlight($cluster) === 0, 'no lease is held');
-        self::assertSame(5, self::$daemon->metric("lbd_leases_finished_total{cluster=\"$cluster\",outcome=\"success\"}"));
+        $ended = "lbd_leases_finished_total{cluster=\"$cluster\",outcome=\"success\"}";
+        Process::until(static fn (): bool => self::$daemon->metric($ended) === 5, 'all leases are ended');
+        self::assertSame(0, self::$daemon->inFlight($cluster));
     }
 
     /** @dataProvider modes */
