@@ -127,7 +127,7 @@ type holder struct {
 	name string
 	open stand.Command
 
-	processes, kills, answered, refused, late int
+	processes, kills, loads, answered, refused, late int
 }
 
 // run sends load until stop. If kills is set, processes are killed within their loads.
@@ -157,7 +157,7 @@ func (h *holder) process(c *client, stop <-chan struct{}, kills bool) error {
 		if err := c.runner.Send(load); err != nil {
 			return err
 		}
-		if kills && h.answered > 0 {
+		if kills && h.loads > 0 {
 			timer := time.NewTimer(time.Duration(50+rand.IntN(500)) * time.Millisecond)
 			select {
 			case <-timer.C:
@@ -177,6 +177,7 @@ func (h *holder) process(c *client, stop <-chan struct{}, kills bool) error {
 			load.Threads, load.N = 1, 10
 			continue
 		}
+		h.loads++
 		h.answered += a.Statuses["200"]
 		for name, n := range a.Errors {
 			switch name {
