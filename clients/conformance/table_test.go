@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -12,51 +13,88 @@ import (
 
 const resultsFile = "RESULTS.md"
 
-// table is RESULTS.md: what each client came to in each scenario.
+// results are what the plays came to.
+type results struct {
+	mu    sync.Mutex
+	plays []result
+}
+
+// result is that of one play; unsupported is the reason of a client, empty if it passed.
+type result struct{ client, adapter, scenario, mode, unsupported string }
+
+func (r *results) add(one result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.plays = append(r.plays, one)
+}
+
+// table is RESULTS.md.
 type table struct {
-	mu      sync.Mutex
 	cells   map[string]map[string]string // by client and scenario
 	reasons []reason
 }
 
-// reason is why a client does not play a scenario.
-type reason struct{ client, scenario, what, why string }
+// reason is why a client does not play some scenarios with some adapters and modes.
+type reason struct{ client, scenarios, what, why string }
 
-const (
-	passed      = "yes"
-	partly      = "in part"
-	unsupported = "no"
-)
+// table returns the part of a client.
+func (r *results) table(client string, all []scenario) table {
+	t := table{cells: map[string]map[string]string{client: {}}}
+	what := make(map[reason][]string) // adapters and modes, by scenario and reason
+	for _, s := range all {
+		var passed, not []string // modes
+		for _, one := range r.plays {
+			switch {
+			case one.client != client || one.scenario != s.Name:
+			case one.unsupported == "":
+				passed = append(passed, one.mode)
+			default:
+				not = append(not, one.mode)
+				key := reason{client: client, scenarios: s.Name, why: one.unsupported}
+				what[key] = append(what[key], one.adapter+" "+one.mode)
+			}
+		}
+		t.cells[client][s.Name] = cell(passed, not)
+	}
+	names := make(map[reason][]string) // scenarios, by adapters and modes and reason
+	for key, list := range what {
+		name := key.scenarios
+		key.scenarios, key.what = "", strings.Join(slices.Compact(slices.Sorted(slices.Values(list))), ", ")
+		names[key] = append(names[key], name)
+	}
+	for key, list := range names {
+		key.scenarios = strings.Join(slices.Sorted(slices.Values(list)), ", ")
+		t.reasons = append(t.reasons, key)
+	}
+	return t
+}
 
-// add adds the result of one play.
-func (t *table) add(client, adapter, scenario, mode, result, why string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cells[client] == nil {
-		t.cells[client] = make(map[string]string)
+// cell says in which modes a client plays a scenario.
+func cell(passed, not []string) string {
+	switch {
+	case len(not) == 0:
+		return "yes"
+	case len(passed) == 0:
+		return "no"
+	case slices.ContainsFunc(passed, func(mode string) bool { return slices.Contains(not, mode) }):
+		return "in part" // with some adapters
 	}
-	switch before := t.cells[client][scenario]; {
-	case before == "" || before == result:
-		t.cells[client][scenario] = result
-	default:
-		t.cells[client][scenario] = partly
-	}
-	if why != "" {
-		t.reasons = append(t.reasons, reason{client, scenario, adapter + ", " + mode, why})
-	}
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(passed))), ", ")
 }
 
 const resultsHead = `# Results
 
-Written by ` + "`make test-clients UPDATE=1`" + `. *in part*: not with each adapter or mode of the client. The reasons are below.
+Written by ` + "`make test-clients UPDATE=1`" + `. 
+A mode in place of *yes*: the client plays the scenario in this mode only. *in part*: not with each of its adapters. The
+reasons are below.
 
 `
 
-// text writes the table. Reasons that are the same are joined.
-func (t *table) text(all []scenario) string {
+// text writes the table.
+func (t table) text(all []scenario) string {
 	var b strings.Builder
 	b.WriteString(resultsHead)
-	names := sorted(t.cells)
+	names := slices.Sorted(maps.Keys(t.cells))
 	fmt.Fprintf(&b, "| scenario | %s |\n|%s\n", strings.Join(names, " | "), strings.Repeat(" --- |", len(names)+1))
 	for _, s := range all {
 		fmt.Fprintf(&b, "| %s |", s.Name)
@@ -69,47 +107,22 @@ func (t *table) text(all []scenario) string {
 	for _, s := range all {
 		fmt.Fprintf(&b, "| %s | %s |\n", s.Name, s.About)
 	}
-	b.WriteString("\n## Not supported\n\n| client | scenario | adapter, mode | reason |\n| --- | --- | --- | --- |\n")
-	for _, r := range t.joined() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.client, r.scenario, r.what, r.why)
+	b.WriteString("\n## Not supported\n\n| client | adapter, mode | reason | scenarios |\n| --- | --- | --- | --- |\n")
+	slices.SortFunc(t.reasons, func(a, b reason) int {
+		return cmp.Or(cmp.Compare(a.client, b.client), cmp.Compare(a.what, b.what), cmp.Compare(a.why, b.why))
+	})
+	for _, r := range t.reasons {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.client, r.what, r.why, r.scenarios)
 	}
 	return b.String()
 }
 
-func (t *table) joined() (all []reason) {
-	what := make(map[reason][]string)
-	for _, r := range t.reasons {
-		key := reason{r.client, r.scenario, "", r.why}
-		what[key] = append(what[key], r.what)
-	}
-	for r, list := range what {
-		slices.Sort(list)
-		r.what = strings.Join(slices.Compact(list), "; ")
-		all = append(all, r)
-	}
-	slices.SortFunc(all, func(a, b reason) int {
-		return cmp.Or(cmp.Compare(a.client, b.client), cmp.Compare(a.scenario, b.scenario), cmp.Compare(a.what, b.what))
-	})
-	return all
-}
-
-func sorted[V any](m map[string]V) (keys []string) {
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // read reads what text has written.
-func read(path string) (*table, error) {
-	t := &table{cells: make(map[string]map[string]string)}
+func read(path string) (table, error) {
+	t := table{cells: make(map[string]map[string]string)}
 	text, err := os.ReadFile(path)
-	if os.IsNotExist(err) {
-		return t, nil
-	}
 	if err != nil {
-		return nil, err
+		return t, err
 	}
 	var clients []string
 	part := 0
@@ -134,39 +147,33 @@ func read(path string) (*table, error) {
 				t.cells[c][fields[0]] = fields[i+1]
 			}
 		case part == 2 && len(fields) == 4 && fields[0] != "client":
-			t.reasons = append(t.reasons, reason{fields[0], fields[1], fields[2], fields[3]})
+			t.reasons = append(t.reasons, reason{fields[0], fields[3], fields[1], fields[2]})
 		}
 	}
 	return t, nil
 }
 
 // compare compares the results of clients that played everything, and failed nothing, with
-// RESULTS.md, which it writes instead if update is set. The results of other clients stay
-// as they are there.
-func (t *table) compare(test *testing.T, all []scenario, complete []string, update bool) {
-	test.Helper()
-	before, err := read(resultsFile)
-	if err != nil {
-		test.Fatal(err)
+// RESULTS.md, or writes them there. Those of other clients stay as they are there.
+func (r *results) compare(t *testing.T, all []scenario, complete []string, update bool) {
+	t.Helper()
+	is, err := read(resultsFile)
+	if err != nil && (!update || !os.IsNotExist(err)) {
+		t.Fatal(err)
 	}
-	was := before.text(all)
+	was := is.text(all)
 	for _, name := range complete {
-		before.cells[name] = t.cells[name]
-		before.reasons = slices.DeleteFunc(before.reasons, func(r reason) bool { return r.client == name })
-		for _, r := range t.reasons {
-			if r.client == name {
-				before.reasons = append(before.reasons, r)
-			}
-		}
+		own := r.table(name, all)
+		is.cells[name] = own.cells[name]
+		is.reasons = slices.DeleteFunc(is.reasons, func(r reason) bool { return r.client == name })
+		is.reasons = append(is.reasons, own.reasons...)
 	}
-	is := before.text(all)
+	text := is.text(all)
 	if update {
-		if err := os.WriteFile(resultsFile, []byte(is), 0o644); err != nil {
-			test.Fatal(err)
+		if err := os.WriteFile(resultsFile, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		return
-	}
-	if is != was {
-		test.Errorf("%s is not what the clients do (make test-clients UPDATE=1 writes it); with these results it is\n%s", resultsFile, is)
+	} else if text != was {
+		t.Errorf("%s is not what the clients do (make test-clients UPDATE=1 writes it); with these results it is\n%s", resultsFile, text)
 	}
 }
