@@ -84,7 +84,8 @@ func cell(passed, not []string) string {
 
 const resultsHead = `# Results
 
-Written by ` + "`make test-clients UPDATE=1`" + `. 
+Written by ` + "`make test-clients UPDATE=1`" + `.
+
 A mode in place of *yes*: the client plays the scenario in this mode only. *in part*: not with each of its adapters. The
 reasons are below.
 
@@ -118,15 +119,11 @@ func (t table) text(all []scenario) string {
 }
 
 // read reads what text has written.
-func read(path string) (table, error) {
+func read(text string) table {
 	t := table{cells: make(map[string]map[string]string)}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return t, err
-	}
 	var clients []string
 	part := 0
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if strings.HasPrefix(line, "## ") {
 			part++
@@ -150,18 +147,21 @@ func read(path string) (table, error) {
 			t.reasons = append(t.reasons, reason{fields[0], fields[3], fields[1], fields[2]})
 		}
 	}
-	return t, nil
+	return t
 }
 
 // compare compares the results of clients that played everything, and failed nothing, with
 // RESULTS.md, or writes them there. Those of other clients stay as they are there.
 func (r *results) compare(t *testing.T, all []scenario, complete []string, update bool) {
 	t.Helper()
-	is, err := read(resultsFile)
+	if complete == nil {
+		return
+	}
+	was, err := os.ReadFile(resultsFile)
 	if err != nil && (!update || !os.IsNotExist(err)) {
 		t.Fatal(err)
 	}
-	was := is.text(all)
+	is := read(string(was))
 	for _, name := range complete {
 		own := r.table(name, all)
 		is.cells[name] = own.cells[name]
@@ -173,7 +173,7 @@ func (r *results) compare(t *testing.T, all []scenario, complete []string, updat
 		if err := os.WriteFile(resultsFile, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	} else if text != was {
+	} else if text != string(was) {
 		t.Errorf("%s is not what the clients do (make test-clients UPDATE=1 writes it); with these results it is\n%s", resultsFile, text)
 	}
 }
