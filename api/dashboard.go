@@ -18,6 +18,7 @@ import (
 var assetTypes = map[string]string{
 	".js":  "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8",
+	".txt": "text/plain; charset=utf-8",
 }
 
 // dashboard serves the dashboard and its files.
@@ -81,7 +82,7 @@ func (d *dashboard) getHome(w http.ResponseWriter, r *http.Request) error { retu
 
 // @Summary     Get a file of the dashboard
 // @Description The name changes with the content, so the file can be cached forever.
-// @Produce     text/javascript,text/css
+// @Produce     text/javascript,text/css,plain
 // @Success     200 {string} binary "the file"
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      /assets/{file} [get]

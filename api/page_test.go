@@ -171,10 +171,11 @@ func TestProblemsAreDescribed(t *testing.T) {
 
 // built is a dashboard as make web leaves it.
 var built = fstest.MapFS{
-	".gitkeep":           {},
-	"index.html":         {Data: []byte(`<script type="module" src="assets/main-AB.js"></script>`)},
-	"assets/main-AB.js":  {Data: []byte(strings.Repeat("main();", 1000))},
-	"assets/main-CD.css": {Data: []byte("body{}")},
+	".gitkeep":               {},
+	"index.html":             {Data: []byte(`<script type="module" src="assets/main-AB.js"></script>`)},
+	"assets/main-AB.js":      {Data: []byte(strings.Repeat("main();", 1000))},
+	"assets/main-CD.css":     {Data: []byte("body{}")},
+	"assets/licenses-EF.txt": {Data: []byte("MIT")},
 }
 
 func withDashboard(t *testing.T, files fstest.MapFS) *daemon {
@@ -193,9 +194,10 @@ func withDashboard(t *testing.T, files fstest.MapFS) *daemon {
 func TestDashboardIsServedAsBrowsersWantIt(t *testing.T) {
 	d := withDashboard(t, built)
 	for path, want := range map[string]struct{ contentType, caching, file string }{
-		"/":                   {"text/html; charset=utf-8", "no-cache", "index.html"},
-		"/assets/main-AB.js":  {"text/javascript; charset=utf-8", "public, max-age=31536000, immutable", "assets/main-AB.js"},
-		"/assets/main-CD.css": {"text/css; charset=utf-8", "public, max-age=31536000, immutable", "assets/main-CD.css"},
+		"/":                       {"text/html; charset=utf-8", "no-cache", "index.html"},
+		"/assets/main-AB.js":      {"text/javascript; charset=utf-8", "public, max-age=31536000, immutable", "assets/main-AB.js"},
+		"/assets/main-CD.css":     {"text/css; charset=utf-8", "public, max-age=31536000, immutable", "assets/main-CD.css"},
+		"/assets/licenses-EF.txt": {"text/plain; charset=utf-8", "public, max-age=31536000, immutable", "assets/licenses-EF.txt"},
 	} {
 		plain := d.must(200, "GET", path, "")
 		h := plain.Header()

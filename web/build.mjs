@@ -1,8 +1,10 @@
 // Bundles src/ into dist/: index.html, and assets/ under names that change with their
-// content. ESBUILD names the bundler, which is a tool of tools/go.mod.
+// content. Each import() is a file of its own. ESBUILD names the bundler, which is a tool of
+// tools/go.mod.
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 
@@ -10,6 +12,19 @@ const here = import.meta.dirname;
 const dist = join(here, "dist");
 const esbuild = process.env.ESBUILD;
 if (!esbuild) throw new Error("ESBUILD should name the bundler: run make web");
+
+/** The licenses of the packages that have code in a bundle, which have to be part of each copy. */
+function licenses(inputs) {
+  const packages = new Set(inputs.map((name) => /^(?:.*\/)?node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(name)?.[1]).filter(Boolean));
+  const texts = [...packages].sort().map((name) => {
+    const folder = join(here, "node_modules", name);
+    const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+    const file = readdirSync(folder).find((f) => /^licen[cs]e/i.test(f));
+    if (!file) throw new Error(`${name} has no file with its license`);
+    return `${name} ${version} (${license})\n\n${readFileSync(join(folder, file), "utf8").trim()}\n`;
+  });
+  return `The dashboard of lbd contains the packages below.\n\n${texts.join(`\n${"-".repeat(80)}\n\n`)}`;
+}
 
 rmSync(join(dist, "assets"), { recursive: true, force: true });
 const scratch = mkdtempSync(join(tmpdir(), "bundle-"));
@@ -25,8 +40,12 @@ try {
     { cwd: here, stdio: "inherit" },
   );
   const outputs = Object.entries(JSON.parse(readFileSync(meta, "utf8")).outputs);
+  const notice = licenses(outputs.flatMap(([, o]) => Object.entries(o.inputs).filter(([, i]) => i.bytesInOutput > 0).map(([name]) => name)));
+  const noticeName = `licenses-${createHash("sha256").update(notice).digest("hex").slice(0, 8).toUpperCase()}.txt`;
+  writeFileSync(join(dist, "assets", noticeName), notice);
   const [script, made] = outputs.find(([, o]) => o.entryPoint === "src/main.tsx");
   const page = readFileSync(join(here, "src/index.html"), "utf8")
+    .replace("LICENSES", `assets/${noticeName}`)
     .replace("STYLE", `assets/${basename(made.cssBundle)}`)
     .replace("SCRIPT", `assets/${basename(script)}`);
   writeFileSync(join(dist, "index.html"), page);

@@ -1,9 +1,10 @@
 // What was typed and not pushed outlives the page that it was typed on.
 
+import type { Body } from "./body.ts";
 import type { Where } from "./verdict.ts";
 
 export interface Draft {
-  body: string;
+  body: Body;
   where: Where;
   /** By hand: what the body is does not change it. */
   chosen: boolean;

@@ -1,6 +1,7 @@
 // Validation of a text by a dry run, and its push.
 
 import { call, clusterPath, Refusal, withQuery } from "./api.ts";
+import type { Body } from "./body.ts";
 import { contentType, formatOf, readDocument, type Document, type Kind, type Message } from "./document.ts";
 import type { Problem, PushAnswer } from "./model.ts";
 
@@ -15,7 +16,7 @@ export interface LiveDocument {
 
 /** The text and the options of its push. */
 export interface Asked {
-  body: string;
+  body: Body;
   where: Where;
   cluster: string;
   allowEmpty: boolean;
@@ -52,8 +53,9 @@ async function liveDocument(where: Where, cluster: string, signal: AbortSignal):
 export function send(v: Asked & { live: LiveDocument }, dryRun: boolean, maxRemoved?: number, signal?: AbortSignal) {
   const condition: Record<string, string> = v.live.etag ? { "If-Match": v.live.etag } : { "If-None-Match": "*" };
   const query = { dry_run: dryRun, allow_empty: v.allowEmpty, max_shift: v.maxShift ? `${v.maxShift}%` : undefined, max_removed: v.where === "replace" && maxRemoved !== undefined ? String(maxRemoved) : undefined };
+  const body = v.body.toString();
   return call<PushAnswer>(withQuery(pathOf(v.where, v.cluster), query), {
-    method: methodOf(v.where), body: v.body, headers: { "Content-Type": contentType[formatOf(v.body)], ...condition }, signal,
+    method: methodOf(v.where), body, headers: { "Content-Type": contentType[formatOf(body)], ...condition }, signal,
   });
 }
 
@@ -63,7 +65,7 @@ const mostRounds = 3;
 /** Runs a push as a dry run. It rejects if lbd returns no result. */
 export async function judge(asked: Asked, signal: AbortSignal): Promise<Verdict> {
   for (let round = 1; ; round++) {
-    const [document, live] = await Promise.all([readDocument(asked.body), liveDocument(asked.where, asked.cluster, signal)]);
+    const [document, live] = await Promise.all([readDocument(asked.body.toString()), liveDocument(asked.where, asked.cluster, signal)]);
     const v: Verdict = { ...asked, document, live };
     try {
       v.answer = (await send(v, true, undefined, signal)).body;

@@ -2,14 +2,17 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, hasPath, Refusal, says } from "../api.ts";
-import { clusterOf, kindOf, readDocument } from "../document.ts";
+import { type Body, isBlank, isLarge } from "../body.ts";
+import type { TextEditor } from "../codemirror.ts";
+import { clusterOf, contentType, kindOf, readDocument } from "../document.ts";
 import { draftOf, keepDraft, otherDrafts } from "../drafts.ts";
 import { plural } from "../format.ts";
 import type { BrokenRule, PushAnswer } from "../model.ts";
 import { Alert, Title } from "../parts/basics.tsx";
-import { Editor, Rules, select } from "../parts/editor.tsx";
+import { Editor } from "../parts/editor.tsx";
 import { Effect } from "../parts/effect.tsx";
 import { Effects } from "../parts/effects.tsx";
+import { Rules } from "../parts/rules.tsx";
 import { AskForToken, useAccess } from "../parts/token.tsx";
 import { useQuestion } from "../question.ts";
 import { clusterHref, href } from "../route.ts";
@@ -22,10 +25,13 @@ const places: Record<Where, { label: string; hint: string }> = {
   replace: { label: "bundle: replace all", hint: "resources that are not in the bundle are removed" },
 };
 
+/** The length of a text that lbd accepts as YAML, in bytes. */
+const mostYaml = 8 << 20;
+
 export function Push({ query }: { query: URLSearchParams }) {
   const place = query.get("cluster") ?? "";
   const kept = useRef(draftOf(place)).current;
-  const [body, setBody] = useState(kept?.body ?? "");
+  const [body, setBody] = useState<Body>(kept?.body ?? "");
   const [where, setWhere] = useState<Where>(kept?.where ?? "endpoints");
   const [chosen, setChosen] = useState(kept?.chosen ?? false);
   const [cluster, setCluster] = useState(kept?.cluster ?? place);
@@ -36,9 +42,10 @@ export function Push({ query }: { query: URLSearchParams }) {
   const [error, setError] = useState("");
   const [unjudged, setUnjudged] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
+  const [wanted, setWanted] = useState<Body | null>(null);
   const [round, setRound] = useState(0);
   const [over, setOver] = useState(false);
-  const editor = useRef<HTMLTextAreaElement>(null);
+  const editor = useRef<TextEditor>(null);
   const result = useRef<HTMLHeadingElement>(null);
   const judged = useQuestion();
   const loaded = useQuestion();
@@ -48,13 +55,16 @@ export function Push({ query }: { query: URLSearchParams }) {
   const latest = useRef(asked);
   latest.current = asked;
 
-  const take = async (text: string) => {
+  /** A file is a text that was not typed. */
+  const take = async (text: Body, isFile = false) => {
     loaded.drop(); // an older response must not replace newer text
     setBody(text);
+    if (isFile) setWanted(text);
     setDone(null);
     setError("");
     setAllowEmpty(false);
-    const document = text.trim() ? await readDocument(text) : null;
+    if (isBlank(text) || (isLarge(text) && !isFile)) return; // parsing a large text takes longer than typing a character
+    const document = await readDocument(text.toString());
     if (!document || latest.current.body !== text) return;
     const kind = kindOf(document.value);
     if (kind && !chosen) setWhere(kind);
@@ -62,24 +72,30 @@ export function Push({ query }: { query: URLSearchParams }) {
     if (name) setCluster(name);
   };
   const takeFile = async (file: File | undefined) => {
-    if (file) await take(await file.text());
+    if (file) await take(await file.text(), true);
   };
   const load = () => {
-    if (body.trim() && !done && !confirm("Replace your text with the pushed resource?")) return;
+    if (!isBlank(body) && !done && !confirm("Replace your text with the pushed resource?")) return;
     loaded.ask(
-      (signal) => call(pathOf(where, cluster), { headers: { Accept: "application/yaml" }, signal }, (r) => r.text()),
-      (a) => void take(a.body),
+      async (signal) => {
+        const read = (type: string) => call(pathOf(where, cluster), { headers: { Accept: type }, signal }, (r) => r.text());
+        const yaml = await read(contentType.yaml);
+        return yaml.body.length > mostYaml ? read(contentType.json) : yaml;
+      },
+      (a) => void take(a.body, true),
       (e) => setError(e instanceof Refusal && e.problem.status === 404 ? `Nothing was pushed for ${cluster}.` : says(e)),
     );
   };
 
-  useEffect(() => keepDraft(place, body.trim() && !done ? { body, where, chosen, cluster } : null), [body, where, chosen, cluster, done]);
+  useEffect(() => keepDraft(place, !isBlank(body) && !done ? { body, where, chosen, cluster } : null), [body, where, chosen, cluster, done]);
 
-  // The dry run starts shortly after the last change.
+  // The dry run starts shortly after the last change; that of a large text, which it sends as a whole, when it is wanted.
   const single = where === "endpoints" || where === "config";
   const nameless = single && !hasPath(cluster);
-  const ready = body.trim() !== "" && (!single || cluster !== "") && !nameless;
+  const held = isLarge(body) && wanted !== body;
+  const ready = !isBlank(body) && !held && (!single || cluster !== "") && !nameless;
   useEffect(() => {
+    if (held) return; // the errors of the last version stay
     if (!ready || done) {
       setVerdict(null);
       return;
@@ -131,7 +147,7 @@ export function Push({ query }: { query: URLSearchParams }) {
     }
   };
   const goTo = (rule: BrokenRule) => {
-    if (editor.current && rule.line) select(editor.current, rule.line);
+    editor.current?.select(rule);
   };
 
   const problem = fresh ? verdict.problem : undefined;
@@ -216,7 +232,7 @@ export function Push({ query }: { query: URLSearchParams }) {
           )}
         </div>
         <div class="sides">
-          <Editor body={body} rules={errors} warnings={warnings} onInput={(text) => void take(text)} area={editor} />
+          <Editor body={body} verdict={verdict} onInput={(text) => void take(text)} editor={editor} />
           <section class="verdict" aria-labelledby="verdict-title">
             <h2 id="verdict-title" ref={result} tabIndex={-1}>
               {done ? "Pushed" : "Effect"}
@@ -230,6 +246,8 @@ export function Push({ query }: { query: URLSearchParams }) {
                 </p>
               ) : nameless ? (
                 <p>A cluster named {cluster} has no URL: push it in a bundle.</p>
+              ) : held ? (
+                <p>The text has {plural(body.length, "character")}. A check sends all of them, so this page does not check it while you type.</p>
               ) : !ready ? (
                 <p>Paste, type or drop a resource: JSON or YAML.</p>
               ) : !fresh && unjudged !== null ? (
@@ -244,6 +262,11 @@ export function Push({ query }: { query: URLSearchParams }) {
                 <p>It can be applied.</p>
               )}
             </div>
+            {held && !done && !nameless && (
+              <button type="button" onClick={() => setWanted(body)}>
+                Check
+              </button>
+            )}
             {ready && !done && !fresh && unjudged !== null && (
               <div class="more">
                 <button type="button" onClick={askAgain}>

@@ -8,7 +8,7 @@ import { useQuestion } from "../question.ts";
 import { messageError, type Part, partsOf, partWords, type Preview, previewRestore, sendRestore } from "../restore.ts";
 import { href } from "../route.ts";
 import { Alert } from "./basics.tsx";
-import { Rules } from "./editor.tsx";
+import { Rules } from "./rules.tsx";
 import { Effect } from "./effect.tsx";
 import { Sign } from "./effects.tsx";
 import { AskForToken } from "./token.tsx";

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, endpointsOf, freePort, has, openBrowser, patience, push, startDaemon, visit } from "./kit.ts";
+import { type Daemon, endpointsOf, freePort, has, openBrowser, patience, push, startDaemon, visit, write } from "./kit.ts";
 
 let browser: Browser;
 let daemon: Daemon;
@@ -118,10 +118,13 @@ for (const bypassCSP of [false, true]) {
       await has(page, /Dropped/, "#outcome");
       await inspect(`explain ${text}`);
       await page.goto(`${daemon.url}/#/push?cluster=${q(text)}`);
-      await page.fill("#body", JSON.stringify({ ...resourcesOf(text)[1], policy: { drop_overloads: [{ category: `${text}2`, drop_percentage: { numerator: 1 } }] }, [text]: 1 }));
+      await write(page, JSON.stringify({ ...resourcesOf(text)[1], policy: { drop_overloads: [{ category: `${text}2`, drop_percentage: { numerator: 1 } }] }, [text]: 1 }));
       await has(page, /It would be rejected/, ".verdict");
+      await page.waitForSelector(".cm-lintRange-error");
+      await page.keyboard.press("F8");
+      await page.waitForFunction((s) => document.querySelector(".cm-tooltip-lint")?.textContent?.includes(s), text);
       await inspect(`push with errors ${text}`);
-      await page.fill("#body", JSON.stringify({ ...resourcesOf(text)[1], policy: { drop_overloads: [{ category: `${text}2`, drop_percentage: { numerator: 1 } }] } }));
+      await write(page, JSON.stringify({ ...resourcesOf(text)[1], policy: { drop_overloads: [{ category: `${text}2`, drop_percentage: { numerator: 1 } }] } }));
       await has(page, /It can be applied/, ".verdict");
       await inspect(`push ${text}`);
     }

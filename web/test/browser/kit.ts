@@ -204,6 +204,18 @@ export async function visit(
   return { page, faults };
 }
 
+/** Replaces the text in the editor, as a user does. */
+export async function write(page: Page, text: string): Promise<void> {
+  await page.focus("#body");
+  await page.keyboard.press("Control+a");
+  if (text) await page.keyboard.insertText(text);
+  else await page.keyboard.press("Delete");
+}
+
+/** The text in the editor, if all of it is visible. */
+export const typed = (page: Page) =>
+  page.$$eval("#body .cm-line", (all) => (document.querySelector(".cm-placeholder") ? "" : all.map((line) => line.textContent).join("\n")));
+
 /** Waits until the text of an element matches. */
 export async function has(page: Page, text: RegExp, selector = "main"): Promise<void> {
   try {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, endpointsOf, fits, has, openBrowser, startDaemon, violations, visit } from "./kit.ts";
+import { type Daemon, endpointsOf, fits, has, openBrowser, startDaemon, violations, visit, write } from "./kit.ts";
 
 let browser: Browser;
 let daemon: Daemon;
@@ -107,7 +107,7 @@ test("a cluster named . has no URL", async (t) => {
   await page.click("text=pick from it");
   await has(page, /Picked 10\.0\.0\.1:80/, "#outcome");
   await page.goto(`${daemon.url}/#/push?cluster=..`);
-  await page.fill("#body", "endpoints: []");
+  await write(page, "endpoints: []");
   await has(page, /A cluster named \.\. has no URL: push it in a bundle/);
   assert.deepEqual(faults, []);
 });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Browser } from "playwright-core";
-import { type Daemon, endpointsOf, fits, has, openBrowser, push, startDaemon, violations, visit } from "./kit.ts";
+import { type Daemon, endpointsOf, fits, has, openBrowser, push, startDaemon, violations, visit, write } from "./kit.ts";
 
 let browser: Browser;
 let daemon: Daemon;
@@ -155,7 +155,7 @@ for (const [scheme, forced] of looks) {
       await page.goto(`${daemon.url}/${place}`);
       await page.waitForSelector(ready);
       if (place.startsWith("#/push")) {
-        await page.fill("#body", JSON.stringify(endpointsOf({ a: ["10.0.0.1:80"], c: ["10.0.1.1:80"] })));
+        await write(page, JSON.stringify(endpointsOf({ a: ["10.0.0.1:80"], c: ["10.0.1.1:80"] })));
         await page.waitForSelector(".effect table");
       }
       // Forced colors are the browser's; axe reads the page's own.

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import type { Browser, Page } from "playwright-core";
-import { type Daemon, endpointsOf, has, openBrowser, push, startDaemon, violations, visit } from "./kit.ts";
+import { type Daemon, endpointsOf, has, openBrowser, push, startDaemon, typed, violations, visit, write } from "./kit.ts";
 
 let browser: Browser;
 let daemon: Daemon;
@@ -38,20 +38,19 @@ const good = bad.replace("99999", "81");
 
 test("the error of an invalid push is shown at its line", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
-  await page.fill("#body", bad);
+  await write(page, bad);
   await has(page, /would be rejected: 1 error/);
   await has(page, /line 9, column 11: endpoints\[0\]\.lb_endpoints\[1\].*port_value/, ".rules");
-  assert.deepEqual(await page.$$eval(".gutter .broken", (all) => all.map((e) => e.textContent)), ["✕ 9"]);
+  assert.deepEqual(await page.$$eval(".cm-lintRange-error", (all) => all.map((e) => e.textContent)), ["port_value: 99999"]);
+  const rows = (selector: string) => page.$$eval(selector, (all) => all.map((e) => Math.round(e.getBoundingClientRect().top)));
+  assert.deepEqual(await rows(".cm-lint-marker-error"), (await rows('.cm-lineNumbers .cm-gutterElement:text-is("9")')));
+  assert.equal(await page.getAttribute("#body", "aria-invalid"), "true");
   await page.click(".rules button");
-  const selected = await page.$eval("#body", (e) => {
-    const t = e as HTMLTextAreaElement;
-    return t.value.slice(t.selectionStart, t.selectionEnd);
-  });
-  assert.equal(selected, "          port_value: 99999}");
+  assert.equal(await page.evaluate(() => String(getSelection())), "port_value: 99999");
   assert.deepEqual(await violations(page), []);
   assert.equal(await page.$("text=Apply"), null, "an invalid text cannot be applied");
 
-  await page.fill("#body", "endpoints:\n- a: [\n");
+  await write(page, "endpoints:\n- a: [\n");
   await has(page, /line 2/, ".rules");
   assert.deepEqual(faults, []);
 });
@@ -59,7 +58,7 @@ test("the error of an invalid push is shown at its line", async (t) => {
 test("the effect of a push is shown first, and a concurrent push is not overwritten", async (t) => {
   await push(daemon, "/v1/clusters/pushed/endpoints", endpointsOf({ a: ["10.0.0.1:80"], b: ["10.0.1.1:80"] }));
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=pushed");
-  await page.fill("#body", good);
+  await write(page, good);
   await has(page, /It can be applied/);
   assert.deepEqual(await differences(page), [
     "+ priority 0, us/a, 10.0.0.2:81 added: weight 1",
@@ -111,7 +110,7 @@ test("additional addresses and metadata are compared", async (t) => {
   const keyed = { metadata: { filter_metadata: { "envoy.lb": { hash_key: "one" } } } };
   await push(daemon, "/v1/clusters/detailed/endpoints", endpoint({}, {}));
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=detailed");
-  await page.fill("#body", JSON.stringify(endpoint(also, keyed)));
+  await write(page, JSON.stringify(endpoint(also, keyed)));
   await has(page, /Apply/, "button");
   assert.deepEqual(await differences(page), [
     "~ priority 0, us/a, 10.0.0.1:80 modified: weight 1 → weight 1, also 10.9.0.1:80",
@@ -119,11 +118,11 @@ test("additional addresses and metadata are compared", async (t) => {
   ]);
   await page.click("text=Apply");
   await has(page, /Applied: 1 resource changed/);
-  await page.fill("#body", JSON.stringify(endpoint(also, { metadata: { filter_metadata: { "envoy.lb": { hash_key: "two" } } } })));
+  await write(page, JSON.stringify(endpoint(also, { metadata: { filter_metadata: { "envoy.lb": { hash_key: "two" } } } })));
   await has(page, /"one" → "two"/, ".differences");
 
   // lbd ignores a local tag, and the parser of the page does not.
-  await page.fill("#body", `endpoints: !zones ${JSON.stringify(endpoint({}, {}).endpoints)}`);
+  await write(page, `endpoints: !zones ${JSON.stringify(endpoint({}, {}).endpoints)}`);
   await has(page, /This page cannot parse the text, so it shows no differences\. lbd would change:/);
   assert.deepEqual(await differences(page), ["~ ClusterLoadAssignment/detailed modified"]);
   assert.deepEqual(faults, []);
@@ -142,7 +141,7 @@ test("the effect on picks is shown, and is what happens", async (t) => {
   await push(daemon, "/v1/clusters/moving/endpoints", endpointsOf({ a: ["10.0.0.1:80", "10.0.0.2:80"] }));
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=moving");
   const typed = endpointsOf({ a: ["10.0.0.1:80", "10.0.0.3:80", "10.0.0.4:80", "10.0.0.5:80"] });
-  await page.fill("#body", JSON.stringify(typed));
+  await write(page, JSON.stringify(typed));
   assert.deepEqual(await moved(page), {
     "10.0.0.2:80 removed": "50 % → 0 %", "10.0.0.1:80": "50 % → 25 %",
     "10.0.0.3:80 added": "0 % → 25 %", "10.0.0.4:80 added": "0 % → 25 %", "10.0.0.5:80 added": "0 % → 25 %",
@@ -184,11 +183,11 @@ test("a file can be dropped, and the pushed resource can be loaded", async (t) =
     void (answer ? d.accept() : d.dismiss());
   });
   await page.click("text=Load what was pushed");
-  assert.match(await page.inputValue("#body"), /^\{"endpoints"/);
+  assert.match(await typed(page), /^\{"endpoints"/);
   answer = true;
   await page.click("text=Load what was pushed");
   await has(page, /Nothing to apply/, "button");
-  assert.match(await page.inputValue("#body"), /^cluster_name: orders\n/);
+  assert.match(await typed(page), /^cluster_name: orders\n/);
   assert.equal(questions.length, 2);
   await page.fill("input[required]", "unknown");
   await page.click("text=Load what was pushed");
@@ -198,19 +197,19 @@ test("a file can be dropped, and the pushed resource can be loaded", async (t) =
 
 test("drafts outlive the page, by cluster", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
-  await page.fill("#body", good);
+  await write(page, good);
   await has(page, /It can be applied/);
   await page.click('header a:has-text("Push")');
   await has(page, /Drafts: for orders/);
-  assert.equal(await page.inputValue("#body"), "");
+  assert.equal(await typed(page), "");
   await page.click("text=for orders");
   await has(page, /It can be applied/);
-  assert.equal(await page.inputValue("#body"), good);
+  assert.equal(await typed(page), good);
   assert.equal(await page.inputValue("input[required]"), "orders");
   assert.doesNotMatch((await page.textContent("main")) ?? "", /Drafts:/);
   const asks = () => page.evaluate(() => !dispatchEvent(new Event("beforeunload", { cancelable: true })));
   assert.ok(await asks(), "the browser asks before the page is left");
-  await page.fill("#body", "");
+  await write(page, "");
   await page.waitForFunction(() => dispatchEvent(new Event("beforeunload", { cancelable: true })));
   await page.click('header a:has-text("Clusters")');
   await page.click('header a:has-text("Push")');
@@ -222,7 +221,7 @@ test("drafts outlive the page, by cluster", async (t) => {
 test("a failed dry run is reported and can be retried", async (t) => {
   const { page, faults } = await visit(t, browser, daemon, "#/push?cluster=orders");
   await page.route("**/v1/clusters/orders/endpoints?dry_run=true", (route) => route.abort());
-  await page.fill("#body", good);
+  await write(page, good);
   await has(page, /The effect is unknown: lbd cannot be reached/, ".refusal");
   assert.equal(await page.$("text=Apply"), null);
   await page.unroute("**/v1/clusters/orders/endpoints?dry_run=true");
@@ -241,9 +240,9 @@ test("changes during a push are not reported as pushed", async (t) => {
       await route.continue();
     }),
   );
-  await page.fill("#body", good);
+  await write(page, good);
   await page.click("text=Apply");
-  await page.fill("#body", good.replace("port_value: 81", "port_value: 82"));
+  await write(page, good.replace("port_value: 81", "port_value: 82"));
   answer();
   await has(page, /The text was pushed without your latest changes: 1 resource changed/, ".alert");
   await has(page, /10\.0\.0\.2:82 added/, ".differences");

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test, type TestContext } from "node:test";
 import type { Browser, BrowserContextOptions, Page, Request } from "playwright-core";
-import { type Daemon, endpointsOf, fits, has, openBrowser, patience, push, startDaemon, violations, visit } from "./kit.ts";
+import { type Daemon, endpointsOf, fits, has, openBrowser, patience, push, startDaemon, typed, violations, visit, write } from "./kit.ts";
 
 let browser: Browser;
 let dir: string;
@@ -143,7 +143,7 @@ test("the page asks for a token, and uses it in headers only", async (t) => {
     await page.waitForSelector("#title");
     assert.equal(await page.$("dialog"), null);
   }
-  await page.fill("#body", "endpoints: []");
+  await write(page, "endpoints: []");
   await has(page, /It would be rejected|It can be applied/, ".verdict");
   await isSecret(page, requests, token);
   await isSecret(page, requests, wrong);
@@ -247,7 +247,7 @@ test("a push without the role shows the reason, and the text stays", async (t) =
   await enter(page, g.tokens.viewer!);
   await closed(page);
   const body = JSON.stringify(endpointsOf({ a: ["10.0.0.2:80"] }));
-  await page.fill("#body", body);
+  await write(page, body);
   await has(page, /The effect is unknown: role push is required: viewer has the roles read/, ".verdict");
   assert.deepEqual(await violations(page), []);
   assert.equal(await page.$("dialog"), null, "typing is not interrupted");
@@ -256,7 +256,7 @@ test("a push without the role shows the reason, and the text stays", async (t) =
   await enter(page, g.tokens.operator!);
   await closed(page);
   await has(page, /It can be applied/, ".verdict");
-  assert.equal(await page.inputValue("#body"), body);
+  assert.equal(await typed(page), body);
   await page.click('.verdict button:has-text("Apply")');
   await has(page, /Applied: 1 resource changed/, ".verdict");
   const events = await g.daemon.as(g.tokens.operator!).call("GET", "/v1/events?cluster=orders&type=pushed&limit=1");
@@ -320,7 +320,7 @@ test("callers without identity may read: the page asks only for what needs a tok
   const g = await guarded(t, [operator], ",anonymous=read+pick");
   const { page, faults, sent } = await open(t, g, "#/push?cluster=orders");
   await has(page, /test-lbd/, "header .which");
-  await page.fill("#body", JSON.stringify(endpointsOf({ a: ["10.0.0.3:80"] })));
+  await write(page, JSON.stringify(endpointsOf({ a: ["10.0.0.3:80"] })));
   await has(page, /The effect is unknown: role push is required: callers without identity have the roles pick\+read/, ".verdict");
   assert.equal(await page.$("dialog"), null);
   await page.click('.verdict button:has-text("Enter a token")');

@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
-import { type Daemon, endpointsOf, openBrowser, patience, push, startDaemon, startEtcd, visit } from "../browser/kit.ts";
+import { type Daemon, endpointsOf, openBrowser, patience, push, startDaemon, startEtcd, visit, write } from "../browser/kit.ts";
 
 const to = process.env.SCREENSHOTS ?? "screenshots";
 let browser: Browser;
@@ -160,11 +160,11 @@ policy:
   - {category: throttle, drop_percentage: {numerator: 2}}
 `;
   const push1 = await visit(t, browser, demo, "#/push?cluster=orders", { ...dark, viewport: { width: 1280, height: 760 } });
-  await push1.page.fill("#body", body(99999, 3));
+  await write(push1.page, body(99999, 3));
   await says(push1.page, ".verdict", /error/);
   await push1.page.screenshot({ path: `${to}/push-refused-dark.png` });
   const push2 = await visit(t, browser, demo, "#/push?cluster=orders", { ...light, viewport: { width: 1280, height: 860 } });
-  await push2.page.fill("#body", body(8080, 3));
+  await write(push2.page, body(8080, 3));
   await says(push2.page, ".verdict", /Effect on picks/);
   await push2.page.waitForTimeout(1000);
   await push2.page.screenshot({ path: `${to}/push-light.png` });
