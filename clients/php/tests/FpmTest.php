@@ -90,13 +90,14 @@ final class FpmTest extends TestCase
     {
         $upstream = new Upstream();
         $this->daemon->push('orders', [$upstream->address]);
-        $this->fpm->request($this->input());
+        $input = $this->input(['maxAge' => 0.5]);
+        $this->fpm->request($input);
         $this->daemon->signal(SIGSTOP);
         try {
-            $end = microtime(true) + 2.5; // the batch is replaced after 1 s
+            $end = microtime(true) + 2.5; // the batch is to be replaced after 0.5 s
             while (microtime(true) < $end) {
                 $began = microtime(true);
-                $answer = $this->fpm->request($this->input());
+                $answer = $this->fpm->request($input);
                 self::assertSame([$upstream->address], $answer['results']);
                 self::assertLessThan(0.5, microtime(true) - $began);
             }
@@ -117,6 +118,11 @@ final class FpmTest extends TestCase
             $this->fpm->request(['url' => 'http://other.lbd/'] + $this->input($settings));
             return $this->daemon->reported('orders', 'success') + $this->daemon->reported('orders', 'error') >= 50;
         }, 'reports have all requests');
+        $before = $this->daemon->reported('other', 'success');
+        Process::until(function () use ($settings, $before): bool {
+            $this->fpm->request(['url' => 'http://other.lbd/'] + $this->input($settings));
+            return $this->daemon->reported('other', 'success') > $before;
+        }, 'another report arrives');
         self::assertSame([40, 10], [$this->daemon->reported('orders', 'success'), $this->daemon->reported('orders', 'error')]);
     }
 

@@ -4,101 +4,17 @@ declare(strict_types=1);
 
 namespace Lbd\Tests;
 
-use GuzzleHttp\Client as Guzzle;
 use GuzzleHttp\Exception\GuzzleException;
-use GuzzleHttp\HandlerStack;
-use GuzzleHttp\Psr7\Request;
-use Lbd\Client;
-use Lbd\Exception\CircuitBroken;
 use Lbd\Exception\Dropped;
 use Lbd\Exception\Failure;
 use Lbd\Exception\TimedOut;
 use Lbd\Exception\Unavailable;
 use Lbd\Exception\UnknownCluster;
-use Lbd\GuzzleMiddleware;
-use Lbd\Psr18Client;
-use PHPUnit\Framework\TestCase;
 use Psr\Http\Client\ClientExceptionInterface;
 
-/** Requests through each HTTP library, with a real daemon and real upstreams. */
-final class LibraryTest extends TestCase
+/** Requests through each HTTP library. */
+final class LibraryTest extends RequestTestCase
 {
-    private static Daemon $daemon;
-
-    /** @var list<Client> */
-    private array $clients = [];
-
-    public static function setUpBeforeClass(): void
-    {
-        self::$daemon = new Daemon();
-    }
-
-    protected function tearDown(): void
-    {
-        foreach ($this->clients as $client) {
-            $client->close();
-        }
-    }
-
-    /** @param array<string, mixed> $settings */
-    private function client(array $settings = []): Client
-    {
-        return $this->clients[] = new Client(...$settings + ['lbd' => self::$daemon->lbd]);
-    }
-
-    private static function guzzle(Client $client): Guzzle
-    {
-        $stack = HandlerStack::create();
-        $stack->push(new GuzzleMiddleware($client));
-        return new Guzzle(['handler' => $stack, 'http_errors' => false]);
-    }
-
-    /**
-     * A function that sends a request with a library, and returns status and body.
-     *
-     * @return \Closure(string, string, string=, float=): array{int, string}
-     */
-    private static function sender(string $library, Client $client): \Closure
-    {
-        if ($library === 'core') {
-            return static function (string $method, string $url, string $body = '', float $timeout = 10.0) use ($client): array {
-                $response = $client->request($method, $url, $body, timeout: $timeout);
-                return [$response->status, $response->body];
-            };
-        }
-        if ($library === 'guzzle') {
-            $guzzle = self::guzzle($client);
-            return static function (string $method, string $url, string $body = '', float $timeout = 10.0) use ($guzzle): array {
-                $response = $guzzle->request($method, $url, ['body' => $body, 'timeout' => $timeout]);
-                return [$response->getStatusCode(), (string) $response->getBody()];
-            };
-        }
-        $stack = HandlerStack::create();
-        $inner = static fn (float $seconds): Guzzle => new Guzzle(['handler' => $stack, 'timeout' => $seconds]);
-        return static function (string $method, string $url, string $body = '', float $timeout = 10.0) use ($client, $inner): array {
-            $response = (new Psr18Client($client, $inner, $timeout))->sendRequest(new Request($method, $url, [], $body));
-            return [$response->getStatusCode(), (string) $response->getBody()];
-        };
-    }
-
-    /** @return iterable<string, array{string}> */
-    public function libraries(): iterable
-    {
-        foreach (['core', 'psr18', 'guzzle'] as $library) {
-            yield $library => [$library];
-        }
-    }
-
-    /** @return iterable<string, array{string, string}> */
-    public function modes(): iterable
-    {
-        foreach ($this->libraries() as [$library]) {
-            foreach (['batch', 'pick', 'lease'] as $mode) {
-                yield "$library $mode" => [$library, $mode];
-            }
-        }
-    }
-
     /** @dataProvider libraries */
     public function testKeepsHostPathAndBody(string $library): void
     {
@@ -258,99 +174,6 @@ final class LibraryTest extends TestCase
         self::assertSame(200, self::sender($library, $this->client($gone + $fallback))('GET', 'http://drops.lbd/')[0]);
     }
 
-    /** @param \Closure(string, string): array{int, string} $send */
-    private static function errorOf(\Closure $send, string $cluster): string
-    {
-        try {
-            $send('GET', "http://$cluster.lbd/");
-        } catch (ClientExceptionInterface $error) {
-            self::assertInstanceOf(GuzzleException::class, $error);
-            return $error::class;
-        }
-        return '';
-    }
-
-    public function testGuzzleSendsManyRequestsAtATime(): void
-    {
-        $upstream = new Upstream();
-        self::$daemon->push('many', [$upstream->address], []);
-        $guzzle = self::guzzle($this->client());
-        $promises = [];
-        for ($i = 0; $i < 20; $i++) {
-            $promises[] = $guzzle->getAsync('http://many.lbd/');
-        }
-        $hanging = $guzzle->getAsync('http://many.lbd/hang');
-        $hanging->cancel();
-        unset($hanging);
-        foreach ($promises as $promise) {
-            self::assertSame(200, $promise->wait()->getStatusCode());
-        }
-        $this->clients[0]->close();
-        self::assertSame([20, 1], [self::$daemon->reported('many', 'success'), self::$daemon->reported('many', 'cancelled')]);
-    }
-
-    public function testAStreamIsInFlightUntilItIsRead(): void
-    {
-        $upstream = new Upstream();
-        self::$daemon->push('stream', [$upstream->address]);
-        $guzzle = self::guzzle($this->client(['mode' => 'lease']));
-        $response = $guzzle->get('http://stream.lbd/', ['stream' => true]);
-        self::assertSame(1, self::$daemon->inFlight('stream'));
-        self::assertSame($upstream->address, $response->getBody()->getContents());
-        Process::until(static fn (): bool => self::$daemon->inFlight('stream') === 0, 'the lease is ended');
-    }
-
-    public function testGuzzleDoesNotMixBodiesInASink(): void
-    {
-        [$good, $bad] = [new Upstream(), new Upstream('503')];
-        self::$daemon->push('sink', [$good->address, $bad->address]);
-        $guzzle = self::guzzle($this->client());
-        for ($i = 0; $i < 4; $i++) {
-            $sink = fopen('php://memory', 'w+');
-            $response = $guzzle->get('http://sink.lbd/', ['sink' => $sink]);
-            rewind($sink);
-            self::assertContains(stream_get_contents($sink), [$good->address, $bad->address]);
-        }
-    }
-
-    public function testCoreWritesToASink(): void
-    {
-        [$good, $bad] = [new Upstream(), new Upstream('503')];
-        self::$daemon->push('sink', [$good->address, $bad->address]);
-        $client = $this->client();
-        for ($i = 0; $i < 4; $i++) {
-            $sink = fopen('php://memory', 'w+');
-            self::assertSame('', $client->request('GET', 'http://sink.lbd/', sink: $sink)->body);
-            rewind($sink);
-            self::assertSame($good->address, stream_get_contents($sink));
-        }
-    }
-
-    public function testUsesConnectionsAgain(): void
-    {
-        $upstream = new Upstream();
-        self::$daemon->push('again', [$upstream->address]);
-        $client = $this->client();
-        foreach (['GET', 'HEAD', 'PUT', 'GET'] as $method) {
-            $client->request($method, 'http://again.lbd/', $method === 'PUT' ? 'x' : '');
-        }
-        $client->request('POST', 'http://again.lbd/', 'x');
-        self::assertCount(1, array_unique(array_column($upstream->requests(), 'connection')));
-    }
-
-    public function testRejectsWhatIsNotARequest(): void
-    {
-        $client = $this->client();
-        foreach ([['GET', 'orders.lbd'], ['GET', 'ftp://orders.lbd/'], ['GET', 'http://orders.lbd/', '', ["A\r\nB" => 'x']], ['GET', 'http://orders.lbd/', '', ['A' => "x\ny"]]] as $arguments) {
-            try {
-                $client->request(...$arguments);
-                self::fail(json_encode($arguments) ?: '');
-            } catch (\ValueError $error) {
-                self::assertStringContainsString('not ', $error->getMessage());
-            }
-        }
-    }
-
     public function testConnectsElsewhereAfterTheConnectTimeout(): void
     {
         $silent = stream_socket_server('tcp://127.0.0.1:0', $code, $message, STREAM_SERVER_BIND | STREAM_SERVER_LISTEN, stream_context_create(['socket' => ['backlog' => 0]]));
@@ -368,18 +191,5 @@ final class LibraryTest extends TestCase
                 self::assertSame([200, $good->address], $send('GET', 'http://connects.lbd/'));
             }
         }
-    }
-
-    public function testKnowsAFullCircuitBreaker(): void
-    {
-        $upstream = new Upstream();
-        self::$daemon->push('full', [$upstream->address]);
-        self::$daemon->call('PUT', '/v1/clusters/full/config', ['name' => 'full', 'type' => 'EDS', 'eds_cluster_config' => ['eds_config' => ['ads' => (object) []]], 'circuit_breakers' => ['thresholds' => [['max_requests' => 1]]]]);
-        $holder = $this->client(['mode' => 'lease']);
-        $attempt = $holder->call('full', 10.0, false)->first();
-        foreach (['batch', 'pick', 'lease'] as $mode) {
-            self::assertSame(CircuitBroken::class, self::errorOf(self::sender('core', $this->client(['mode' => $mode])), 'full'), $mode);
-        }
-        $attempt->finish();
     }
 }
