@@ -65,7 +65,9 @@ final class Cluster {
 
   /** Returns the next element of the batch. Waits for the first batch until the deadline. */
   Batch.Element take(Deadline deadline) throws LbdException, InterruptedException {
-    used = true;
+    if (!used) {
+      used = true;
+    }
     Batch current = batch;
     return (usable(current) ? current : await(deadline)).take();
   }
@@ -119,6 +121,21 @@ final class Cluster {
   }
 
   private void run() {
+    try {
+      keepUpToDate();
+    } finally {
+      lock.lock();
+      try {
+        if (thread == Thread.currentThread()) {
+          thread = null; // the next request without a batch starts another one
+        }
+      } finally {
+        lock.unlock();
+      }
+    }
+  }
+
+  private void keepUpToDate() {
     double backoff = BACKOFF_FIRST;
     long usedAt = System.nanoTime();
     while (!stopped) {
@@ -127,7 +144,7 @@ final class Cluster {
         publish(fresh, null);
         follow(fresh);
         backoff = BACKOFF_FIRST;
-      } catch (Exception | StackOverflowError | OutOfMemoryError e) { // the thread has to survive
+      } catch (Throwable e) { // the thread has to survive whatever comes
         LbdException failure =
             e instanceof LbdException rejection
                 ? rejection

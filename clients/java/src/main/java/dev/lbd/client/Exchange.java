@@ -50,6 +50,9 @@ final class Exchange<T> {
         }
       } catch (InterruptedException | RuntimeException | Error e) {
         attempt.close();
+        if (response != null) {
+          response.body().cancel();
+        }
         throw e;
       }
       if (next.isEmpty()) {
@@ -73,6 +76,7 @@ final class Exchange<T> {
 
   private HttpRequest to(Attempt attempt) throws HttpTimeoutException {
     if (call.deadline().passed()) {
+      attempt.close(); // the endpoint is not to blame
       throw new HttpTimeoutException("request timed out");
     }
     URI uri = request.uri();

@@ -115,7 +115,7 @@ final class Sender {
         } else if (first != null) {
           ended.offer(first);
         }
-      } catch (Exception | StackOverflowError | OutOfMemoryError e) { // the thread has to survive
+      } catch (Throwable e) { // the thread has to survive whatever comes
         LockSupport.parkNanos(RENEW_CHECK.toNanos());
       }
     }
@@ -168,7 +168,7 @@ final class Sender {
       } catch (LbdException e) {
         held.remove(lease.id()); // it has expired: the request goes on without it
       } catch (IOException e) {
-        next = Deadline.after(lease.ttl().dividedBy(4)).atMost(Duration.ofSeconds(1));
+        return; // lbd is unreachable: try again soon
       }
       held.replace(lease.id(), new Held(lease, Deadline.after(next)));
     }

@@ -150,6 +150,24 @@ class ApiTest {
   }
 
   @Test
+  void repeatsACallWhoseConnectionHadEnded() throws Exception {
+    byte[] answer =
+        "HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n{\"address\":\"127.0.0.1:1\"}".getBytes();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  head(socket);
+                  socket.getOutputStream().write(answer); // and end without Connection: close
+                });
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).mode(Mode.PICK).build()) {
+      for (int i = 1; i <= 20; i++) {
+        pick(lbd).close();
+        assertEquals(i, fake.connections.get());
+      }
+    }
+  }
+
+  @Test
   void triesAgainMoreAndMoreSeldom() throws Exception {
     try (Fake fake = new Fake(ApiTest::head);
         LbdClient lbd = LbdClient.builder().address(fake.lbd()).build()) {
@@ -189,6 +207,11 @@ class ApiTest {
           Attempt attempt = pick(lbd)) {
         assertEquals("127.0.0.1:9001", attempt.address());
       }
+      String name = "https://localhost:" + daemon.tcp().split(":")[1];
+      try (LbdClient lbd = settings.address(name).build()) {
+        assertThrows(UnavailableException.class, () -> pick(lbd), "valid for another name");
+      }
+      settings.address("https://" + daemon.tcp());
       Path wrong = other.writeCertificate(directory.resolve("other.pem"));
       try (LbdClient lbd = settings.ca(wrong).build()) {
         assertThrows(UnavailableException.class, () -> pick(lbd));

@@ -124,16 +124,17 @@ class HttpClientTest extends LibraryTest {
 
   @Test
   void cancelsARequest() throws Exception {
-    Upstream upstream = upstreams(e -> Thread.sleep(20_000)).get(0);
+    Upstream upstream = upstreams(e -> Thread.sleep(60_000)).get(0);
     LbdClientBuilder settings = LbdClient.builder().reportInterval(Duration.ofMillis(200));
     HttpClient http = new LbdHttpClient(client(settings));
     CompletableFuture<HttpResponse<String>> sent =
-        http.sendAsync(request().build(), BodyHandlers.ofString());
+        http.sendAsync(request().timeout(Duration.ofMinutes(1)).build(), BodyHandlers.ofString());
     Thread thread =
         new Thread(
             () -> {
               try {
-                http.send(request().build(), BodyHandlers.ofString());
+                http.send(
+                    request().timeout(Duration.ofMinutes(1)).build(), BodyHandlers.ofString());
               } catch (IOException | InterruptedException e) {
                 // expected
               }

@@ -163,7 +163,7 @@ abstract class LibraryTest {
 
   @Test
   void keepsTheDeadline() throws Exception {
-    List<Upstream> all = upstreams(e -> Thread.sleep(20_000), e -> Thread.sleep(20_000));
+    List<Upstream> all = upstreams(e -> Thread.sleep(60_000), e -> Thread.sleep(60_000));
     Library library = library(client(Mode.BATCH));
     assertTimesOut(library);
     assertEquals(1, all.get(0).requests.size() + all.get(1).requests.size());
@@ -343,6 +343,12 @@ abstract class LibraryTest {
       answered.add(get(library, "https://" + cluster + ".lbd/").body());
     }
     assertEquals(new TreeSet<>(addresses), answered);
+
+    daemon.push(
+        cluster, closing(new Upstream(Upstream::replyServerName, right.context())).address());
+    Library named = trusting(client(Mode.BATCH), right);
+    String name = get(named, "https://" + cluster + ".lbd/").body();
+    assertTrue(name.contains("value=" + cluster + ".lbd"), name);
 
     Certificates wrong = new Certificates(directory, "dns:other.lbd");
     daemon.push(cluster, closing(new Upstream(Upstream::reply, wrong.context())).address());

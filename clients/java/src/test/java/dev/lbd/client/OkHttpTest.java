@@ -89,7 +89,7 @@ class OkHttpTest extends LibraryTest {
 
   @Test
   void reportsACallThatIsCancelled() throws Exception {
-    upstreams(e -> Thread.sleep(20_000));
+    upstreams(e -> Thread.sleep(60_000));
     LbdClient lbd = client(Mode.LEASE);
     okhttp3.Call call = LbdOkHttp.create(lbd).newCall(request("/"));
     Thread thread = new Thread(() -> assertThrows(IOException.class, call::execute));

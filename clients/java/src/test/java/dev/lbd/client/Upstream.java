@@ -3,6 +3,7 @@ package dev.lbd.client;
 import com.sun.net.httpserver.HttpExchange;
 import com.sun.net.httpserver.HttpServer;
 import com.sun.net.httpserver.HttpsConfigurator;
+import com.sun.net.httpserver.HttpsExchange;
 import com.sun.net.httpserver.HttpsServer;
 import java.io.IOException;
 import java.net.InetAddress;
@@ -12,6 +13,7 @@ import java.util.List;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import javax.net.ssl.ExtendedSSLSession;
 import javax.net.ssl.SSLContext;
 
 /** An HTTP server on loopback, which by default answers with its own address. */
@@ -85,6 +87,9 @@ final class Upstream implements AutoCloseable {
   static void reply(HttpExchange exchange, int status, String text) throws IOException {
     byte[] body = text.getBytes(StandardCharsets.UTF_8);
     boolean head = exchange.getRequestMethod().equals("HEAD");
+    if (head) {
+      exchange.getResponseHeaders().set("Content-Length", Integer.toString(body.length));
+    }
     exchange.sendResponseHeaders(status, head ? -1 : body.length);
     if (!head) {
       exchange.getResponseBody().write(body);
@@ -95,6 +100,12 @@ final class Upstream implements AutoCloseable {
   /** Answers with a status. */
   static Behavior status(int status) {
     return exchange -> reply(exchange, status, "no");
+  }
+
+  /** Answers with the name that the client asked for in its TLS handshake. */
+  static void replyServerName(HttpExchange exchange) throws IOException {
+    ExtendedSSLSession session = (ExtendedSSLSession) ((HttpsExchange) exchange).getSSLSession();
+    reply(exchange, 200, session.getRequestedServerNames().toString());
   }
 
   /** Ends the connection without an answer. */

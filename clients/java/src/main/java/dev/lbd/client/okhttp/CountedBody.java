@@ -2,7 +2,6 @@ package dev.lbd.client.okhttp;
 
 import dev.lbd.client.Attempt;
 import java.io.IOException;
-import java.util.Set;
 import okhttp3.MediaType;
 import okhttp3.Response;
 import okhttp3.ResponseBody;
@@ -13,8 +12,6 @@ import okio.Okio;
 
 /** A body whose request is in flight until it is read to its end, or closed. */
 final class CountedBody extends ResponseBody {
-  private static final Set<Integer> WITHOUT_BODY = Set.of(101, 204, 304);
-
   private final ResponseBody body;
   private final BufferedSource source;
 
@@ -49,11 +46,9 @@ final class CountedBody extends ResponseBody {
   /** Returns a response that ends an attempt with its body. */
   static Response count(Response response, Attempt attempt) {
     ResponseBody body = response.body();
-    boolean head = response.request().method().equals("HEAD");
-    if (body == null
-        || head
-        || WITHOUT_BODY.contains(response.code())
-        || body.contentLength() == 0) {
+    boolean upgraded = response.code() == 101; // to a WebSocket
+    // The length is 0 for HEAD, 204 and 304, too.
+    if (body == null || upgraded || body.contentLength() == 0) {
       attempt.close();
       return response;
     }

@@ -70,6 +70,10 @@ final class LbdInterceptor implements Interceptor {
       Response response = null;
       Optional<Attempt> next;
       try {
+        if (call.deadline().passed()) {
+          attempt.close(); // the endpoint is not to blame
+          throw new InterruptedIOException("timeout");
+        }
         response = limited(chain, call.deadline()).proceed(to(attempt, chain.request(), sent));
         attempt.answered(response.code());
         next = Call.isRetried(response.code()) ? call.retry() : Optional.empty();
@@ -110,12 +114,9 @@ final class LbdInterceptor implements Interceptor {
   }
 
   /** Limits each step of a try to the time that is left. */
-  private static Chain limited(Chain chain, Deadline deadline) throws IOException {
+  private static Chain limited(Chain chain, Deadline deadline) {
     if (!deadline.isSet()) {
       return chain;
-    }
-    if (deadline.passed()) {
-      throw new InterruptedIOException("timeout");
     }
     long left = Math.min(Integer.MAX_VALUE, deadline.left().toMillis() + 1);
     return chain
