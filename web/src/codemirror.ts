@@ -1,6 +1,6 @@
 // CodeMirror, in the colors of the dashboard. Only the page for pushes loads it.
 
-import { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
+import { defaultKeymap, history, historyKeymap, indentWithTab, isolateHistory } from "@codemirror/commands";
 import { yamlLanguage } from "@codemirror/lang-yaml";
 import { HighlightStyle, syntaxHighlighting } from "@codemirror/language";
 import { forEachDiagnostic, lintGutter, nextDiagnostic, previousDiagnostic, setDiagnostics } from "@codemirror/lint";
@@ -17,7 +17,7 @@ import type { BrokenRule } from "./model.ts";
 // A style sheet without an element is not affected by it.
 const sheet = new CSSStyleSheet();
 StyleModule.mount = (_, modules) => sheet.replaceSync([modules].flat().map((m) => m.getRules()).join("\n"));
-document.adoptedStyleSheets.push(sheet);
+document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
 
 const theme = EditorView.theme({
   "&": { height: "100%" },
@@ -113,8 +113,6 @@ const leavable = 3_600_000;
 /** An editor of a text in YAML or JSON, which YAML includes. */
 export class TextEditor {
   private readonly view: EditorView;
-  /** What was last given to, or by, the editor. */
-  private shown: Body;
   private invalid = false;
 
   /**
@@ -123,7 +121,6 @@ export class TextEditor {
    * @param onChange gets each version that the user makes
    */
   constructor(parent: HTMLElement, body: Body, attributes: Record<string, string>, example: string, onChange: (body: Body) => void) {
-    this.shown = body;
     const doc = textOf(body);
     this.view = new EditorView({
       parent,
@@ -143,9 +140,7 @@ export class TextEditor {
           EditorView.domEventHandlers({ drop: (e) => (e.dataTransfer?.files.length ?? 0) > 0, beforeinput: replaceSelection }),
           EditorView.contentAttributes.of(() => ({ ...attributes, "aria-invalid": String(this.invalid) })),
           EditorView.updateListener.of((u) => {
-            if (!u.docChanged || u.transactions.some((t) => t.annotation(replaced))) return;
-            this.shown = u.state.doc;
-            onChange(u.state.doc);
+            if (u.docChanged && !u.transactions.some((t) => t.annotation(replaced))) onChange(u.state.doc);
           }),
         ],
       }),
@@ -155,12 +150,10 @@ export class TextEditor {
     });
   }
 
-  /** Replaces the text by a string. A Text is a version that the user made, and may be older than the current one. The user can undo it. */
-  setBody(body: Body): void {
-    if (body === this.shown ) return;
-    this.shown = body;
+  /** Replaces the text, without a call of onChange. The user can undo it. */
+  replace(body: Body): void {
     const changes = { from: 0, to: this.view.state.doc.length, insert: textOf(body) };
-    this.view.dispatch({ changes, selection: { anchor: 0 }, scrollIntoView: true, annotations: replaced.of(true) });
+    this.view.dispatch({ changes, selection: { anchor: 0 }, scrollIntoView: true, annotations: [replaced.of(true), isolateHistory.of("full")] });
   }
 
   setMarks(errors: BrokenRule[], warnings: BrokenRule[]): void {

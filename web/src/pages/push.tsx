@@ -55,11 +55,15 @@ export function Push({ query }: { query: URLSearchParams }) {
   const latest = useRef(asked);
   latest.current = asked;
 
-  /** A file is a text that was not typed. */
+  /** Takes a version that the editor made, or a file, which the editor gets. */
   const take = async (text: Body, isFile = false) => {
     loaded.drop(); // an older response must not replace newer text
+    latest.current = { ...latest.current, body: text };
     setBody(text);
-    if (isFile) setWanted(text);
+    if (isFile) {
+      setWanted(text);
+      editor.current?.replace(text);
+    }
     setDone(null);
     setError("");
     setAllowEmpty(false);
@@ -232,7 +236,7 @@ export function Push({ query }: { query: URLSearchParams }) {
           )}
         </div>
         <div class="sides">
-          <Editor body={body} verdict={verdict} onInput={(text) => void take(text)} editor={editor} />
+          <Editor body={() => latest.current.body} verdict={verdict} onInput={(text) => void take(text)} editor={editor} />
           <section class="verdict" aria-labelledby="verdict-title">
             <h2 id="verdict-title" ref={result} tabIndex={-1}>
               {done ? "Pushed" : "Effect"}

@@ -14,9 +14,12 @@ const example = `endpoints:
   - endpoint: {address: {socket_address: {address: 10.0.0.7, port_value: 8080}}}
 `;
 
-/** @param editor refers to the editor while there is one. It is loaded when the page is opened. */
+/**
+ * @param body is called for the text when the editor is loaded, which is after the page is opened
+ * @param editor refers to the editor from then on
+ */
 export function Editor({ body, verdict, onInput, editor }: {
-  body: Body;
+  body: () => Body;
   verdict: Verdict | null;
   onInput: (body: Body) => void;
   editor: { current: TextEditor | null };
@@ -32,7 +35,7 @@ export function Editor({ body, verdict, onInput, editor }: {
       ({ TextEditor }) => {
         if (left || !host.current) return;
         const attributes = { id: "body", "aria-label": "The resource, JSON or YAML", "aria-describedby": "keys" };
-        editor.current = new TextEditor(host.current, latest.current.body, attributes, example, (b) => latest.current.onInput(b));
+        editor.current = new TextEditor(host.current, latest.current.body(), attributes, example, (b) => latest.current.onInput(b));
         setOpen(editor.current);
       },
       (e: unknown) => setError(says(e)),
@@ -43,7 +46,6 @@ export function Editor({ body, verdict, onInput, editor }: {
       editor.current = null;
     };
   }, []);
-  useEffect(() => open?.setBody(body), [open, body]);
   // The marks of a version move with the text, until the verdict about the next one.
   useEffect(() => open?.setMarks(verdict?.problem?.errors ?? [], verdict?.answer?.warnings ?? []), [open, verdict]);
   return (

@@ -189,6 +189,10 @@ test("a file can be dropped, and the pushed resource can be loaded", async (t) =
   await has(page, /Nothing to apply/, "button");
   assert.match(await typed(page), /^cluster_name: orders\n/);
   assert.equal(questions.length, 2);
+  await page.focus("#body");
+  await page.keyboard.press("Control+z");
+  assert.match(await typed(page), /^\{"endpoints"/, "it can be undone");
+  await page.keyboard.press("Control+y");
   await page.fill("input[required]", "unknown");
   await page.click("text=Load what was pushed");
   await has(page, /Nothing was pushed for unknown/, ".alert");

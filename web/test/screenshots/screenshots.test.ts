@@ -163,7 +163,7 @@ policy:
   await write(push1.page, body(99999, 3));
   await says(push1.page, ".verdict", /error/);
   await push1.page.screenshot({ path: `${to}/push-refused-dark.png` });
-  const push2 = await visit(t, browser, demo, "#/push?cluster=orders", { ...light, viewport: { width: 1280, height: 860 } });
+  const push2 = await visit(t, browser, demo, "#/push?cluster=orders", { ...light, viewport: { width: 1280, height: 890 } });
   await write(push2.page, body(8080, 3));
   await says(push2.page, ".verdict", /Effect on picks/);
   await push2.page.waitForTimeout(1000);
