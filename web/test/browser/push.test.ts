@@ -192,7 +192,9 @@ test("a file can be dropped, and the pushed resource can be loaded", async (t) =
   await page.focus("#body");
   await page.keyboard.press("Control+z");
   assert.match(await typed(page), /^\{"endpoints"/, "it can be undone");
+  await has(page, /us\/b removed/, ".differences");
   await page.keyboard.press("Control+y");
+  await has(page, /Nothing to apply/, "button");
   await page.fill("input[required]", "unknown");
   await page.click("text=Load what was pushed");
   await has(page, /Nothing was pushed for unknown/, ".alert");
