@@ -102,7 +102,6 @@ final class AsyncExchange<T> {
         return;
       }
     } else {
-      attempt.answered(response.statusCode());
       if (Call.isRetried(response.statusCode())) {
         next = exchange.call().retry();
       }

@@ -41,7 +41,6 @@ final class Exchange<T> {
       Optional<Attempt> next;
       try {
         response = inner.send(to(attempt), bodyOf(attempt));
-        attempt.answered(response.statusCode());
         next = Call.isRetried(response.statusCode()) ? call.retry() : Optional.empty();
       } catch (IOException e) {
         next = failed(attempt, e) ? call.retry() : Optional.empty();
@@ -71,7 +70,10 @@ final class Exchange<T> {
   }
 
   private BodyHandler<Body> bodyOf(Attempt attempt) {
-    return info -> new Body(info, attempt, call.deadline());
+    return info -> {
+      attempt.answered(info.statusCode()); // an empty body may end before the response is there
+      return new Body(info, attempt, call.deadline());
+    };
   }
 
   private HttpRequest to(Attempt attempt) throws HttpTimeoutException {

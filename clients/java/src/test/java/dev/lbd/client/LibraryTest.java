@@ -21,6 +21,7 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
@@ -143,6 +144,25 @@ abstract class LibraryTest {
     }
   }
 
+  @Test
+  void doesNotSendAPostAgainOnAnotherConnection() throws Exception {
+    AtomicBoolean closes = new AtomicBoolean();
+    Upstream.Behavior behavior =
+        e -> {
+          if (closes.get()) {
+            Upstream.reset(e);
+          } else {
+            Upstream.reply(e);
+          }
+        };
+    Upstream upstream = upstreams(behavior).get(0);
+    Library library = library(client(Mode.BATCH));
+    assertEquals(200, library.send("POST", url, "x", false, TIMEOUT).status());
+    closes.set(true);
+    assertThrows(IOException.class, () -> library.send("POST", url, "x", false, TIMEOUT));
+    assertEquals(2, upstream.requests.size());
+  }
+
   @ParameterizedTest
   @EnumSource(Mode.class)
   void givesTheResultOfTheLastTry(Mode mode) throws Exception {
@@ -197,6 +217,18 @@ abstract class LibraryTest {
     lbd.close();
     assertEquals(2, daemon.reported(cluster, "success"));
     assertEquals(1, daemon.reported(cluster, "error"));
+  }
+
+  @Test
+  void countsResponsesWithoutBody() throws Exception {
+    upstreams(e -> e.sendResponseHeaders(204, -1));
+    LbdClient lbd = client(Mode.BATCH);
+    Library library = library(lbd);
+    for (int i = 0; i < 100; i++) {
+      assertEquals(204, get(library, url).status());
+    }
+    lbd.close();
+    assertEquals(100, daemon.reported(cluster, "success"));
   }
 
   @Test

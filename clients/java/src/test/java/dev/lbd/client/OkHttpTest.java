@@ -88,6 +88,26 @@ class OkHttpTest extends LibraryTest {
   }
 
   @Test
+  void sendsAPostAgainWithCredentials() throws Exception {
+    Upstream upstream =
+        upstreams(
+                e -> {
+                  boolean known = e.getRequestHeaders().containsKey("Authorization");
+                  Upstream.reply(e, known ? 200 : 401, "x");
+                })
+            .get(0);
+    OkHttpClient settings =
+        new OkHttpClient.Builder()
+            .authenticator(
+                (route, response) ->
+                    response.request().newBuilder().header("Authorization", "Basic x").build())
+            .build();
+    Library library = Library.okhttp(LbdOkHttp.with(settings, client(Mode.BATCH)));
+    assertEquals(200, library.send("POST", url, "x", false, TIMEOUT).status());
+    assertEquals(2, upstream.requests.size());
+  }
+
+  @Test
   void reportsACallThatIsCancelled() throws Exception {
     upstreams(e -> Thread.sleep(60_000));
     LbdClient lbd = client(Mode.LEASE);

@@ -19,13 +19,16 @@ import okhttp3.Response;
 
 /** Sends the requests of a client to the endpoints that lbd picks. */
 final class LbdInterceptor implements Interceptor {
+  private static final Duration TIMER_TOLERANCE = Duration.ofMillis(50);
+
   private final LbdClient lbd;
   private final EndpointHosts hosts;
 
-  /** One try: the URL that the caller asked for, and whether there was a connection. */
+  /** One try: the URL that the caller asked for, and how far the try came. */
   private static final class Try {
     private final HttpUrl url;
     private volatile boolean connected;
+    private volatile boolean answered;
 
     Try(HttpUrl url) {
       this.url = url;
@@ -75,6 +78,10 @@ final class LbdInterceptor implements Interceptor {
           throw new InterruptedIOException("timeout");
         }
         response = limited(chain, call.deadline()).proceed(to(attempt, chain.request(), sent));
+        if (chain.call().isCanceled()) { // an endpoint may answer while OkHttp closes the socket
+          response.close();
+          throw new IOException("Canceled");
+        }
         attempt.answered(response.code());
         next = Call.isRetried(response.code()) ? call.retry() : Optional.empty();
       } catch (IOException e) {
@@ -104,6 +111,9 @@ final class LbdInterceptor implements Interceptor {
   private Request to(Attempt attempt, Request request, Try sent) throws IOException {
     Request.Builder builder =
         request.newBuilder().url(hosts.at(request.url(), attempt.address())).tag(Try.class, sent);
+    if (request.body() != null && !isRepeatable(request)) {
+      builder.method(request.method(), new OnceBody(request.body(), () -> sent.answered));
+    }
     if (request.header("Host") == null) {
       HttpUrl url = request.url();
       boolean usual = url.port() == HttpUrl.defaultPort(url.scheme());
@@ -133,7 +143,8 @@ final class LbdInterceptor implements Interceptor {
   /** Ends an attempt without a response, and returns whether another one is permitted. */
   private static boolean failed(
       Chain chain, Call call, Attempt attempt, Try sent, IOException error) {
-    boolean late = call.deadline().passed();
+    // OkHttp does not say whether the caller or the call timeout has canceled the call.
+    boolean late = call.deadline().left().compareTo(TIMER_TOLERANCE) < 0;
     if (chain.call().isCanceled() && !late) {
       attempt.close();
       return false;
@@ -152,6 +163,9 @@ final class LbdInterceptor implements Interceptor {
       return chain.proceed(chain.request());
     }
     sent.connected = true;
-    return Redirects.hide(chain.proceed(chain.request()), sent.url);
+    sent.answered = false;
+    Response response = Redirects.hide(chain.proceed(chain.request()), sent.url);
+    sent.answered = true;
+    return response;
   }
 }
