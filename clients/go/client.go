@@ -2,7 +2,6 @@ package lbdclient
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -126,12 +125,12 @@ func (c *Client) closedError(cluster string) *Error {
 }
 
 // Close sends the last report, ends the leases that are held, and ends the goroutines of the client, within 1 s in all.
-// Picks fail from then on. The error is about what lbd did not accept. Further calls do nothing.
-func (c *Client) Close() error {
+// Picks fail from then on. Further calls do nothing.
+func (c *Client) Close() {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		return nil
+		return
 	}
 	c.closed = true
 	c.mu.Unlock()
@@ -147,8 +146,8 @@ func (c *Client) Close() error {
 	case <-ended:
 	case <-ctx.Done():
 	}
-	err := errors.Join(c.report(ctx), c.leases.close(ctx))
+	c.report(ctx)
+	c.leases.close(ctx)
 	c.api.close()
 	c.upstream.CloseIdleConnections()
-	return err
 }

@@ -2,7 +2,6 @@ package lbdclient
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"sync"
@@ -158,15 +157,12 @@ func (l *leases) renew(ctx context.Context) {
 }
 
 // close ends all leases, after the goroutine has ended.
-func (l *leases) close(ctx context.Context) error {
+func (l *leases) close(ctx context.Context) {
 	l.mu.Lock()
 	for id := range l.held {
 		l.ended = append(l.ended, endedLease{id, Cancelled})
 	}
 	clear(l.held)
 	l.mu.Unlock()
-	if err := l.sendEnded(ctx); err != nil {
-		return fmt.Errorf("ends of leases: %w", err)
-	}
-	return nil
+	_ = l.sendEnded(ctx) // lbd ends the others when their ttl has passed
 }

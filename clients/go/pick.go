@@ -176,11 +176,12 @@ func (p *Pick) ask(ctx context.Context) error {
 		return p.takeLease(ctx, request, min(ttl, maxTTL))
 	}
 	var answer picked
-	return p.answer(c.api.do(ctx, request, &answer), ctx, answer)
+	err := c.api.do(ctx, request, &answer)
+	return p.answer(ctx, answer, err)
 }
 
 // answer checks an answer to ask.
-func (p *Pick) answer(err error, ctx context.Context, answer picked) error {
+func (p *Pick) answer(ctx context.Context, answer picked, err error) error {
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
@@ -234,11 +235,11 @@ func (p *Pick) takeLease(ctx context.Context, request call, ttl time.Duration) e
 		select {
 		case r = <-results:
 		default:
-			return p.answer(ctx.Err(), ctx, picked{})
+			return p.answer(ctx, picked{}, ctx.Err())
 		}
 	}
 	p.lease = r.lease
-	err := p.answer(r.err, ctx, r.answer)
+	err := p.answer(ctx, r.answer, r.err)
 	if err != nil && p.lease != nil {
 		c.leases.end(p.lease, Cancelled)
 	}

@@ -2,7 +2,6 @@ package lbdclient
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 )
@@ -36,15 +35,13 @@ func (c *Client) startReports() {
 	c.reporting = true
 	c.work.Go(func() {
 		for sleep(c.ctx, c.config.ReportInterval) {
-			// What could not be sent is in the next report.
-			_ = c.report(c.ctx)
+			c.report(c.ctx)
 		}
 	})
 }
 
-// report sends what was counted since the last report. It returns the last error.
-func (c *Client) report(ctx context.Context) error {
-	var failed error
+// report sends what was counted since the last report. What could not be sent is in the next one.
+func (c *Client) report(ctx context.Context) {
 	for name, known := range *c.clusters.Load() {
 		since, taken := known.counts.take()
 		interval := min(max(now()-since, minInterval), maxInterval)
@@ -64,9 +61,7 @@ func (c *Client) report(ctx context.Context) error {
 			}, &struct{}{})
 			if err != nil {
 				known.counts.giveBack(since, part)
-				failed = fmt.Errorf("report: %w", err)
 			}
 		}
 	}
-	return failed
 }

@@ -252,7 +252,7 @@ type requestBody struct {
 // Read reads the body of the request.
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && !b.closed.Load() { //nolint:errorlint // io.EOF is never wrapped
+	if err != nil && err != io.EOF && !b.closed.Load() {
 		b.failed.Store(true)
 	}
 	return n, err

@@ -155,9 +155,7 @@ func (r *runner) close() {
 	if r.client == nil {
 		return
 	}
-	if err := r.client.Close(); err != nil {
-		fmt.Fprintln(os.Stderr, "close:", err)
-	}
+	r.client.Close()
 	r.client = nil
 }
 

@@ -1,9 +1,10 @@
-// Command orders sends requests to the cluster orders, through the client of lbd:
+// Command orders sends five requests to the cluster orders:
 //
-//	LBD=http://localhost:8080 go run ./examples/orders http://orders.lbd/
+//	LBD=http://localhost:8080 go run ./examples/orders
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,15 +16,14 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdout); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "orders:", err)
 		os.Exit(1)
 	}
 }
 
-// run requests each URL.
-func run(urls []string, out io.Writer) error {
-	client, err := lbdclient.New(lbdclient.Config{})
+func run() error {
+	client, err := lbdclient.New(lbdclient.Config{}) // finds lbd by the environment variable LBD
 	if err != nil {
 		return err
 	}
@@ -32,11 +32,15 @@ func run(urls []string, out io.Writer) error {
 		Transport: &lbdclient.Transport{Client: client},
 		Timeout:   2 * time.Second,
 	}
-	for _, url := range urls {
-		response, err := orders.Get(url)
+	for range 5 {
+		request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://orders.lbd/", nil)
+		if err != nil {
+			return err
+		}
+		response, err := orders.Do(request)
 		switch {
 		case errors.Is(err, lbdclient.ErrDropped), errors.Is(err, lbdclient.ErrCircuitBroken):
-			fmt.Fprintln(out, "too much load:", err) // a service answers 503 here
+			fmt.Println("too much load:", err) // a service answers 503 here
 			continue
 		case err != nil:
 			return err
@@ -46,7 +50,7 @@ func run(urls []string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%s: %s\n", response.Status, body)
+		fmt.Printf("%s: %s\n", response.Status, body)
 	}
 	return nil
 }

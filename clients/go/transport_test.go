@@ -1,0 +1,451 @@
+package lbdclient_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	lbdclient "github.com/lbd-dev/lbd/clients/go"
+	"github.com/lbd-dev/lbd/clients/go/internal/lbdtest"
+)
+
+// resets starts a server that ends each connection after it has read the beginning of a request.
+func resets(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = connection.Read(make([]byte, 1000))
+			_ = connection.Close()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func TestRetry(t *testing.T) {
+	d := lbdtest.Start(t)
+	status := func(code int) string {
+		return upstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })
+	}
+	echo := upstream(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })
+	d.Push(t, "refused", "", refused(t), echo)
+	d.Push(t, "reset", "", resets(t), echo)
+	d.Push(t, "overloaded", "", status(http.StatusServiceUnavailable), echo)
+	d.Push(t, "broken", "", status(http.StatusInternalServerError), echo)
+	d.Push(t, "alone", "", status(http.StatusBadGateway))
+	type form struct {
+		method string
+		key    bool
+		stream bool // a body that cannot be sent again
+	}
+	get, post := form{method: http.MethodGet}, form{method: http.MethodPost}
+	tests := []struct {
+		cluster string
+		form    form
+		failing bool // whether some requests fail
+	}{
+		{"refused", get, false},
+		{"reset", get, false},
+		{"overloaded", get, false},
+		{"overloaded", form{method: http.MethodPut}, false},
+		{"overloaded", form{method: http.MethodDelete}, false},
+		{"overloaded", post, true},
+		{"refused", post, true},
+		{"overloaded", form{method: http.MethodPost, key: true}, false},
+		{"overloaded", form{method: http.MethodPut, stream: true}, true},
+		{"broken", get, true},
+		{"alone", get, true},
+	}
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModePick, lbdclient.ModeLease} {
+		for _, test := range tests {
+			t.Run(fmt.Sprintf("%s %s %+v", mode, test.cluster, test.form), func(t *testing.T) {
+				_, client := connect(t, lbdclient.Config{Address: d.Address, Mode: mode})
+				failed := 0
+				for range 20 {
+					var body io.Reader = strings.NewReader("hello")
+					if test.form.stream {
+						body = io.MultiReader(body)
+					}
+					request, err := http.NewRequest(test.form.method, "http://"+test.cluster+".lbd/", body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if test.form.key {
+						request.Header.Set("Idempotency-Key", "1")
+					}
+					response, err := client.Do(request)
+					if err != nil {
+						failed++
+						continue
+					}
+					content, _ := io.ReadAll(response.Body)
+					response.Body.Close()
+					if response.StatusCode != http.StatusOK {
+						failed++
+					} else if string(content) != "hello" {
+						t.Errorf("the upstream got the body %q", content)
+					}
+					if response.Request.URL.Host != test.cluster+".lbd" {
+						t.Errorf("the request of the response is for %s", response.Request.URL.Host)
+					}
+				}
+				if (failed > 0) != test.failing {
+					t.Errorf("%d of 20 requests failed", failed)
+				}
+			})
+		}
+	}
+}
+
+func TestRetriesHaveABudget(t *testing.T) {
+	d := lbdtest.Start(t)
+	var requests atomic.Int64
+	handler := func(w http.ResponseWriter, _ *http.Request) {
+		requests.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	d.Push(t, "orders", "", upstream(t, handler), upstream(t, handler), upstream(t, handler), upstream(t, handler))
+	for retries, most := range map[int]int64{0: 249, 5: 249, 1: 249, -1: 200} {
+		requests.Store(0)
+		_, client := connect(t, lbdclient.Config{Address: d.Address, Retries: retries})
+		for i := range 200 {
+			before := requests.Load()
+			status, _, err := get(client, "http://orders.lbd/")
+			if err != nil || status != http.StatusServiceUnavailable {
+				t.Fatalf("status %d, %v", status, err)
+			}
+			want := map[int]int64{0: 3, 1: 2, 5: 4, -1: 1}[retries]
+			if got := requests.Load() - before; i < 10 && got != want {
+				t.Errorf("retries %d: request %d was sent %d times, want %d", retries, i, got, want)
+			}
+		}
+		if got := requests.Load(); got > most {
+			t.Errorf("retries %d: %d requests for 200, want %d at most", retries, got, most)
+		}
+	}
+}
+
+func TestNoRetryAfterTheDeadline(t *testing.T) {
+	d := lbdtest.Start(t)
+	var requests atomic.Int64
+	release := make(chan struct{})
+	handler := func(_ http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		select {
+		case <-release:
+		case <-r.Context().Done():
+		}
+	}
+	d.Push(t, "orders", "", upstream(t, handler), upstream(t, handler))
+	defer close(release)
+	client, sender := connect(t, lbdclient.Config{Address: d.Address})
+	sender.Timeout = 100 * time.Millisecond
+	begin := time.Now()
+	var timeout net.Error
+	if _, _, err := get(sender, "http://orders.lbd/"); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Errorf("error %v", err)
+	}
+	if took := time.Since(begin); took > 5*time.Second || requests.Load() != 1 {
+		t.Errorf("%d requests in %v", requests.Load(), took)
+	}
+	client.Close()
+	if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="error"}`); got != 1 {
+		t.Errorf("%v errors are reported", got)
+	}
+}
+
+// baseFunc is a RoundTripper.
+type baseFunc func(*http.Request) (*http.Response, error)
+
+func (f baseFunc) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// TestBlame says which errors lbd hears about as errors of the endpoint.
+func TestBlame(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", "127.0.0.1:1", "127.0.0.2:1")
+	dial := func(err error) error { return &net.OpError{Op: "dial", Err: err} }
+	tests := []struct {
+		err   error
+		sends int
+	}{
+		{dial(syscall.ECONNREFUSED), 2},
+		{io.EOF, 2},
+		{fmt.Errorf("wrapped: %w", syscall.ECONNRESET), 2},
+		{errors.New("net/http: HTTP/1.x transport connection broken: malformed HTTP response"), 2},
+		{dial(syscall.EMFILE), 1},
+		{dial(syscall.EADDRNOTAVAIL), 1},
+		{errors.New(`net/http: invalid header field name "\x00"`), 1},
+	}
+	for _, test := range tests {
+		client, err := lbdclient.New(lbdclient.Config{Address: d.Address})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="error"}`)
+		sends := 0
+		transport := &lbdclient.Transport{Client: client, Base: baseFunc(func(*http.Request) (*http.Response, error) {
+			sends++
+			return nil, test.err
+		})}
+		request, err := http.NewRequest(http.MethodGet, "http://orders.lbd/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := transport.RoundTrip(request); !errors.Is(err, test.err) { //nolint:bodyclose // there is none
+			t.Errorf("%v: error %v", test.err, err)
+		}
+		client.Close()
+		blamed := int(d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="error"}`) - before)
+		if sends != test.sends || blamed != 2*(sends-1) {
+			t.Errorf("%v: sent %d times, %d errors reported", test.err, sends, blamed)
+		}
+	}
+}
+
+// failing is a body that cannot be read.
+type failing struct{ closed atomic.Bool }
+
+func (f *failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (f *failing) Close() error             { f.closed.Store(true); return nil }
+
+func TestBodyThatFailsIsNotBlamed(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", upstream(t, nil))
+	client, sender := connect(t, lbdclient.Config{Address: d.Address})
+	post := func() (*failing, error) {
+		body := new(failing)
+		request, err := http.NewRequest(http.MethodPost, "http://orders.lbd/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := sender.Do(request)
+		if err == nil {
+			response.Body.Close()
+		}
+		return body, err
+	}
+	if _, err := post(); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("error %v", err)
+	}
+	client.Close()
+	if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="cancelled"}`); got != 1 {
+		t.Errorf("%v cancelled requests are reported", got)
+	}
+	if body, err := post(); !errors.Is(err, lbdclient.ErrUnavailable) || !body.closed.Load() {
+		t.Errorf("without an endpoint: error %v, closed %v", err, body.closed.Load())
+	}
+}
+
+// TestRequestIsNotModified is the rule of http.RoundTripper.
+func TestRequestIsNotModified(t *testing.T) {
+	d := lbdtest.Start(t)
+	echo := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s %s", r.Method, r.Host, body, r.Trailer.Get("Sum"))
+	})
+	d.Push(t, "orders", "", refused(t), echo)
+	client, _ := connect(t, lbdclient.Config{Address: d.Address})
+	transport := &lbdclient.Transport{Client: client}
+	for range 20 {
+		request, err := http.NewRequest(http.MethodPut, "http://orders.lbd:81/a?b=c", bytes.NewReader([]byte("body")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.ContentLength = -1 // trailers need chunks
+		request.Trailer = http.Header{"Sum": {"42"}}
+		body := request.Body
+		before := *request
+		target := *request.URL
+		header := request.Header.Clone()
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if string(content) != "PUT orders.lbd:81 body 42" {
+			t.Errorf("the upstream got %q", content)
+		}
+		if request.Body != body || *request.URL != target || request.Host != before.Host || !reflect.DeepEqual(request.Header, header) {
+			t.Error("the request was modified")
+		}
+	}
+}
+
+func TestResponseTrailersAndFlush(t *testing.T) {
+	d := lbdtest.Start(t)
+	next := make(chan struct{})
+	d.Push(t, "orders", "", upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Trailer", "Sum")
+		fmt.Fprint(w, "first")
+		w.(http.Flusher).Flush() //nolint:errcheck,forcetypeassert // it always is
+		<-next
+		fmt.Fprint(w, "second")
+		w.Header().Set("Sum", "42")
+	}))
+	_, client := connect(t, lbdclient.Config{Address: d.Address})
+	response, err := client.Get("http://orders.lbd/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	first := make([]byte, 5)
+	if _, err := io.ReadFull(response.Body, first); err != nil || string(first) != "first" {
+		t.Errorf("%q, %v", first, err)
+	}
+	close(next)
+	if rest, err := io.ReadAll(response.Body); err != nil || string(rest) != "second" || response.Trailer.Get("Sum") != "42" {
+		t.Errorf("%q, %v, trailer %v", rest, err, response.Trailer)
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		connection, buffer, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = connection.Close() }()
+		fmt.Fprint(connection, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+		line, _ := buffer.ReadString('\n')
+		fmt.Fprint(connection, line)
+	}))
+	_, client := connect(t, lbdclient.Config{Address: d.Address, Mode: lbdclient.ModeLease})
+	client.Timeout = 0
+	request, err := http.NewRequest(http.MethodGet, "http://orders.lbd/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Connection", "Upgrade")
+	request.Header.Set("Upgrade", "echo")
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	connection, ok := response.Body.(io.ReadWriter)
+	if !ok {
+		t.Fatalf("the body is a %T", response.Body)
+	}
+	fmt.Fprintln(connection, "hello")
+	if answer, err := io.ReadAll(connection); err != nil || string(answer) != "hello\n" {
+		t.Errorf("%q, %v", answer, err)
+	}
+	lbdtest.Until(t, "the lease ends", func() bool { return d.InFlight(t) == 0 })
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	d := lbdtest.Start(t)
+	var connections atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	d.Push(t, "orders", "", server.Listener.Addr().String())
+	_, client := connect(t, lbdclient.Config{Address: d.Address})
+	var callers sync.WaitGroup
+	for range 20 {
+		callers.Go(func() {
+			for range 50 {
+				if _, _, err := get(client, "http://orders.lbd/"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if got := connections.Load(); got > 25 {
+		t.Errorf("%d connections for 20 callers", got)
+	}
+}
+
+// TestHTTPS has an endpoint whose certificate is that of the host of the cluster, on HTTP/2.
+func TestHTTPS(t *testing.T) {
+	d := lbdtest.Start(t)
+	certificate, key := authority(t)
+	pair, err := tls.X509KeyPair([]byte(certificate), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto, " ", r.TLS.ServerName, " ", r.Host)
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.EnableHTTP2 = true
+	server.Config.ErrorLog = nil
+	server.StartTLS()
+	defer server.Close()
+	d.Push(t, "orders", "", server.Listener.Addr().String())
+	d.Push(t, "other", "", server.Listener.Addr().String())
+	client, _ := connect(t, lbdclient.Config{Address: d.Address, Retries: -1})
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(certificate))
+	base := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
+	sender := &http.Client{Transport: &lbdclient.Transport{Client: client, Base: base}}
+	defer sender.CloseIdleConnections()
+	if got := mustGet(t, sender, "https://orders.lbd/"); got != "HTTP/2.0 orders.lbd orders.lbd" {
+		t.Errorf("%q", got)
+	}
+	if _, _, err := get(sender, "https://other.lbd/"); err == nil {
+		t.Error("a certificate for another host is accepted")
+	}
+	client.Close()
+	if got := d.Metric(t, `lbd_reported_requests_total{cluster="other",outcome="error"}`); got != 1 {
+		t.Errorf("%v errors are reported", got)
+	}
+}
+
+func TestPickAndRetry(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:4")
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModePick, lbdclient.ModeLease} {
+		client, _ := connect(t, lbdclient.Config{Address: d.Address, Mode: mode})
+		pick, err := client.Pick(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{pick.Address(): true}
+		for range 2 {
+			if pick, err = pick.Retry(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			seen[pick.Address()] = true
+		}
+		if _, err := pick.Retry(t.Context()); !errors.Is(err, lbdclient.ErrNoRetry) || len(seen) != 3 {
+			t.Errorf("%s: error %v, addresses %v", mode, err, seen)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := client.Pick(ctx, "nobody"); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: error %v", mode, err)
+		}
+	}
+}
