@@ -1,8 +1,8 @@
 // Command modproxy writes modules as a module proxy serves them, so that GOPROXY=file://DIR installs them:
 //
-//	modproxy VERSION DIR FOLDER...
+//	modproxy VERSION DIR REPOSITORY FOLDER...
 //
-// The zip of a module is made as the go command makes it of a tag.
+// The zip of a module is what the go command makes of a tag at HEAD.
 package main
 
 import (
@@ -18,12 +18,12 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "usage: modproxy VERSION DIR FOLDER...")
+	if len(os.Args) < 5 {
+		fmt.Fprintln(os.Stderr, "usage: modproxy VERSION DIR REPOSITORY FOLDER...")
 		os.Exit(2)
 	}
-	for _, folder := range os.Args[3:] {
-		if err := write(os.Args[1], os.Args[2], folder); err != nil {
+	for _, folder := range os.Args[4:] {
+		if err := write(os.Args[1], os.Args[2], os.Args[3], folder); err != nil {
 			fmt.Fprintf(os.Stderr, "modproxy: %s: %v\n", folder, err)
 			os.Exit(1)
 		}
@@ -31,8 +31,8 @@ func main() {
 }
 
 // write writes the files of one module.
-func write(version, dir, folder string) error {
-	mod, err := os.ReadFile(filepath.Join(folder, "go.mod"))
+func write(version, dir, repository, folder string) error {
+	mod, err := os.ReadFile(filepath.Join(repository, folder, "go.mod"))
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func write(version, dir, folder string) error {
 	if err != nil {
 		return err
 	}
-	if err := zip.CreateFromDir(file, module.Version{Path: path, Version: version}, folder); err != nil {
+	if err := zip.CreateFromVCS(file, module.Version{Path: path, Version: version}, repository, "HEAD", folder); err != nil {
 		return err
 	}
 	return file.Close()
