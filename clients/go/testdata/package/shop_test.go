@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
-	lbdclient "github.com/lbd-dev/lbd/clients/go"
-	"github.com/lbd-dev/lbd/clients/go/lbdgrpc"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	lbdclient "github.com/lbd-dev/lbd/clients/go"
+	"github.com/lbd-dev/lbd/clients/go/lbdgrpc"
 )
 
 // startLBD starts lbd, with a list of endpoints for each cluster.
@@ -35,7 +36,7 @@ func startLBD(t *testing.T, clusters map[string]string) (address string) {
 	})
 	for cluster, list := range clusters {
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			err := exec.Command(os.Getenv("LBD_BIN"), "ctl", "push", "endpoints", cluster, list, "--url=unix://"+socket).Run()
+			err := exec.Command(os.Getenv("LBD_BIN"), "ctl", "push", "endpoints", cluster, list, "--yes", "--url=unix://"+socket).Run()
 			if err == nil {
 				break
 			}

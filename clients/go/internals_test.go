@@ -1,0 +1,151 @@
+package lbdclient
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestBudget has gRFC A6's example: a retry while more than half of the tokens are left.
+func TestBudget(t *testing.T) {
+	var b budget
+	b.init(10)
+	for i := range 20 {
+		if got, want := b.failed(), i < 4; got != want {
+			t.Errorf("failure %d: retry %v, want %v", i+1, got, want)
+		}
+	}
+	for range 60 {
+		b.succeeded() // 6 tokens
+	}
+	if b.failed() { // 5 are left
+		t.Error("a retry with half of the tokens")
+	}
+	for range 1000 {
+		b.succeeded()
+	}
+	if !b.failed() || b.tokens.Load() != 90 {
+		t.Errorf("%v tenths of a token after a failure, want 90", b.tokens.Load())
+	}
+}
+
+// TestCounts follows the time in flight.
+func TestCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c counts
+		c.init()
+		known := c.of("a")
+		begin := now()
+		known = c.begin(known, "a", begin)
+		time.Sleep(2 * time.Second)
+		c.begin(known, "a", now())
+		time.Sleep(3 * time.Second)
+		known.answered(Success, now()-begin)
+		known.end(now())
+		since, taken := c.take()
+		if len(taken) != 1 || taken[0] != (tally{Address: "a", Requests: 1, InFlight: 8, Latency: 5}) {
+			t.Errorf("the first report: %+v", taken)
+		}
+		time.Sleep(time.Second)
+		c.giveBack(since, taken)
+		since, taken = c.take()
+		if len(taken) != 1 || taken[0].Requests != 1 || taken[0].InFlight != 9 || now()-since != 6*time.Second {
+			t.Errorf("the report after one that failed: %+v of %v", taken, now()-since)
+		}
+		known.answered(Failure, time.Second)
+		known.end(now())
+		time.Sleep(2 * reportAge)
+		c.giveBack(since, taken)
+		if _, taken = c.take(); len(taken) != 1 || taken[0] != (tally{Address: "a", Requests: 1, Errors: 1, Latency: 1}) {
+			t.Errorf("counts that are too old: %+v", taken)
+		}
+		if _, taken = c.take(); len(taken) != 0 || len(c.endpoints) != 0 {
+			t.Errorf("an endpoint without requests is not forgotten: %+v", taken)
+		}
+		c.begin(known, "a", now()) // by an old batch
+		time.Sleep(time.Second)
+		if _, taken = c.take(); len(taken) != 1 || taken[0].InFlight != 1 {
+			t.Errorf("an endpoint that was forgotten: %+v", taken)
+		}
+	})
+}
+
+// TestCountsConcurrently loses no request between reports that fail.
+func TestCountsConcurrently(t *testing.T) {
+	var c counts
+	c.init()
+	known := c.of("a")
+	var threads sync.WaitGroup
+	for range 8 {
+		threads.Go(func() {
+			for range 2000 {
+				counted := c.begin(known, "a", now())
+				counted.answered(Success, 0)
+				counted.end(now())
+			}
+		})
+	}
+	total := int64(0)
+	report := func(keep bool) {
+		since, taken := c.take()
+		if !keep {
+			c.giveBack(since, taken)
+			return
+		}
+		for _, t := range taken {
+			total += t.Requests
+		}
+	}
+	ended := make(chan struct{})
+	go func() { threads.Wait(); close(ended) }()
+	for i := 0; ; i++ {
+		select {
+		case <-ended:
+			report(true)
+			if total != 16000 {
+				t.Errorf("%d of 16000 requests are reported", total)
+			}
+			return
+		default:
+			report(i%2 == 0)
+		}
+	}
+}
+
+func TestBatch(t *testing.T) {
+	var c counts
+	c.init()
+	answer := answered{Generation: 1, Dropped: map[string]int{"a": 2, "b": 1}, CircuitBroken: 3}
+	for _, address := range []string{"x", "y", "x", "x"} {
+		answer.Picks = append(answer.Picks, struct {
+			Address string `json:"address"`
+		}{address})
+	}
+	b, err := batchOf("orders", answer, &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // rounds
+		seen := map[string]int{}
+		for range 10 {
+			e := b.take()
+			name := e.address
+			if e.refusal != nil {
+				name = e.refusal.Kind.Error() + e.refusal.Category
+			}
+			seen[name]++
+		}
+		for name, want := range map[string]int{"x": 3, "y": 1, "droppeda": 2, "droppedb": 1, "circuit broken": 3} {
+			if seen[name] != want {
+				t.Errorf("%s: %d of 10 requests, want %d", name, seen[name], want)
+			}
+		}
+	}
+	if e := b.takeAccepted(func(address string) bool { return address == "y" }); e == nil || e.address != "y" {
+		t.Errorf("element %v, want y", e)
+	}
+	if e := b.takeAccepted(func(string) bool { return false }); e != nil {
+		t.Errorf("element %v, want none", e)
+	}
+}
