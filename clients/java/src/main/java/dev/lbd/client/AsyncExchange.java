@@ -68,7 +68,7 @@ final class AsyncExchange<T> {
       attempt.close();
       return;
     }
-    CompletableFuture<HttpResponse<Body>> sent;
+    CompletableFuture<HttpResponse<Body<T>>> sent;
     try {
       sent = exchange.sendAsync(attempt);
     } catch (IOException e) {
@@ -82,7 +82,7 @@ final class AsyncExchange<T> {
     sent.whenComplete((response, error) -> run(() -> ended(attempt, response, error)));
   }
 
-  private void ended(Attempt attempt, HttpResponse<Body> response, Throwable error)
+  private void ended(Attempt attempt, HttpResponse<Body<T>> response, Throwable error)
       throws IOException, InterruptedException {
     Throwable cause = error instanceof CompletionException ? error.getCause() : error;
     if (result.isDone()) {
@@ -106,7 +106,7 @@ final class AsyncExchange<T> {
         next = exchange.call().retry();
       }
       if (next.isEmpty()) {
-        deliver(response);
+        finish(response);
         return;
       }
       response.body().discard();
@@ -114,10 +114,10 @@ final class AsyncExchange<T> {
     send(next.get());
   }
 
-  private void deliver(HttpResponse<Body> response) {
+  private void finish(HttpResponse<Body<T>> response) {
     cancelWith(response.body()::cancel);
     exchange
-        .deliver(response)
+        .answer(response)
         .whenComplete(
             (answer, error) -> {
               if (error == null) {

@@ -44,28 +44,28 @@ public final class Attempt implements AutoCloseable {
   }
 
   /**
-   * Reports that there is no response, and closes the attempt. A shortage of this process, such as
-   * that of file descriptors, does not count as an error of the endpoint.
+   * Reports that there is no response, or no more of it, and closes the attempt. A shortage of this
+   * process, such as that of file descriptors, does not count as an error of the endpoint.
    *
    * @param cause why there is no response
-   * @return whether the endpoint failed
+   * @return whether the endpoint failed before it answered
    */
   public boolean failed(Throwable cause) {
-    boolean failed = !Shortage.causes(cause);
-    if (failed) {
-      end(Outcome.ERROR);
-    }
+    boolean failed = !Shortage.causes(cause) && end(Outcome.ERROR);
     close();
     return failed;
   }
 
-  private synchronized void end(Outcome result) {
-    if (outcome == null && !closed) {
-      outcome = result;
-      if (flight != null) {
-        flight.answered(result);
-      }
+  /** Sets the outcome, unless there is one. */
+  private synchronized boolean end(Outcome result) {
+    if (outcome != null || closed) {
+      return false;
     }
+    outcome = result;
+    if (flight != null) {
+      flight.answered(result);
+    }
+    return true;
   }
 
   /**

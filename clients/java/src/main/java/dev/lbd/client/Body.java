@@ -1,5 +1,6 @@
 package dev.lbd.client;
 
+import java.net.http.HttpResponse.BodyHandler;
 import java.net.http.HttpResponse.BodySubscriber;
 import java.net.http.HttpResponse.ResponseInfo;
 import java.net.http.HttpTimeoutException;
@@ -13,18 +14,20 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The body of a response, which waits until it is clear whether the request is retried: then it is
- * delivered to the subscriber of the caller, or discarded. The request is in flight until the body
- * has ended, or is cancelled. At the deadline of the request, the body fails.
+ * The body of a response. It is delivered to the handler of the caller, or discarded if the request
+ * is retried. Until that is clear, it waits. The request is in flight until the body has ended, or
+ * is cancelled. At the deadline of the request, the body fails.
  */
-final class Body implements BodySubscriber<Body>, Flow.Subscription {
+final class Body<T> implements BodySubscriber<Body<T>>, Flow.Subscription {
   private static final Duration DISCARD_TIME = Duration.ofSeconds(1);
 
   // Fixed.
   private final ResponseInfo info;
+  private final BodyHandler<T> handler;
   private final Attempt attempt;
   private final Deadline deadline;
 
+  private volatile CompletionStage<T> value; // null until the body is delivered
   private final ReentrantLock lock = new ReentrantLock();
   private volatile Flow.Subscription source;
   private volatile CompletableFuture<Void> timer;
@@ -37,24 +40,37 @@ final class Body implements BodySubscriber<Body>, Flow.Subscription {
   private boolean ended;
   private Throwable error;
 
-  Body(ResponseInfo info, Attempt attempt, Deadline deadline) {
+  Body(ResponseInfo info, BodyHandler<T> handler, Attempt attempt, Deadline deadline) {
     this.info = info;
+    this.handler = handler;
     this.attempt = attempt;
     this.deadline = deadline;
   }
 
-  ResponseInfo info() {
-    return info;
-  }
-
+  /** Is complete when there is something to do: the value is there, or it has to be delivered. */
   @Override
-  public CompletionStage<Body> getBody() {
-    return CompletableFuture.completedStage(this);
+  public CompletionStage<Body<T>> getBody() {
+    CompletionStage<T> current = value;
+    return current == null
+        ? CompletableFuture.completedStage(this)
+        : current.handle((result, failure) -> this);
   }
 
-  /** Gives the body to a subscriber. It is called once, or discard is. */
-  void deliver(BodySubscriber<?> subscriber) {
-    locked(() -> connect(subscriber));
+  /** Returns what the handler of the caller makes of the body, which has been delivered. */
+  CompletionStage<T> value() {
+    return value;
+  }
+
+  /** Gives the body to the handler of the caller. It is called once, or discard is. */
+  void deliver() {
+    try {
+      BodySubscriber<T> subscriber = handler.apply(info);
+      value = subscriber.getBody();
+      locked(() -> connect(subscriber));
+    } catch (RuntimeException | Error e) {
+      value = CompletableFuture.failedStage(e);
+      discard();
+    }
   }
 
   /** Reads what comes soon, so that the connection can be used again, and ends the attempt. */
@@ -208,10 +224,10 @@ final class Body implements BodySubscriber<Body>, Flow.Subscription {
   private static final class Discarding implements Flow.Subscriber<List<ByteBuffer>> {
     private static final long MAX_BYTES = 64 << 10;
 
-    private final Body body;
+    private final Body<?> body;
     private long left = MAX_BYTES;
 
-    Discarding(Body body) {
+    Discarding(Body<?> body) {
       this.body = body;
     }
 

@@ -8,7 +8,6 @@ import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandler;
-import java.net.http.HttpResponse.BodySubscriber;
 import java.net.http.HttpTimeoutException;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
@@ -37,7 +36,7 @@ final class Exchange<T> {
   HttpResponse<T> send() throws IOException, InterruptedException {
     Attempt attempt = call.first();
     while (true) {
-      HttpResponse<Body> response = null;
+      HttpResponse<Body<T>> response = null;
       Optional<Attempt> next;
       try {
         response = inner.send(to(attempt), bodyOf(attempt));
@@ -55,7 +54,7 @@ final class Exchange<T> {
         throw e;
       }
       if (next.isEmpty()) {
-        return await(response.body(), deliver(response));
+        return await(response);
       }
       if (response != null) {
         response.body().discard();
@@ -64,15 +63,19 @@ final class Exchange<T> {
     }
   }
 
-  /** Sends one try. The response is there with its status and headers. */
-  CompletableFuture<HttpResponse<Body>> sendAsync(Attempt attempt) throws IOException {
+  /** Sends one try. The response is there with its value, or with its status if that is retried. */
+  CompletableFuture<HttpResponse<Body<T>>> sendAsync(Attempt attempt) throws IOException {
     return inner.sendAsync(to(attempt), bodyOf(attempt));
   }
 
-  private BodyHandler<Body> bodyOf(Attempt attempt) {
+  private BodyHandler<Body<T>> bodyOf(Attempt attempt) {
     return info -> {
       attempt.answered(info.statusCode()); // an empty body may end before the response is there
-      return new Body(info, attempt, call.deadline());
+      Body<T> body = new Body<>(info, handler, attempt, call.deadline());
+      if (!Call.isRetried(info.statusCode())) {
+        body.deliver(); // here, because each change of threads takes time
+      }
+      return body;
     };
   }
 
@@ -112,26 +115,21 @@ final class Exchange<T> {
     return error instanceof ProtocolException || error.getCause() instanceof ProtocolException;
   }
 
-  /** Gives the response to the handler of the request. */
-  CompletionStage<HttpResponse<T>> deliver(HttpResponse<Body> response) {
-    Body body = response.body();
-    BodySubscriber<T> subscriber;
-    try {
-      subscriber = handler.apply(body.info());
-    } catch (RuntimeException | Error e) {
-      body.discard();
-      throw e;
+  /** Returns the response for the caller, which is not retried. */
+  CompletionStage<HttpResponse<T>> answer(HttpResponse<Body<T>> response) {
+    Body<T> body = response.body();
+    if (body.value() == null) {
+      body.deliver();
     }
-    body.deliver(subscriber);
-    return subscriber.getBody().thenApply(value -> new Answer<>(response, request, value));
+    return body.value().thenApply(value -> new Answer<>(response, request, value));
   }
 
-  private static <T> T await(Body body, CompletionStage<T> stage)
+  private HttpResponse<T> await(HttpResponse<Body<T>> response)
       throws IOException, InterruptedException {
     try {
-      return stage.toCompletableFuture().get();
+      return answer(response).toCompletableFuture().get();
     } catch (InterruptedException e) {
-      body.cancel();
+      response.body().cancel();
       throw e;
     } catch (ExecutionException e) {
       if (e.getCause() instanceof IOException cause) {

@@ -174,6 +174,23 @@ abstract class LibraryTest {
   }
 
   @Test
+  void doesNotRetryAfterHalfABody() throws Exception {
+    Upstream.Behavior half =
+        e -> {
+          e.sendResponseHeaders(200, 1000);
+          e.getResponseBody().write(new byte[500]);
+          e.getResponseBody().flush();
+          throw new IOException("ends the connection");
+        };
+    List<Upstream> both = upstreams(half, half);
+    Library library = library(client(Mode.BATCH));
+    for (int i = 1; i <= 20; i++) {
+      assertThrows(IOException.class, () -> get(library, url));
+      assertEquals(i, both.get(0).requests.size() + both.get(1).requests.size());
+    }
+  }
+
+  @Test
   void retriesAtMostTwice() throws Exception {
     List<Upstream> all =
         upstreams(Upstream::reset, Upstream::reset, Upstream::reset, Upstream::reset);
