@@ -10,10 +10,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	lbdclient "github.com/lbd-dev/lbd/clients/go"
@@ -44,13 +46,20 @@ type command struct {
 type answer map[string]any
 
 type runner struct {
-	client *lbdclient.Client
+	client atomic.Pointer[lbdclient.Client]
 	sender *http.Client
 	plain  *http.Client
 }
 
 func main() {
 	r := &runner{plain: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 100}}}
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, syscall.SIGTERM)
+	go func() {
+		<-terminate
+		r.close()
+		os.Exit(0)
+	}()
 	input := bufio.NewScanner(os.Stdin)
 	input.Buffer(nil, 16<<20)
 	output := json.NewEncoder(os.Stdout)
@@ -109,7 +118,7 @@ func (r *runner) open(c command) answer {
 	if err != nil {
 		return answer{"unsupported": err.Error()}
 	}
-	r.client = client
+	r.client.Store(client)
 	r.sender = &http.Client{Transport: &lbdclient.Transport{Client: client}}
 	return answer{"ok": true}
 }
@@ -152,11 +161,9 @@ func orNone[T int | time.Duration](value T) T {
 }
 
 func (r *runner) close() {
-	if r.client == nil {
-		return
+	if client := r.client.Swap(nil); client != nil {
+		client.Close()
 	}
-	r.client.Close()
-	r.client = nil
 }
 
 func (r *runner) send(c command) (status int, content string, err error) {
