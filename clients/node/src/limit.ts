@@ -3,19 +3,21 @@ import { timeoutError } from "./errors.js";
 
 /** Why a request has to end before its response does: its deadline, or the signal of its caller. */
 export class Limit {
+  readonly deadline: Deadline;
   /** Set when the request has to end. */
   reason: Error | undefined;
   #end: ((reason: Error) => void) | undefined;
   readonly #timer: NodeJS.Timeout | undefined;
   readonly #signal: AbortSignal | undefined;
-  readonly #onAbort = () => this.#passed(this.#signal?.reason);
+  readonly #onAbort = () => this.abort(this.#signal?.reason);
 
   constructor(deadline: Deadline, signal?: AbortSignal) {
+    this.deadline = deadline;
     this.#signal = signal;
     if (signal?.aborted) this.reason = toError(signal.reason);
     else signal?.addEventListener("abort", this.#onAbort);
     const left = deadline.left();
-    if (left <= TIMER_MAX) this.#timer = setTimeout(() => this.#passed(timeoutError()), left);
+    if (left <= TIMER_MAX) this.#timer = setTimeout(() => this.abort(timeoutError()), left);
   }
 
   /** Calls end with the reason, at once if there is one already. Replaces the end before. */
@@ -39,7 +41,8 @@ export class Limit {
     this.#end = undefined;
   }
 
-  #passed(reason: unknown): void {
+  /** Says that the request has to end. */
+  abort(reason: unknown): void {
     if (this.reason !== undefined) return;
     this.reason = toError(reason);
     this.#end?.(this.reason);

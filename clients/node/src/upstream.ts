@@ -5,11 +5,12 @@ import https from "node:https";
 import { isIP } from "node:net";
 import { Readable } from "node:stream";
 
-import { type Attempt, type Call, IDEMPOTENT, RETRIED_STATUSES } from "./call.js";
+import { type Attempt, IDEMPOTENT } from "./call.js";
 import type { Client } from "./client.js";
 import { Deadline } from "./deadline.js";
 import { Limit } from "./limit.js";
 import { Response } from "./response.js";
+import { type Answer, sendWithRetries, type Transport } from "./tries.js";
 
 export type { Response };
 
@@ -50,13 +51,13 @@ export class Upstreams {
   async request(url: string | URL, options: RequestOptions): Promise<Response> {
     const target = new URL(url);
     if (!/^https?:$/.test(target.protocol)) throw new TypeError(`url: ${url} is not http: or https:`);
-    const tries = new Tries(target, options, target.protocol === "https:" ? this.#https : this.#http);
-    const cluster = this.#client.clusterOf(target.hostname);
-    const deadline = new Deadline(options.timeout ?? this.#client.timeout);
-    const call = cluster === undefined ? undefined : this.#client.call(cluster, deadline, tries.repeatable);
-    const limit = new Limit(deadline, options.signal);
+    const limit = new Limit(new Deadline(options.timeout ?? this.#client.timeout), options.signal);
     try {
-      const message = await (call === undefined ? tries.send(target.host, limit) : tries.run(call, limit));
+      const upstream = new Upstream(target, options, target.protocol === "https:" ? this.#https : this.#http, limit);
+      const cluster = this.#client.clusterOf(target.hostname);
+      if (cluster === undefined) return follow(await upstream.sendTo(target.host), limit);
+      const call = this.#client.call(cluster, limit.deadline, upstream.repeatable);
+      const { message } = await sendWithRetries(call, limit, upstream);
       return follow(message, limit);
     } catch (error) {
       limit.release();
@@ -65,16 +66,23 @@ export class Upstreams {
   }
 }
 
-/** What is the same in all tries of a request. */
-class Tries {
+interface Received extends Answer {
+  readonly message: http.IncomingMessage;
+}
+
+/** One request of node:http, with all of its tries. */
+class Upstream implements Transport<Received> {
   readonly repeatable: boolean;
   readonly #options: http.RequestOptions & https.RequestOptions;
   readonly #tls: boolean;
   readonly #body: RequestOptions["body"];
-  #bodyFailed = false;
+  readonly #limit: Limit;
+  bodyFailed = false;
   #reused = false;
 
-  constructor(target: URL, { method = "GET", headers = {}, body, idempotent }: RequestOptions, agent: http.Agent) {
+  constructor(target: URL, options: RequestOptions, agent: http.Agent, limit: Limit) {
+    const { method = "GET", headers = {}, body, idempotent } = options;
+    this.#limit = limit;
     this.#tls = target.protocol === "https:";
     this.#body = body;
     const fields: http.OutgoingHttpHeaders = {};
@@ -87,8 +95,8 @@ class Tries {
       else fields["transfer-encoding"] ??= "chunked";
     }
     const verb = method.toUpperCase();
-    idempotent ??= IDEMPOTENT.has(verb) || fields["idempotency-key"] !== undefined;
-    this.repeatable = idempotent && (body == null || bytes);
+    const harmless = idempotent ?? (IDEMPOTENT.has(verb) || fields["idempotency-key"] !== undefined);
+    this.repeatable = harmless && (body == null || bytes);
     const servername = isIP(target.hostname) === 0 ? { servername: target.hostname } : undefined;
     const auth = target.username && { auth: decodeURIComponent(`${target.username}:${target.password}`) };
     this.#options = {
@@ -101,48 +109,27 @@ class Tries {
     };
   }
 
-  /** The response of the last try. */
-  async run(call: Call, limit: Limit): Promise<http.IncomingMessage> {
-    let attempt: Attempt | undefined = await limit.race(call.first(), giveUp);
-    for (;;) {
-      const current: Attempt = attempt;
-      let message: http.IncomingMessage;
-      try {
-        message = await this.send(current.address, limit);
-      } catch (error) {
-        if (!current.failed(error, this.#bodyFailed)) throw error;
-        attempt = await limit.race(call.retry(), giveUp);
-        if (attempt === undefined) throw error;
-        continue;
-      }
-      const { statusCode = 0 } = message;
-      current.answered(statusCode);
-      onClose(message, () => current.finish());
-      if (!RETRIED_STATUSES.has(statusCode)) return message;
-      try {
-        attempt = await limit.race(call.retry(), giveUp);
-      } catch (error) {
-        message.destroy();
-        throw error;
-      }
-      if (attempt === undefined) return message;
-      message.destroy();
-    }
+  async send(attempt: Attempt): Promise<Received> {
+    const message = await this.sendTo(attempt.address);
+    const { statusCode: status = 0 } = message;
+    attempt.answered(status);
+    onClose(message, () => attempt.finish());
+    return { status, message, discard: () => message.destroy() };
   }
 
   /** Sends the request to an address, again if its connection had been idle and ended: it was not received then. */
-  async send(address: string, limit: Limit): Promise<http.IncomingMessage> {
+  async sendTo(address: string): Promise<http.IncomingMessage> {
     try {
-      return await this.#send(address, limit);
+      return await this.#send(address);
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       const ended = this.#reused && (code === "ECONNRESET" || code === "EPIPE");
-      if (!ended || !this.repeatable || limit.reason !== undefined) throw error;
-      return await this.#send(address, limit, { agent: false });
+      if (!ended || !this.repeatable || this.#limit.reason !== undefined) throw error;
+      return await this.#send(address, { agent: false });
     }
   }
 
-  #send(address: string, limit: Limit, options?: http.RequestOptions): Promise<http.IncomingMessage> {
+  #send(address: string, options?: http.RequestOptions): Promise<http.IncomingMessage> {
     const colon = /:\d+$/.exec(address)?.index ?? address.length;
     const host = address.slice(0, colon).replace(/^\[|\]$/g, "");
     const port = address.slice(colon + 1) || (this.#tls ? 443 : 80);
@@ -150,13 +137,13 @@ class Tries {
       const request = (this.#tls ? https : http).request({ ...this.#options, ...options, host, port }, resolve);
       request.on("error", (error) => {
         this.#reused = request.reusedSocket;
-        reject(limit.reason ?? error);
+        reject(this.#limit.reason ?? error);
       });
       request.on("close", () => {
         const error = new Error("the connection ended without a response");
         reject(Object.assign(error, { code: "ECONNRESET" }));
       });
-      limit.end = (reason) => request.destroy(reason);
+      this.#limit.end = (reason) => request.destroy(reason);
       this.#write(request);
     });
   }
@@ -169,7 +156,7 @@ class Tries {
     }
     const stream = body instanceof Readable ? body : Readable.from(body);
     stream.on("error", (error) => {
-      this.#bodyFailed = true;
+      this.bodyFailed = true;
       request.destroy(error);
     });
     request.on("close", () => stream.destroy());
@@ -192,5 +179,3 @@ function onClose(message: http.IncomingMessage, end: () => void): void {
   if (message.closed) end();
   else message.on("close", end);
 }
-
-const giveUp = (attempt: Attempt | undefined) => attempt?.finish();

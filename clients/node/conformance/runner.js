@@ -1,0 +1,110 @@
+// Drives the client as the conformance tests say (clients/conformance/README.md).
+
+import { createInterface } from "node:readline";
+
+import {
+  CircuitBrokenError,
+  Client,
+  DroppedError,
+  PermissionDeniedError,
+  UnavailableError,
+  UnknownClusterError,
+} from "lbd-client";
+
+import { adapters } from "./adapters.js";
+
+const ms = (seconds) => seconds * 1000;
+const options = {
+  stale_for: (value) => ({ staleFor: ms(value) }),
+  report_interval: (value) => ({ reportInterval: ms(value) }),
+  max_age: (value) => ({ maxAge: ms(value) }),
+  retries: (value) => ({ retries: value }),
+  max_tokens: (value) => ({ maxTokens: value }),
+  fallback: (value) => ({ fallback: value }),
+  ttl: (value) => ({ ttl: ms(value) }),
+};
+
+let client, send, plain;
+
+const commands = {
+  async open({ lbd, token, token_file: tokenFile, cluster, mode, adapter = "core", options: wanted = {} }) {
+    await client?.close();
+    if (!Object.hasOwn(adapters, adapter)) return { unsupported: "no such adapter" };
+    const unknown = Object.keys(wanted).filter((name) => !Object.hasOwn(options, name));
+    if (unknown.length > 0) return { unsupported: `options ${unknown}` };
+    const settings = Object.entries(wanted).map(([name, value]) => options[name](value));
+    const hosts = { "upstream.test": cluster };
+    client = new Client(Object.assign({ lbd, token, tokenFile, mode, hosts }, ...settings));
+    send = adapters[adapter](client);
+    plain = adapters[adapter]();
+    return { ok: true };
+  },
+
+  async request(command) {
+    const [result, text] = await one(command);
+    return typeof result === "number" ? { status: result, body: text } : { error: result, message: text };
+  },
+
+  async load(command) {
+    const began = performance.now();
+    const answer = { statuses: {}, errors: {}, seconds: 0 };
+    let left = command.n;
+    const task = async () => {
+      while (left-- > 0) {
+        const [result] = await one(command);
+        const counts = typeof result === "number" ? answer.statuses : answer.errors;
+        counts[result] = (counts[result] ?? 0) + 1;
+      }
+    };
+    await Promise.all(Array.from({ length: command.threads ?? 1 }, task));
+    answer.seconds = (performance.now() - began) / 1000;
+    return answer;
+  },
+
+  fork: () => ({ unsupported: "processes of Node do not fork" }),
+
+  async close() {
+    await client?.close();
+    return { ok: true };
+  },
+};
+
+/** A status and body, or an error and a message. */
+async function one({ url, method = "GET", path = "/", timeout, body, idempotent }) {
+  const headers = idempotent ? { "idempotency-key": "1" } : {};
+  const limit = timeout === undefined ? undefined : ms(timeout);
+  try {
+    const target = url ?? `http://upstream.test${path}`;
+    return await (url ? plain : send)(target, { method, body, headers, timeout: limit });
+  } catch (error) {
+    return [nameOf(error), [error.message, error.cause?.message].filter(Boolean).join(": ")];
+  }
+}
+
+const names = new Map([
+  [DroppedError, "dropped"],
+  [CircuitBrokenError, "circuit_broken"],
+  [UnavailableError, "unavailable"],
+  [UnknownClusterError, "unknown_cluster"],
+  [PermissionDeniedError, "permission_denied"],
+]);
+
+function nameOf(error) {
+  if (names.has(error.constructor)) return names.get(error.constructor);
+  if (error.name === "TimeoutError" || error.name === "HeadersTimeoutError") return "timeout";
+  if (error.name === "AbortError") return nameOf(error.cause ?? {});
+  const code = error.code ?? error.cause?.code;
+  return typeof code === "string" ? "connection" : "other";
+}
+
+process.once("SIGTERM", async () => {
+  await client?.close();
+  process.exit();
+});
+
+for await (const line of createInterface(process.stdin)) {
+  const command = JSON.parse(line);
+  process.stdout.write(`${JSON.stringify(await commands[command.do](command))}\n`);
+  if (command.do === "close") break;
+}
+process.stdin.destroy(); // it would keep the process alive

@@ -1,0 +1,210 @@
+// One request of undici to a cluster.
+
+import { type Attempt, IDEMPOTENT, RETRIED_STATUSES } from "./call.js";
+import type { Client } from "./client.js";
+import { Deadline } from "./deadline.js";
+import type { Controller, Dispatch, DispatchOptions, Handler } from "./dispatch.js";
+import { fieldsOf } from "./fields.js";
+import { Limit } from "./limit.js";
+import { type Answer, sendWithRetries, type Transport } from "./tries.js";
+
+/** Sends requests to hosts of clusters to the endpoints that lbd picks, and the others as dispatch does. */
+export function intercept(client: Client, dispatch: Dispatch): Dispatch {
+  return (options, handler) => {
+    const { origin = "", method } = options;
+    const url = typeof origin !== "string" ? origin : URL.canParse(origin) ? new URL(origin) : undefined;
+    const cluster = url && /^https?:$/.test(url.protocol) ? client.clusterOf(url.hostname) : undefined;
+    if (url === undefined || cluster === undefined || method === "CONNECT") return dispatch(options, handler);
+    void new Exchange(client, dispatch, options, url, handler).run(cluster);
+    return true;
+  };
+}
+
+/** A request with all of its tries; the controller that handler gets. */
+class Exchange implements Transport<Try>, Controller {
+  readonly handler: Handler;
+  paused = false;
+  readonly #client: Client;
+  readonly #dispatch: Dispatch;
+  readonly #options: DispatchOptions;
+  readonly #protocol: string;
+  readonly #repeatable: boolean;
+  readonly #limit: Limit;
+  #try: Try | undefined;
+
+  constructor(client: Client, dispatch: Dispatch, options: DispatchOptions, url: URL, handler: Handler) {
+    const { method, body, headersTimeout } = options;
+    const fields = fieldsOf(options.headers, url.host);
+    this.handler = handler;
+    this.#client = client;
+    this.#dispatch = dispatch;
+    this.#options = { ...options, headers: fields.headers };
+    this.#protocol = url.protocol;
+    const idempotent = options.idempotent ?? (IDEMPOTENT.has(method.toUpperCase()) || fields.idempotencyKey);
+    const bytes = typeof body === "string" || body instanceof Uint8Array || body instanceof ArrayBuffer;
+    this.#repeatable = idempotent && (body == null || bytes);
+    this.#limit = new Limit(new Deadline((headersTimeout ?? client.timeout) || Number.POSITIVE_INFINITY));
+  }
+
+  async run(cluster: string): Promise<void> {
+    try {
+      this.handler.onRequestStart(this, {});
+      const call = this.#client.call(cluster, this.#limit.deadline, this.#repeatable);
+      const last = await sendWithRetries(call, this.#limit, this);
+      last.release();
+    } catch (error) {
+      this.handler.onResponseError?.(this, error as Error);
+    } finally {
+      this.#limit.release();
+    }
+  }
+
+  send(attempt: Attempt): Promise<Try> {
+    return new Promise((resolve, reject) => {
+      const current = new Try(this, attempt, resolve, reject);
+      this.#try = current;
+      this.#limit.end = (reason) => current.giveUp(reason);
+      if (this.#limit.reason !== undefined) return;
+      this.#dispatch({ ...this.#options, origin: `${this.#protocol}//${attempt.address}` }, current);
+    });
+  }
+
+  get bodyFailed(): boolean {
+    const { body } = this.#options;
+    return typeof body === "object" && body !== null && "errored" in body && body.errored != null;
+  }
+
+  get aborted(): boolean {
+    return this.reason !== null;
+  }
+
+  get reason(): Error | null {
+    return this.#limit.reason ?? this.#try?.controller?.reason ?? null;
+  }
+
+  get rawHeaders(): unknown {
+    return this.#try?.controller?.rawHeaders;
+  }
+
+  get rawTrailers(): unknown {
+    return this.#try?.controller?.rawTrailers;
+  }
+
+  abort(reason: Error): void {
+    if (this.#try?.open) this.#try.controller?.abort(reason);
+    else this.#limit.abort(reason);
+  }
+
+  pause(): void {
+    this.paused = true;
+    this.#try?.controller?.pause();
+  }
+
+  resume(): void {
+    this.paused = false;
+    this.#try?.controller?.resume();
+  }
+}
+
+/** The handler of one try. */
+class Try implements Handler, Answer {
+  status = 0;
+  controller: Controller | undefined;
+  /** Whether the handler of the request has the headers. */
+  open = false;
+  readonly #exchange: Exchange;
+  readonly #attempt: Attempt;
+  readonly #resolve: (answer: Try) => void;
+  readonly #reject: (error: Error) => void;
+  /** The rest is of no interest: the request goes on without this try. */
+  #over: Error | undefined;
+  /** Headers with a status after which there may be another try. */
+  #held: { readonly headers: unknown; readonly message: string | undefined } | undefined;
+  /** How the response ended while it was held. */
+  #end: { readonly trailers: unknown } | undefined;
+  #error: Error | undefined;
+
+  constructor(exchange: Exchange, attempt: Attempt, resolve: (answer: Try) => void, reject: (error: Error) => void) {
+    this.#exchange = exchange;
+    this.#attempt = attempt;
+    this.#resolve = resolve;
+    this.#reject = reject;
+  }
+
+  /** Ends the try, which may have no connection yet. */
+  giveUp(reason: Error): void {
+    if (this.open) return;
+    this.#over = reason;
+    this.controller?.abort(reason);
+    this.#reject(reason);
+  }
+
+  discard(): void {
+    this.#attempt.finish();
+    this.giveUp(new Error("the request is sent to another endpoint"));
+  }
+
+  /** Passes on what has been held. */
+  release(): void {
+    if (this.#held === undefined || this.open) return;
+    this.open = true;
+    if (this.#error !== undefined) throw this.#error;
+    const { headers, message } = this.#held;
+    const { handler } = this.#exchange;
+    handler.onResponseStart?.(this.#exchange, this.status, headers, message);
+    if (this.#end !== undefined) handler.onResponseEnd?.(this.#exchange, this.#end.trailers);
+    else if (!this.#exchange.paused) this.controller?.resume();
+  }
+
+  onRequestStart(controller: Controller): void {
+    this.controller = controller;
+    if (this.#over !== undefined) controller.abort(this.#over);
+  }
+
+  onRequestUpgrade(_: Controller, status: number, headers: unknown, socket: NodeJS.EventEmitter): void {
+    this.#answered(status);
+    this.open = true;
+    socket.once("close", () => this.#attempt.finish());
+    this.#exchange.handler.onRequestUpgrade?.(this.#exchange, status, headers, socket);
+  }
+
+  onResponseStarted(): void {
+    this.#exchange.handler.onResponseStarted?.();
+  }
+
+  onResponseStart(controller: Controller, status: number, headers: unknown, message?: string): void {
+    if (this.#over !== undefined) return;
+    if (status >= 200) this.#answered(status);
+    if (RETRIED_STATUSES.has(status)) {
+      this.#held = { headers, message };
+      controller.pause();
+    } else {
+      this.open = status >= 200;
+      this.#exchange.handler.onResponseStart?.(this.#exchange, status, headers, message);
+    }
+  }
+
+  onResponseData(_: Controller, chunk: Uint8Array): void {
+    if (this.open) this.#exchange.handler.onResponseData?.(this.#exchange, chunk);
+  }
+
+  onResponseEnd(_: Controller, trailers: unknown): void {
+    this.#attempt.finish();
+    if (this.open) this.#exchange.handler.onResponseEnd?.(this.#exchange, trailers);
+    else this.#end = { trailers };
+  }
+
+  onResponseError(_: Controller, error: Error): void {
+    if (this.#over !== undefined) return;
+    if (this.open || this.#held) this.#attempt.finish();
+    if (this.open) this.#exchange.handler.onResponseError?.(this.#exchange, error);
+    else if (this.#held) this.#error = error;
+    else this.#reject(error);
+  }
+
+  #answered(status: number): void {
+    this.status = status;
+    this.#attempt.answered(status);
+    this.#resolve(this);
+  }
+}

@@ -1,0 +1,52 @@
+// The fetch that is part of Node.
+
+import type { Client } from "./client.js";
+import type { Dispatch } from "./dispatch.js";
+import { isTimeout, LbdError } from "./errors.js";
+import { intercept } from "./exchange.js";
+import { forBothKinds } from "./legacy.js";
+
+type Fetch = typeof globalThis.fetch;
+
+/**
+ * The fetch of Node, with requests to hosts CLUSTER.lbd sent to the endpoints that lbd picks.
+ *
+ * Rejects with an LbdError without an endpoint, with a DOMException named TimeoutError if the headers of the response
+ * are not there at the timeout of the client or of AbortSignal.timeout, and otherwise as fetch does.
+ */
+export function createFetch(client: Client): Fetch {
+  const send = async (...[input, init]: Parameters<Fetch>): Promise<Response> => {
+    const dispatch = (init?.dispatcher ?? nodeDispatcher()) as unknown as { dispatch: Dispatch };
+    const inner: Dispatch = (options, handler) => dispatch.dispatch(options, handler);
+    const intercepted = forBothKinds(inner, (one) => intercept(client, one));
+    // fetch makes a stream of every body, which could not be sent again.
+    const body = copyOf(init?.body);
+    const dispatcher = {
+      dispatch: ((options, handler) =>
+        intercepted(body && options.body != null ? { ...options, body } : options, handler)) satisfies Dispatch,
+    };
+    try {
+      return await globalThis.fetch(input, { ...init, dispatcher: dispatcher as never });
+    } catch (error) {
+      const cause = error instanceof TypeError ? error.cause : undefined;
+      throw cause instanceof LbdError || isTimeout(cause) ? cause : error;
+    }
+  };
+  return send;
+}
+
+/** The dispatcher of Node's own undici, or that of its setGlobalDispatcher. */
+function nodeDispatcher(): unknown {
+  void globalThis.Response; // loads Node's undici
+  return (globalThis as Record<symbol, unknown>)[Symbol.for("undici.globalDispatcher.1")];
+}
+
+/** The bytes of a body that is no stream. */
+function copyOf(body: RequestInit["body"]): Uint8Array | undefined {
+  if (typeof body === "string") return Buffer.from(body);
+  if (body instanceof URLSearchParams) return Buffer.from(body.toString());
+  if (body instanceof ArrayBuffer) return Buffer.from(body.slice());
+  if (ArrayBuffer.isView(body))
+    return Buffer.from(body.buffer.slice(body.byteOffset, body.byteOffset + body.byteLength));
+  return undefined;
+}
