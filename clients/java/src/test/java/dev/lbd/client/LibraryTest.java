@@ -10,11 +10,8 @@ import java.io.InterruptedIOException;
 import java.net.http.HttpTimeoutException;
 import java.nio.file.Path;
 import java.time.Duration;
-import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Deque;
 import java.util.List;
-import java.util.Locale;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
@@ -22,76 +19,17 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.atomic.AtomicBoolean;
-import org.junit.jupiter.api.AfterAll;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeAll;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import org.junit.jupiter.api.TestInfo;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 
 /** The tests of all HTTP libraries, with a real daemon and real upstreams. */
-abstract class LibraryTest {
-  static final Duration TIMEOUT = Duration.ofSeconds(10);
-
-  static Daemon daemon;
-
-  private final Deque<AutoCloseable> open = new ArrayDeque<>();
-  String cluster;
-  String url;
-
-  @BeforeAll
-  static void startDaemon() throws Exception {
-    daemon = new Daemon();
-  }
-
-  @AfterAll
-  static void endDaemon() throws Exception {
-    daemon.close();
-  }
-
-  @BeforeEach
-  void name(TestInfo test) {
-    String name = getClass().getSimpleName() + "-" + test.getTestMethod().orElseThrow().getName();
-    cluster = name.toLowerCase(Locale.ROOT);
-    url = "http://" + cluster + ".lbd";
-  }
-
-  @AfterEach
-  void close() throws Exception {
-    while (!open.isEmpty()) {
-      open.pop().close();
-    }
-  }
-
-  <T extends AutoCloseable> T closing(T resource) {
-    open.push(resource);
-    return resource;
-  }
-
+abstract class LibraryTest extends Stand {
   abstract Library library(LbdClient lbd);
 
   /** Returns a library with a client for https that trusts certificates. */
   abstract Library trusting(LbdClient lbd, Certificates certificates) throws Exception;
-
-  LbdClient client(Mode mode) {
-    return client(LbdClient.builder().mode(mode));
-  }
-
-  LbdClient client(LbdClientBuilder settings) {
-    return closing(settings.address(daemon.lbd()).build());
-  }
-
-  List<Upstream> upstreams(Upstream.Behavior... behaviors) throws IOException {
-    List<Upstream> upstreams = new ArrayList<>();
-    for (Upstream.Behavior behavior : behaviors) {
-      upstreams.add(closing(new Upstream(behavior)));
-    }
-    daemon.push(cluster, upstreams.stream().map(Upstream::address).toArray(String[]::new));
-    return upstreams;
-  }
 
   private static Library.Response get(Library library, String url) throws Exception {
     return library.send("GET", url, null, false, TIMEOUT);
