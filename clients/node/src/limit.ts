@@ -17,7 +17,8 @@ export class Limit {
     if (signal?.aborted) this.reason = toError(signal.reason);
     else signal?.addEventListener("abort", this.#onAbort);
     const left = deadline.left();
-    if (left <= TIMER_MAX) this.#timer = setTimeout(() => this.abort(timeoutError()), left);
+    // The sockets of the request keep the process alive.
+    if (left <= TIMER_MAX) this.#timer = setTimeout(() => this.abort(timeoutError()), left).unref();
   }
 
   /** Calls end with the reason, at once if there is one already. Replaces the end before. */

@@ -1,0 +1,150 @@
+// What only the core does, with a real daemon and real upstreams.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { Client, UnavailableError } from "lbd-client";
+
+import { Daemon, Upstream, until } from "./stand.js";
+
+const daemon = new Daemon();
+before(() => daemon.start());
+after(() => daemon.close());
+
+let clusters = 0;
+
+async function open(t, behave = undefined, settings = {}) {
+  const upstream = await Upstream.start(behave);
+  const cluster = `core-${++clusters}`;
+  await daemon.push(cluster, [upstream.address]);
+  const client = new Client({ lbd: daemon.lbd, ...settings });
+  t.after(async () => {
+    await client.close();
+    upstream.close();
+  });
+  return { client, upstream, cluster, url: `http://${cluster}.lbd/` };
+}
+
+test("a request is in flight until its body is read or destroyed", async (t) => {
+  const { client, cluster, url } = await open(t, undefined, { mode: "lease" });
+  const none = () => until(async () => (await daemon.inFlight(cluster)) === 0, "the lease is ended");
+  const first = await client.request(url);
+  assert.equal(await daemon.inFlight(cluster), 1);
+  await first.text();
+  await none();
+  const second = await client.request(url);
+  assert.equal(await daemon.inFlight(cluster), 1);
+  second.body.destroy();
+  await none();
+});
+
+test("a response without a body needs no reader", async (t) => {
+  const { client, cluster, url, upstream } = await open(t, (_, response) => response.writeHead(204).end());
+  for (const method of ["HEAD", "DELETE", "GET"]) {
+    const response = await client.request(url, { method });
+    assert.equal(response.status, 204);
+    await until(() => response.body.closed, "the response is read");
+  }
+  assert.equal(upstream.connections.size, 1);
+  await client.close();
+  assert.equal(await daemon.reported(cluster, "success"), 3);
+});
+
+test("connections are used again", async (t) => {
+  const { client, url, upstream } = await open(t);
+  for (const method of ["GET", "POST", "HEAD", "GET"]) {
+    const response = await client.request(url, { method });
+    await response.text();
+    await until(() => response.body.closed, "the response has ended");
+  }
+  assert.equal(upstream.connections.size, 1);
+});
+
+test("a request is repeated whose connection had ended", async (t) => {
+  const behave = (request, response) => response.end("x", () => setImmediate(() => request.socket.resetAndDestroy()));
+  const { client, cluster, url, upstream } = await open(t, behave, { retries: 0 });
+  for (let i = 0; i < 50; i++) await (await client.request(url)).text();
+  assert.equal(upstream.requests.length, 50);
+  await client.close();
+  assert.equal(await daemon.reported(cluster, "success"), 50);
+});
+
+test("the deadline holds for the body, however slowly it comes", async (t) => {
+  const { client, url } = await open(t, (_, response) => {
+    const timer = setInterval(() => response.write("."), 20);
+    response.on("close", () => clearInterval(timer));
+  });
+  const response = await client.request(url, { timeout: 400 });
+  await assert.rejects(response.text(), { name: "TimeoutError" });
+});
+
+test("the signal of the caller ends the body", async (t) => {
+  const { client, url } = await open(t, (_, response) => response.write("."));
+  const controller = new AbortController();
+  const response = await client.request(url, { signal: controller.signal });
+  const body = response.text();
+  controller.abort();
+  await assert.rejects(body, { name: "AbortError" });
+});
+
+test("the error of a body is that of its caller", async (t) => {
+  const { client, cluster, url } = await open(t);
+  async function* body() {
+    yield "x";
+    throw Object.assign(new Error("no such file"), { code: "ENOENT" });
+  }
+  await assert.rejects(client.request(url, { method: "PUT", body: body() }), { code: "ENOENT" });
+  await client.close();
+  assert.equal(await daemon.reported(cluster, "error"), 0);
+  assert.equal(await daemon.reported(cluster, "cancelled"), 1);
+});
+
+test("arguments that are not valid blame no endpoint", async (t) => {
+  const { client, cluster, url } = await open(t);
+  await assert.rejects(client.request(url, { headers: { x: "\n" } }), { code: "ERR_INVALID_CHAR" });
+  await assert.rejects(client.request("ftp://x"), TypeError);
+  await client.close();
+  assert.equal(await daemon.reported(cluster, "error"), 0);
+});
+
+test("a client works through a restart of lbd", async (t) => {
+  const { client, cluster, url, upstream } = await open(t, undefined, { maxAge: 200 });
+  const send = async () => (await client.request(url)).text();
+  await send();
+  await daemon.stop();
+  assert.equal(await send(), upstream.address);
+  await daemon.start();
+  const other = await Upstream.start();
+  t.after(() => other.close());
+  await daemon.push(cluster, [other.address]);
+  await until(async () => (await send()) === other.address, "the batch has the new endpoint");
+});
+
+test("clusters whose names are special in URLs are followed", async (t) => {
+  const { client, url } = await open(t, undefined, { maxAge: 60_000, hosts: { first: "watch", second: ".." } });
+  assert.equal((await client.request(url)).status, 200);
+  for (const [host, cluster] of Object.entries({ first: "watch", second: "..", third: "a/b" })) {
+    const [before, after] = await Promise.all([Upstream.start(), Upstream.start()]);
+    t.after(() => [before, after].map((upstream) => upstream.close()));
+    const path = cluster === "watch" ? "%77atch" : encodeURIComponent(cluster).replaceAll(".", "%2E");
+    const push = (upstream) => {
+      const [address, port] = upstream.address.split(":");
+      const endpoint = { address: { socket_address: { address, port_value: Number(port) } } };
+      const body = { endpoints: [{ lb_endpoints: [{ endpoint }] }] };
+      return daemon.call("PUT", `/v1/clusters/${path}/endpoints`, /** @type {any} */ (body));
+    };
+    await push(before);
+    const other = new Client({ lbd: daemon.lbd, maxAge: 60_000, hosts: { [host]: cluster } });
+    t.after(() => other.close());
+    const send = async () => (await other.request(`http://${host}/`)).text();
+    assert.equal(await send(), before.address);
+    await push(after);
+    await until(async () => (await send()) === after.address, `${cluster} is followed`);
+  }
+});
+
+test("a closed client sends nothing", async (t) => {
+  const { client, url } = await open(t);
+  await Promise.all([client.close(), client.close()]);
+  await assert.rejects(client.request(url), UnavailableError);
+});

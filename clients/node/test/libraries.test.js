@@ -1,0 +1,216 @@
+// Requests through each HTTP library, with a real daemon and real upstreams.
+
+import assert from "node:assert/strict";
+import { Readable } from "node:stream";
+import { after, afterEach, before, describe, test } from "node:test";
+
+import { Client, DroppedError, UnavailableError, UnknownClusterError } from "lbd-client";
+
+import { causeOf, libraries, withUndici } from "./libraries.js";
+import { Daemon, hang, reset, status, Upstream, until } from "./stand.js";
+
+// undici 6 is there in the tests of this folder, but not in that of the package.
+const undici6 = await import("undici6").catch(() => undefined);
+if (undici6 !== undefined) libraries["undici 6"] = (client) => withUndici(undici6, client);
+
+const daemon = new Daemon();
+before(() => daemon.start());
+after(() => daemon.close());
+
+const rejectsWith = (promise, Kind) =>
+  assert.rejects(promise, (error) => {
+    assert(causeOf(error) instanceof Kind, String(error));
+    return true;
+  });
+
+let clusters = 0;
+
+for (const [library, connect] of Object.entries(libraries)) {
+  describe(library, () => {
+    let cleanups = [];
+    afterEach(async () => {
+      for (const cleanup of cleanups) await cleanup();
+      cleanups = [];
+    });
+
+    const start = async (behave = undefined) => {
+      const upstream = await Upstream.start(behave);
+      cleanups.push(() => upstream.close());
+      return upstream;
+    };
+    const open = (settings = {}) => {
+      const client = new Client({ lbd: daemon.lbd, ...settings });
+      cleanups.unshift(() => client.close());
+      return { client, send: connect(client) };
+    };
+    /** A new cluster of upstreams. */
+    const clusterOf = async (behaviors, policy = undefined) => {
+      const cluster = `libraries-${++clusters}`;
+      const upstreams = await Promise.all(behaviors.map(start));
+      const addresses = upstreams.map((upstream) => upstream.address);
+      await daemon.push(cluster, addresses, policy);
+      return { cluster, url: `http://${cluster}.lbd`, upstreams };
+    };
+
+    test("keeps host, path and body", async () => {
+      const { cluster, url, upstreams } = await clusterOf([undefined]);
+      const { send } = open();
+      const answer = await send("POST", `${url}/a%20b?c=d`, { body: "bödy" });
+      assert.deepEqual(answer, [200, upstreams[0].address]);
+      assert.deepEqual(upstreams[0].requests, [
+        { method: "POST", path: "/a%20b?c=d", host: `${cluster}.lbd`, body: "bödy" },
+      ]);
+    });
+
+    test("sends a stream once", async () => {
+      const { url, upstreams } = await clusterOf([undefined, status(503)]);
+      const { send } = open();
+      const statuses = new Set();
+      for (let i = 0; i < 8; i++) {
+        const body = library.includes("fetch") ? Readable.toWeb(Readable.from(["x", "y"])) : Readable.from(["x", "y"]);
+        statuses.add((await send("PUT", url, { body, duplex: "half" }))[0]);
+      }
+      assert.deepEqual(statuses, new Set([200, 503]));
+      const requests = upstreams.flatMap((upstream) => upstream.requests);
+      assert.equal(requests.length, 8);
+      assert(requests.every((request) => request.body === "xy"));
+    });
+
+    test("does not touch other hosts", async () => {
+      const upstream = await start();
+      const { send } = open();
+      assert.equal((await send("GET", `http://${upstream.address}/x`))[0], 200);
+      assert.deepEqual(upstream.requests, [{ method: "GET", path: "/x", host: upstream.address, body: "" }]);
+    });
+
+    for (const mode of ["batch", "pick", "lease"]) {
+      for (const [what, broken] of Object.entries({ reset, 503: status(503) })) {
+        test(`retries at another endpoint: ${mode}, ${what}`, async () => {
+          const { url, upstreams } = await clusterOf([undefined, broken]);
+          const { send } = open({ mode });
+          // The other two cannot repeat a body: fetch makes a stream of it.
+          const body = library === "undici's fetch" || library.includes("dispatcher") ? undefined : "x";
+          for (let i = 0; i < 8; i++) {
+            assert.deepEqual(await send("PUT", url, { body }), [200, upstreams[0].address]);
+          }
+          assert(upstreams[1].requests.length > 0);
+          assert(upstreams[0].requests.every((request) => request.body === (body ?? "")));
+        });
+      }
+    }
+
+    test("retries a POST only with a key", async () => {
+      const { url, upstreams } = await clusterOf([undefined, status(503)]);
+      const { send } = open();
+      const statuses = new Set();
+      for (let i = 0; i < 8; i++) statuses.add((await send("POST", url))[0]);
+      assert.deepEqual(statuses, new Set([200, 503]));
+      assert.equal(upstreams[0].requests.length + upstreams[1].requests.length, 8);
+      for (let i = 0; i < 8; i++) {
+        assert.equal((await send("POST", url, { headers: { "Idempotency-Key": "1" } }))[0], 200);
+      }
+    });
+
+    test("gives the result of the last try", async () => {
+      const { url, upstreams } = await clusterOf([status(503), status(502)]);
+      const { send } = open();
+      const [code, body] = await send("GET", url);
+      assert([502, 503].includes(code));
+      assert.equal(body, "no");
+      assert.equal(upstreams[0].requests.length + upstreams[1].requests.length, 2);
+    });
+
+    test("keeps the deadline", async () => {
+      const { url, upstreams } = await clusterOf([hang, hang]);
+      const { send } = open();
+      const began = performance.now();
+      await assert.rejects(send("GET", url, { timeout: 300 }), (error) => causeOf(error).name === "TimeoutError");
+      assert(performance.now() - began < 5000);
+      assert.equal(upstreams[0].requests.length + upstreams[1].requests.length, 1);
+    });
+
+    test("keeps the deadline of the client", async () => {
+      const { url } = await clusterOf([hang]);
+      const { send } = open({ timeout: 300 });
+      await assert.rejects(send("GET", url), (error) => causeOf(error).name === "TimeoutError");
+    });
+
+    test("ends with the signal of its caller", async () => {
+      const { cluster, url, upstreams } = await clusterOf([hang]);
+      const { client, send } = open();
+      const controller = new AbortController();
+      const sent = send("GET", url, { signal: controller.signal });
+      await until(() => upstreams[0].requests.length === 1, "the request is there");
+      controller.abort();
+      await assert.rejects(sent, { name: "AbortError" });
+      await client.close();
+      assert.equal(await daemon.reported(cluster, "cancelled"), 1);
+      await assert.rejects(send("GET", url, { signal: AbortSignal.abort() }));
+    });
+
+    test("reports how requests ended", async () => {
+      const behave = ({ url }, response) => response.writeHead(url === "/bad" ? 500 : 200).end();
+      const { cluster, url } = await clusterOf([behave]);
+      const { client, send } = open();
+      for (const path of ["/", "/", "/bad"]) await send("GET", url + path);
+      await client.close();
+      assert.equal(await daemon.reported(cluster, "success"), 2);
+      assert.equal(await daemon.reported(cluster, "error"), 1);
+    });
+
+    test("ends leases", async () => {
+      const { cluster, url } = await clusterOf([undefined]);
+      const { send } = open({ mode: "lease" });
+      for (let i = 0; i < 5; i++) await send("GET", url);
+      await until(async () => (await daemon.inFlight(cluster)) === 0, "no lease is held");
+    });
+
+    test("ends the lease of a request that is given up", async () => {
+      const { cluster, url, upstreams } = await clusterOf([hang]);
+      const { send } = open({ mode: "lease" });
+      const controller = new AbortController();
+      const sent = send("GET", url, { signal: controller.signal });
+      await until(() => upstreams[0].requests.length === 1, "the request is there");
+      assert.equal(await daemon.inFlight(cluster), 1);
+      controller.abort();
+      await assert.rejects(sent);
+      await until(async () => (await daemon.inFlight(cluster)) === 0, "no lease is held");
+    });
+
+    test("names unknown clusters", async () => {
+      const { send } = open();
+      await rejectsWith(send("GET", "http://no-such-cluster.lbd/"), UnknownClusterError);
+    });
+
+    for (const mode of ["batch", "pick", "lease"]) {
+      test(`says when lbd is unreachable: ${mode}`, async () => {
+        const upstream = await start();
+        const lbd = "http://127.0.0.1:1";
+        await rejectsWith(open({ lbd, mode }).send("GET", "http://orders.lbd/"), UnavailableError);
+        const { send } = open({ lbd, mode, fallback: upstream.address });
+        assert.equal((await send("GET", "http://orders.lbd/"))[0], 200);
+      });
+    }
+
+    test("drops what lbd drops", async () => {
+      const drop_overloads = [{ category: "shed", drop_percentage: { numerator: 50 } }];
+      const { url, upstreams } = await clusterOf([undefined], { drop_overloads });
+      const { send } = open();
+      let dropped = 0;
+      for (let i = 0; i < 100; i++) {
+        await send("GET", url).catch((error) => {
+          if (!(causeOf(error) instanceof DroppedError)) throw error;
+          dropped++;
+        });
+      }
+      assert(dropped > 10 && dropped < 90, `${dropped} of 100`);
+      assert.equal(upstreams[0].requests.length, 100 - dropped);
+    });
+
+    test("passes large bodies at the speed of the reader", async () => {
+      const { url } = await clusterOf([(_, response) => response.end(Buffer.alloc(4_000_000, "x"))]);
+      const { send } = open();
+      assert.equal((await send("GET", url))[1].length, 4_000_000);
+    });
+  });
+}

@@ -1,0 +1,121 @@
+// A real lbd and real upstreams for the tests.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import http from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { text } from "node:stream/consumers";
+import { setTimeout as sleep } from "node:timers/promises";
+
+const LBD_BIN = process.env.LBD_BIN ?? join(import.meta.dirname, "../../../bin/lbd");
+const DEADLINE = 20_000;
+
+/** Waits until condition is true. */
+export async function until(condition, what) {
+  const end = performance.now() + DEADLINE;
+  while (!(await condition())) {
+    assert(performance.now() < end, `not within ${DEADLINE} ms: ${what}`);
+    await sleep(20);
+  }
+}
+
+/** lbd with a listener on a unix socket. */
+export class Daemon {
+  #directory = mkdtempSync(join(tmpdir(), "lbd"));
+  #log = openSync(join(this.#directory, "lbd.log"), "a");
+  socket = join(this.#directory, "lbd.sock");
+  lbd = `unix:${this.socket}`;
+  /** @type {import("node:child_process").ChildProcess} */
+  process;
+
+  async start() {
+    const flags = [`--listen=${this.lbd}`, `--data=${join(this.#directory, "data")}`, "--connect=none"];
+    this.process = spawn(LBD_BIN, ["serve", ...flags], { stdio: ["ignore", "ignore", this.#log] });
+    await until(() => {
+      assert.equal(this.process.exitCode, null, readFileSync(join(this.#directory, "lbd.log"), "utf8"));
+      return this.call("GET", "/v1/daemon").catch(() => undefined);
+    }, "lbd is ready");
+  }
+
+  async call(method, path, body = undefined) {
+    const request = http.request({ socketPath: this.socket, method, path, agent: false });
+    request.end(body === undefined ? undefined : JSON.stringify(body));
+    const [response] = await once(request, "response");
+    const content = await text(response);
+    assert(response.statusCode < 300, `${method} ${path}: ${response.statusCode} ${content}`);
+    return content.startsWith("{") ? JSON.parse(content) : content;
+  }
+
+  async push(cluster, addresses, policy = undefined) {
+    const endpoints = addresses.map((address) => {
+      const [host, port] = address.split(":");
+      return { endpoint: { address: { socket_address: { address: host, port_value: Number(port) } } } };
+    });
+    const body = { endpoints: [{ lb_endpoints: endpoints }], policy };
+    await this.call("PUT", `/v1/clusters/${encodeURIComponent(cluster)}/endpoints`, /** @type {any} */ (body));
+  }
+
+  /** The requests of a cluster that were reported with an outcome. */
+  async reported(cluster, outcome) {
+    const name = `lbd_reported_requests_total{cluster="${cluster}",outcome="${outcome}"} `;
+    const metrics = await this.call("GET", "/metrics");
+    const line = metrics.split("\n").find((/** @type {string} */ line) => line.startsWith(name));
+    return Number(line?.slice(name.length) ?? 0);
+  }
+
+  /** The leases of a cluster that are held. */
+  async inFlight(cluster) {
+    const state = await this.call("GET", `/v1/clusters/${cluster}?endpoints=false`);
+    return state.circuit_breaker.in_flight;
+  }
+
+  async stop() {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    this.process.kill();
+    await once(this.process, "exit");
+  }
+
+  async close() {
+    await this.stop();
+    rmSync(this.#directory, { recursive: true });
+  }
+}
+
+/** An HTTP server on loopback. Its behavior answers, by default with the address. */
+export class Upstream {
+  /** @type {{method, path, host, body}[]} */
+  requests = [];
+  connections = new Set();
+  /** @type {http.Server} */
+  #server;
+  address = "";
+
+  static async start(behave = undefined) {
+    const upstream = new Upstream();
+    upstream.#server = http.createServer(async (request, response) => {
+      request.on("error", () => {});
+      const body = await text(request).catch(() => "");
+      upstream.connections.add(request.socket);
+      upstream.requests.push({ method: request.method, path: request.url, host: request.headers.host, body });
+      if (behave === undefined) response.end(upstream.address);
+      else behave(request, response, body);
+    });
+    upstream.#server.listen(0, "127.0.0.1");
+    await once(upstream.#server, "listening");
+    const address = /** @type {import("node:net").AddressInfo} */ (upstream.#server.address());
+    upstream.address = `127.0.0.1:${address.port}`;
+    return upstream;
+  }
+
+  close() {
+    this.#server.close();
+    this.#server.closeAllConnections();
+  }
+}
+
+export const status = (code) => (_, response) => response.writeHead(code).end("no");
+export const reset = (request) => request.socket.resetAndDestroy();
+export const hang = () => {};

@@ -1,0 +1,212 @@
+// Parts of the client that need no daemon.
+
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import {
+  CircuitBrokenError,
+  Client,
+  DroppedError,
+  LbdError,
+  PermissionDeniedError,
+  UnavailableError,
+  UnknownClusterError,
+} from "lbd-client";
+
+import { Batch, batchOfAnswer } from "../dist/batch.js";
+import { Budget } from "../dist/budget.js";
+import { Counts, REPORT_AGE } from "../dist/counts.js";
+import { blamesEndpoint, like, ofAnswer } from "../dist/errors.js";
+import { fieldsOf } from "../dist/fields.js";
+
+describe("Batch", () => {
+  const answer = {
+    generation: 7,
+    picks: [{ address: "a:1" }, { address: "a:1" }, { address: "b:1" }],
+    dropped: { throttle: 2 },
+    circuit_broken: 1,
+  };
+
+  test("takes each element in turn", () => {
+    const batch = batchOfAnswer("orders", answer);
+    for (let round = 0; round < 3; round++) {
+      const taken = Array.from({ length: 6 }, () => batch.take());
+      const names = taken.map((element) => (typeof element === "string" ? element : element.name));
+      assert.deepEqual(names.sort(), ["CircuitBrokenError", "DroppedError", "DroppedError", "a:1", "a:1", "b:1"]);
+    }
+  });
+
+  test("takes another address", () => {
+    const batch = batchOfAnswer("orders", answer);
+    assert.equal(batch.takeOther(["a:1"]), "b:1");
+    assert.equal(batch.takeOther(["b:1", "a:1"]), undefined);
+  });
+
+  test("shuffles", () => {
+    const elements = Array.from({ length: 100 }, (_, index) => String(index));
+    const batch = new Batch(1, [...elements]);
+    assert.notDeepEqual(
+      elements.map(() => batch.take()),
+      elements,
+    );
+  });
+
+  for (const wrong of [
+    {},
+    { generation: 1, picks: [] },
+    { generation: 1, picks: [{}] },
+    { generation: 1, picks: [null] },
+    { generation: 1, picks: [{ address: 7 }] },
+    { generation: null, picks: [{ address: "a:1" }] },
+    { generation: 1, picks: null },
+    { generation: 1, picks: [{ address: "a:1" }], dropped: { x: "y" } },
+    { generation: 1, picks: [{ address: "a:1" }], circuit_broken: 1e9 },
+  ]) {
+    test(`rejects ${JSON.stringify(wrong)}`, () => assert.throws(() => batchOfAnswer("orders", wrong), TypeError));
+  }
+});
+
+describe("Budget", () => {
+  test("permits retries until half of the tokens are left", () => {
+    const budget = new Budget(10);
+    const permitted = Array.from({ length: 6 }, () => budget.failed());
+    assert.deepEqual(permitted, [true, true, true, true, false, false]);
+    for (let i = 0; i < 21; i++) budget.succeeded();
+    assert.equal(budget.failed(), true);
+  });
+
+  test("never has more than all tokens", () => {
+    const budget = new Budget(2);
+    for (let i = 0; i < 100; i++) budget.succeeded();
+    assert.equal(budget.failed(), false);
+  });
+});
+
+describe("Counts", () => {
+  let now = 1000;
+  const zero = { address: "a:1", requests: 0, errors: 0, cancelled: 0, in_flight_seconds: 0, latency_seconds: 0 };
+
+  test("counts the time in flight within the interval", () => {
+    const counts = new Counts(() => now);
+    const since = now;
+    const begin = counts.begin("a:1");
+    now += 2000;
+    assert.deepEqual(counts.take(), { since, endpoints: [{ ...zero, in_flight_seconds: 2 }] });
+    now += 1000;
+    counts.ended("a:1", "error", begin);
+    now += 1000;
+    counts.finish("a:1");
+    now += 5000;
+    const expected = { ...zero, requests: 1, errors: 1, in_flight_seconds: 2, latency_seconds: 3 };
+    assert.deepEqual(counts.take(), { since: since + 2000, endpoints: [expected] });
+    assert.deepEqual(counts.take().endpoints, []);
+  });
+
+  test("gives back what was not sent", () => {
+    const counts = new Counts(() => now);
+    const since = now;
+    const end = (outcome) => {
+      counts.ended("a:1", outcome, counts.begin("a:1"));
+      counts.finish("a:1");
+    };
+    end("cancelled");
+    now += 5000;
+    const taken = counts.take();
+    end("success");
+    counts.giveBack(taken);
+    assert.deepEqual(counts.take(), { since, endpoints: [{ ...zero, requests: 2, cancelled: 1 }] });
+    end("success");
+    const old = counts.take();
+    now += REPORT_AGE + 1;
+    counts.giveBack(old);
+    assert.deepEqual(counts.take().endpoints, []);
+  });
+});
+
+describe("errors", () => {
+  for (const [status, problem, Kind, code] of /** @type {[number, Record<string, unknown>, any, string][]} */ ([
+    [503, { code: "dropped", detail: "x" }, DroppedError, "dropped"],
+    [503, { code: "circuit_broken" }, CircuitBrokenError, "circuit_broken"],
+    [404, { code: "unknown_cluster" }, UnknownClusterError, "unknown_cluster"],
+    [401, {}, PermissionDeniedError, "401"],
+    [403, { code: "permission_denied" }, PermissionDeniedError, "permission_denied"],
+    [503, { code: "no_ready_endpoint" }, UnavailableError, "no_ready_endpoint"],
+    [429, { code: ["x"] }, UnavailableError, "429"],
+  ])) {
+    test(`${status} ${JSON.stringify(problem)}`, () => {
+      const error = ofAnswer("orders", status, problem, 2000);
+      for (const one of [error, like(error)]) {
+        assert(one instanceof LbdError);
+        assert.deepEqual(
+          [one.constructor, one.name, one.code, one.cluster, one.retryAfter],
+          [Kind, Kind.name, code, "orders", 2000],
+        );
+      }
+      assert.match(error.message, /orders/);
+    });
+  }
+
+  test("blame an endpoint for its connections only", () => {
+    const withCode = (code) => Object.assign(new Error(), { code });
+    for (const code of ["ECONNREFUSED", "ECONNRESET", "UND_ERR_SOCKET", "CERT_HAS_EXPIRED", "HPE_INVALID_CONSTANT"]) {
+      assert.equal(blamesEndpoint(withCode(code)), true, code);
+    }
+    for (const code of ["EMFILE", "EADDRNOTAVAIL", "ERR_INVALID_CHAR", "UND_ERR_INVALID_ARG", undefined]) {
+      assert.equal(blamesEndpoint(withCode(code)), false, code);
+    }
+    assert.equal(blamesEndpoint(new DOMException("x", "AbortError")), false);
+  });
+});
+
+describe("fieldsOf", () => {
+  const cases = /** @type {[unknown, unknown, boolean][]} */ ([
+    [undefined, { host: "o" }, false],
+    [{ a: "1" }, { a: "1", host: "o" }, false],
+    [{ HOST: "x", "Idempotency-Key": "1" }, { HOST: "x", "Idempotency-Key": "1" }, true],
+    [["a", "host"], ["a", "host", "host", "o"], false],
+    [["Host", "x", "idempotency-key", "1"], ["Host", "x", "idempotency-key", "1"], true],
+    [new Headers({ a: "1" }), ["a", "1", "host", "o"], false],
+    [new Map([["a", ["1", "2"]]]), ["a", ["1", "2"], "host", "o"], false],
+  ]);
+  for (const [headers, expected, idempotencyKey] of cases) {
+    test(`of ${JSON.stringify(headers)}`, () => {
+      assert.deepEqual(fieldsOf(headers, "o"), { headers: expected, idempotencyKey });
+    });
+  }
+});
+
+describe("Client", () => {
+  test("knows the hosts of clusters", () => {
+    const client = new Client({ lbd: "http://127.0.0.1:1", hosts: { "shop.test": "eu/orders" } });
+    for (const [host, cluster] of [
+      ["orders.lbd", "orders"],
+      ["eu.orders.lbd", "eu.orders"],
+      ["shop.test", "eu/orders"],
+      ["lbd", undefined],
+      [".lbd", undefined],
+      ["orders.lbd.example", undefined],
+      ["constructor", undefined],
+      ["", undefined],
+    ]) {
+      assert.equal(client.clusterOf(host), cluster, host);
+    }
+    const other = new Client({ lbd: "http://127.0.0.1:1", hosts: (host) => (host === "a" ? "b" : undefined) });
+    assert.deepEqual([other.clusterOf("a"), other.clusterOf("c"), other.clusterOf("c.lbd")], ["b", undefined, "c"]);
+  });
+
+  for (const settings of /** @type {any[]} */ ([
+    { lbd: "ftp://x" },
+    { lbd: "localhost:8080" },
+    { lbd: "http://x/path" },
+    { lbd: "unix:" },
+    { mode: "turbo" },
+    { timeout: 0 },
+    { ttl: "x" },
+    { maxAge: Number.NaN },
+    { fallback: "no-port" },
+    { ca: "/no/such/file" },
+    { tokenFile: "/no/such/file" },
+  ])) {
+    test(`rejects ${JSON.stringify(settings)}`, () =>
+      assert.throws(() => new Client({ lbd: "https://x", ...settings })));
+  }
+});
