@@ -304,6 +304,8 @@ func TestReportsWaitForLBD(t *testing.T) {
 	for range 50 {
 		mustGet(t, sender, "http://orders.lbd/")
 	}
+	stopped := time.Now()
+	lbdtest.Until(t, "some reports fail", func() bool { return time.Since(stopped) > 500*time.Millisecond })
 	if err := d.Restart(); err != nil {
 		t.Fatal(err)
 	}

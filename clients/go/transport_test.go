@@ -224,6 +224,30 @@ func TestBlame(t *testing.T) {
 	}
 }
 
+// counted is the body of a response.
+type counted struct {
+	io.Reader
+
+	closed *atomic.Int64
+}
+
+func (c counted) Close() error { c.closed.Add(1); return nil }
+
+func TestResponsesOfFailedTriesAreClosed(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3")
+	client, _ := connect(t, lbdclient.Config{Address: d.Address})
+	var sent, closed atomic.Int64
+	sender := &http.Client{Transport: &lbdclient.Transport{Client: client, Base: baseFunc(func(*http.Request) (*http.Response, error) {
+		sent.Add(1)
+		return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: counted{strings.NewReader("busy"), &closed}}, nil
+	})}}
+	status, body, err := get(sender, "http://orders.lbd/")
+	if status != http.StatusServiceUnavailable || body != "busy" || err != nil || sent.Load() != 3 || closed.Load() != 3 {
+		t.Errorf("status %d, body %q, %v: %d sent, %d closed", status, body, err, sent.Load(), closed.Load())
+	}
+}
+
 // failing is a body that cannot be read.
 type failing struct{ closed atomic.Bool }
 
@@ -268,12 +292,15 @@ func TestRequestIsNotModified(t *testing.T) {
 	d.Push(t, "orders", "", refused(t), echo)
 	client, _ := connect(t, lbdclient.Config{Address: d.Address})
 	transport := &lbdclient.Transport{Client: client}
-	for range 20 {
+	for i := range 20 {
 		request, err := http.NewRequest(http.MethodPut, "http://orders.lbd:81/a?b=c", bytes.NewReader([]byte("body")))
 		if err != nil {
 			t.Fatal(err)
 		}
 		request.ContentLength = -1 // trailers need chunks
+		if i%2 == 0 {
+			request.Host = "" // that of URL
+		}
 		request.Trailer = http.Header{"Sum": {"42"}}
 		body := request.Body
 		before := *request

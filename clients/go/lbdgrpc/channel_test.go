@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -335,6 +336,45 @@ func TestCallersThatGiveUp(t *testing.T) {
 		callers.Wait()
 		lbdtest.Until(t, "no lease is held", func() bool { return d.InFlight(t) == 0 })
 	})
+}
+
+// TestEndpointThatHangs has an endpoint that accepts connections, and does not speak HTTP/2.
+func TestEndpointThatHangs(t *testing.T) {
+	each(t, func(t *testing.T, mode lbdclient.Mode) {
+		d := lbdtest.Start(t)
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = listener.Close() }()
+		d.Push(t, "orders", "", listener.Addr().String())
+		_, channel := connect(t, "orders", lbdclient.Config{Address: d.Address, Mode: mode})
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if _, err := check(ctx, channel); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("error %v", err)
+		}
+		lbdtest.Until(t, "no lease is held", func() bool { return d.InFlight(t) == 0 })
+	})
+}
+
+// TestCloseOfChannel ends what the channel has started, while the client is open.
+func TestCloseOfChannel(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", serve(t, "127.0.0.1:0", nil).address)
+	_, channel := connect(t, "orders", lbdclient.Config{Address: d.Address, Mode: lbdclient.ModePick})
+	if _, err := check(t.Context(), channel); err != nil {
+		t.Fatal(err)
+	}
+	following := func() bool {
+		stacks := make([]byte, 1<<20)
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "FollowEndpoints(")
+	}
+	if !following() {
+		t.Error("nothing follows the cluster")
+	}
+	_ = channel.Close()
+	lbdtest.Until(t, "nothing follows the cluster", func() bool { return !following() })
 }
 
 func TestCircuitBreakerHolds(t *testing.T) {
