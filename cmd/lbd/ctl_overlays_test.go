@@ -17,6 +17,7 @@ func TestCtlDrain(t *testing.T) {
 	c.expect(t, 0, "drain orders 127.0.0.1:9002 --yes", "done, at index 3")
 	c.expect(t, 0, "drain orders 127.0.0.1:9002 --yes", "no difference", "nothing to change")
 	c.expect(t, 0, "drain orders 127.0.0.1:9002 --yes --wait=1m", "nothing to change; nothing is in flight")
+	c.expect(t, 0, "get endpoints orders", "OVERLAY", "drain-127.0.0.1_9001", "drain-127.0.0.1_9002")
 	for range 3 {
 		if o := c.expect(t, 0, "pick orders -o name"); o.stdout != "127.0.0.1:9003\n" {
 			t.Errorf("picked a drained endpoint: %s", o.stdout)

@@ -352,15 +352,15 @@ func (g *getEndpoints) Run(ctx context.Context, o *Options, app *kong.Kong) erro
 		if err != nil {
 			return err
 		}
-		t := newTable("ADDRESS", "PRIORITY", "LOCALITY", "WEIGHT", "HEALTH", "STATE", "SHARE", "ERROR")
+		t := newTable("ADDRESS", "PRIORITY", "LOCALITY", "WEIGHT", "HEALTH", "OVERLAY", "STATE", "SHARE", "ERROR")
 		names := make([]string, len(endpoints))
 		for i, e := range endpoints {
 			share := ""
 			if e.Share != nil {
 				share = percent(*e.Share)
 			}
-			t.add(e.Address, priority(e.Priority), e.Locality.String(), strconv.Itoa(e.Weight), e.Health, e.State,
-				share, e.Error)
+			t.add(e.Address, priority(e.Priority), e.Locality.String(), strconv.Itoa(e.Weight), e.Health, e.Overlay,
+				e.State, share, e.Error)
 			names[i] = e.Address
 		}
 		return s.print(raw, names, t)
