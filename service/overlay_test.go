@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -483,6 +485,37 @@ func TestOverlayExpiresWithPreconditions(t *testing.T) {
 		synctest.Wait()
 		if got := says(s, observe.EventOverlayEnded); len(got) != 1 {
 			t.Errorf("events: %q", got)
+		}
+	})
+}
+
+// TestOverlayExpiresWithoutStore: while the store refuses changes, the overlay ends, the log has one warning for all
+// retries, and the entry is removed as soon as the store accepts that.
+func TestOverlayExpiresWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		db, aside := filepath.Join(dir, "lbd.db"), filepath.Join(dir, "aside")
+		var log bytes.Buffer
+		s, stop := start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		o := drain("a-0:80")
+		o.Expires = "1h"
+		putOverlay(t, s, "one", o)
+		must(t, os.Rename(db, aside))
+		time.Sleep(time.Hour + 10*time.Minute)
+		synctest.Wait()
+		if got := chosen(t, s, 4); got["a-0:80"] != 2 {
+			t.Errorf("picks after the end: %v", got)
+		}
+		must(t, os.Rename(aside, db))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := says(s, observe.EventOverlayEnded); len(got) != 1 {
+			t.Errorf("events: %q", got)
+		}
+		stop()
+		if n := strings.Count(log.String(), "cannot be removed from the store yet"); n != 1 {
+			t.Errorf("%d warnings: %s", n, log.String())
 		}
 	})
 }

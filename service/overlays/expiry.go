@@ -32,12 +32,19 @@ func (e *Expiry) Set(next time.Time) {
 		return
 	}
 	e.running.Add(1)
-	e.timer = time.AfterFunc(min(time.Until(next), maxSleep), func() {
+	var timer *time.Timer
+	timer = time.AfterFunc(min(time.Until(next), maxSleep), func() {
 		defer e.running.Done()
 		e.turn.Lock()
 		defer e.turn.Unlock()
-		e.Expire()
+		e.mu.Lock()
+		replaced := e.timer != timer
+		e.mu.Unlock()
+		if !replaced {
+			e.Expire()
+		}
 	})
+	e.timer = timer
 }
 
 // Close ends the calls, and waits for the one that runs.

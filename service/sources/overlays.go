@@ -22,7 +22,11 @@ import (
 )
 
 // overlayChanges changes the overlays in the store, and removes those that have expired.
-type overlayChanges struct{ pushes *pushes }
+type overlayChanges struct {
+	pushes *pushes
+	// unremoved is set while the store refuses to remove what has expired. Only expire uses it.
+	unremoved bool
+}
 
 func newOverlayChanges(p *pushes) *overlayChanges {
 	c := &overlayChanges{pushes: p}
@@ -256,12 +260,16 @@ func (c *overlayChanges) expire() {
 			return nil
 		}
 		if err := p.commit(ctx, ch); err != nil {
-			p.Logger.Warn("an expired overlay has no effect any more, and cannot be removed from the store yet", "overlay", key.Name, "error", err)
+			if !c.unremoved { // once for all retries
+				p.Logger.Warn("an expired overlay has no effect any more, and cannot be removed from the store yet", "overlay", key.Name, "error", err)
+			}
+			c.unremoved = true
 			p.expiry.Set(time.Now().Add(expireRetry))
 			return
 		}
 		p.report(ch, nil)
 	}
+	c.unremoved = false
 }
 
 // endExpired ends the effect of the overlays that have expired, and returns them.
