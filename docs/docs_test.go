@@ -32,7 +32,7 @@ func files(t *testing.T, under string, suffixes ...string) []string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains([]string{".git", "bin", "node_modules", "testdata"}, d.Name()):
+		case d.IsDir() && slices.Contains([]string{".git", ".venv", "bin", "node_modules", "target", "testdata", "vendor"}, d.Name()):
 			return fs.SkipDir
 		case !d.IsDir() && slices.Contains(suffixes, filepath.Ext(path)):
 			relative, err := filepath.Rel(root, path)
