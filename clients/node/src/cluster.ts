@@ -76,12 +76,13 @@ export class Cluster {
     if (this.#running || this.#stop.signal.aborted) return;
     this.#running = true;
     this.#error = undefined;
-    this.#first = new Promise((resolve) => {
-      inBackground(async () => {
-        await this.#run(resolve);
-        this.#running = false;
-        this.#batch = undefined;
-        resolve();
+    inBackground(() => {
+      this.#first = new Promise((resolve) => {
+        void this.#run(resolve).finally(() => {
+          this.#running = false;
+          this.#batch = undefined;
+          resolve();
+        });
       });
     });
   }

@@ -51,11 +51,12 @@ test("a response without a body needs no reader", async (t) => {
 });
 
 test("connections are used again", async (t) => {
-  const { client, url, upstream } = await open(t);
+  const behave = (request, response) =>
+    response.writeHead(200, { "content-length": 1 }).end(request.method === "HEAD" ? "" : "x");
+  const { client, url, upstream } = await open(t, behave);
   for (const method of ["GET", "POST", "HEAD", "GET"]) {
-    const response = await client.request(url, { method });
-    await response.text();
-    await until(() => response.body.closed, "the response has ended");
+    await (await client.request(url, { method })).text();
+    await new Promise(setImmediate); // node:http returns connections later in the turn of the event loop
   }
   assert.equal(upstream.connections.size, 1);
 });
