@@ -14,7 +14,7 @@ const (
 	// maxEnded is the number of ends that wait for lbd, at most. The other leases expire.
 	maxEnded = 100_000
 	// renewTick is the time between two looks at the leases that may have to be renewed.
-	renewTick = 500 * time.Millisecond
+	renewTick = 200 * time.Millisecond
 )
 
 // lease is a lease of a request in flight.
