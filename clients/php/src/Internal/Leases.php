@@ -15,6 +15,9 @@ final class Leases
     /** Ends that wait for lbd, at most. The others expire. */
     private const WAITING = 100_000;
 
+    /** Calls that end leases at the same time. The end of one does not wait for another: the process may be idle then. */
+    private const CALLS = 8;
+
     private const PAUSE = 0.5;
 
     /** @var array<string, array{ttl: float, renewAt: float}> leases of requests in flight by ID */
@@ -23,7 +26,7 @@ final class Leases
     /** @var list<array{id: string, outcome: string}> */
     private array $ended = [];
 
-    private bool $sending = false;
+    private int $sending = 0;
     private float $due = 0.0;
     private float $renewAt = INF;
 
@@ -64,14 +67,14 @@ final class Leases
     /** Whether lbd knows the end of all leases that ended. */
     public function settled(): bool
     {
-        return !$this->sending && $this->ended === [];
+        return $this->sending === 0 && $this->ended === [];
     }
 
     /** Starts the calls that are due. */
     public function advance(): void
     {
         $now = Deadline::now();
-        if (!$this->sending && $this->ended !== [] && $now >= $this->due) {
+        if ($this->sending < self::CALLS && $this->ended !== [] && $now >= $this->due) {
             $this->send();
         }
         if ($now >= $this->renewAt) {
@@ -82,9 +85,9 @@ final class Leases
     private function send(): void
     {
         $sent = array_splice($this->ended, 0, self::AT_ONCE);
-        $this->sending = true;
+        $this->sending++;
         $this->api->start('POST', '/v1/leases/done', function (array|Unreachable|LbdException $answer) use ($sent): void {
-            $this->sending = false;
+            $this->sending--;
             if ($answer instanceof Unreachable && count($this->ended) < self::WAITING) {
                 $this->ended = array_merge($sent, $this->ended);
                 $this->due = Deadline::now() + self::PAUSE;
@@ -112,7 +115,7 @@ final class Leases
     public function afterFork(): void
     {
         $this->held = $this->ended = [];
-        $this->sending = false;
+        $this->sending = 0;
         $this->renewAt = INF;
     }
 }
