@@ -2,6 +2,7 @@
 
 import asyncio
 import http.client
+import os
 import threading
 import urllib.parse
 
@@ -62,16 +63,25 @@ def with_httpx(client):
 
 
 def with_httpx_async(client):
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, daemon=True).start()
-    session = httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client) if client else None, trust_env=False)
+    state = {}
+
+    def start():
+        """A loop does not survive a fork: a child has its own."""
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        session = httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client) if client else None, trust_env=False)
+        state.update(pid=os.getpid(), loop=loop, session=session)
 
     async def request(method, url, body, headers, timeout):
-        response = await session.request(method, url, content=body, headers=headers, timeout=timeout)
+        response = await state["session"].request(method, url, content=body, headers=headers, timeout=timeout)
         return response.status_code, response.content
 
     def send(*arguments):
-        return asyncio.run_coroutine_threadsafe(request(*arguments), loop).result()
+        if state["pid"] != os.getpid():
+            start()
+        return asyncio.run_coroutine_threadsafe(request(*arguments), state["loop"]).result()
+
+    start()
 
     return send
 

@@ -5,6 +5,7 @@ import concurrent.futures
 import http.client
 import json
 import os
+import signal
 import sys
 import time
 
@@ -104,6 +105,7 @@ class Runner:
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the client is closed at the end of the process
     runner = Runner()
     for line in sys.stdin:
         command = json.loads(line)

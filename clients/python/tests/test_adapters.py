@@ -16,6 +16,9 @@ import lbd
 import lbd.httpx
 import lbd.requests
 
+MANY = 48
+"""So many requests that each of two endpoints gets one: the elements of a batch are in random order."""
+
 
 def setUpModule():
     global daemon  # noqa: PLW0603 (one for all tests of the module)
@@ -77,16 +80,16 @@ class Library:
                 with self.subTest(mode):
                     good, bad = self.upstreams(None, broken)
                     send = self.sender(self.client(mode=mode))
-                    for _ in range(8):
+                    for _ in range(MANY):
                         self.assertEqual(send("PUT", self.url, b"x"), (200, good.address.encode()))
                     self.assertGreater(len(bad.requests), 0)
 
     def test_does_not_retry_a_post(self):
         good, bad = self.upstreams(None, status(503))
         send = self.sender(self.client())
-        results = {send("POST", self.url, b"x")[0] for _ in range(8)}
+        results = {send("POST", self.url, b"x")[0] for _ in range(MANY)}
         self.assertEqual(results, {200, 503})
-        self.assertEqual(len(good.requests) + len(bad.requests), 8)
+        self.assertEqual(len(good.requests) + len(bad.requests), MANY)
 
     def test_gives_the_result_of_the_last_try(self):
         (one, two) = self.upstreams(status(503), status(502))

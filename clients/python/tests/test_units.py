@@ -49,6 +49,9 @@ class BatchTest(unittest.TestCase):
             {"generation": None, "picks": [{"address": "a:1"}]},
             {"generation": 1, "picks": None},
             {"generation": 1, "picks": [{"address": "a:1"}], "dropped": {"x": "y"}},
+            {"generation": 1, "picks": [{"address": "a:1"}], "dropped": {"x": 1001}},
+            {"generation": 1, "picks": [{"address": "a:1"}], "circuit_broken": 10**9},
+            {"generation": 1, "picks": [{"address": "a:1"}], "circuit_broken": -1},
         ):
             with self.subTest(answer), self.assertRaises((KeyError, TypeError, ValueError)):
                 _batch.of_answer("orders", answer)
@@ -130,6 +133,10 @@ class ErrorsTest(unittest.TestCase):
                 self.assertIs(type(error), kind)
                 self.assertEqual(error.code, code)
                 self.assertIn("orders", str(error))
+
+    def test_names_the_category_of_a_drop(self):
+        error = errors.of_answer("orders", 503, {"code": "dropped", "detail": "x", "category": "throttle"}, 0)
+        self.assertIn("throttle", str(error))
 
     def test_can_be_copied(self):
         error = errors.of_answer("orders", 503, {"code": "dropped", "detail": "x"}, 2)

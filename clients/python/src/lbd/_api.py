@@ -94,8 +94,8 @@ class Api:
             if answer is None:
                 raise Unreachable(f"{method} {path}: the answer is not JSON")
             return answer
-        if answer is None and status not in (401, 403, 404, 429):
-            raise Unreachable(f"{method} {path}: status {status}")
+        if status not in (401, 403, 429) and not isinstance((answer or {}).get("code"), str):
+            raise Unreachable(f"{method} {path}: status {status} without a code of lbd")
         raise errors.of_answer(cluster, status, answer or {}, _seconds(headers.get("Retry-After")))
 
     def _exchange(

@@ -9,6 +9,9 @@ from typing import Optional, Union
 
 from . import errors
 
+REFUSALS_MAX = 1000
+"""Refusals of one kind in an answer, at most: lbd never sends more than the picks that were asked for."""
+
 
 class Refusal:
     """An element of a batch that rejects its request."""
@@ -58,12 +61,17 @@ def of_answer(cluster: str, answer: dict) -> Batch:
             raise ValueError("a pick without an address")
         elements.append(address)
     for category, count in (answer.get("dropped") or {}).items():
-        elements += [Refusal(dropped(cluster, category))] * int(count)
-    full = int(answer.get("circuit_broken") or 0)
-    elements += [Refusal(circuit_broken(cluster))] * full
+        elements += [Refusal(dropped(cluster, category))] * _refusals(count)
+    elements += [Refusal(circuit_broken(cluster))] * _refusals(answer.get("circuit_broken") or 0)
     if not elements:
         raise ValueError("a batch without picks")
     return Batch(int(answer["generation"]), elements)
+
+
+def _refusals(count: object) -> int:
+    if not isinstance(count, int) or not 0 <= count <= REFUSALS_MAX:
+        raise ValueError(f"a count of refusals that is not 0 to {REFUSALS_MAX}")
+    return count
 
 
 def of_refusal(error: errors.LbdError) -> Batch:

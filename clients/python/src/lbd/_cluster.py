@@ -60,14 +60,13 @@ class Cluster:
 
     def ready(self) -> bool:
         """Whether take answers without waiting for lbd."""
-        batch = self._batch
-        return self._thread is not None and batch is not None and time.monotonic() - batch.made < self._stale_for
+        return self._thread is not None and self._usable()
 
     def take(self, deadline: Deadline) -> Union[str, Refusal]:
         """The next element of the batch. Raises an LbdError if there is none in time."""
         self._used = True
         batch = self._batch
-        if self._thread is None or batch is None or time.monotonic() - batch.made >= self._stale_for:
+        if batch is None or not self.ready():
             batch = self._wait(deadline)
         return batch.take()
 
@@ -78,11 +77,13 @@ class Cluster:
     def _wait(self, deadline: Deadline) -> Batch:
         """Starts the thread if there is none, and waits for a batch, or for the first try to get one."""
         with self._changed:
-            if self._thread is None and not self._stopped.is_set():
-                self._thread = threading.Thread(target=self._run, name=f"lbd {self.name}", daemon=True)
-                self._thread.start()
-            while not self._usable() and self._tries == 0 and not self._stopped.is_set():
-                if deadline.passed() or not self._changed.wait(deadline.left()):
+            while not self._stopped.is_set():
+                if self._thread is None:  # at first, and after it ended because there were no requests
+                    self._thread = threading.Thread(target=self._run, name=f"lbd {self.name}", daemon=True)
+                    self._thread.start()
+                if self._usable() or self._tries > 0 or deadline.passed():
+                    break
+                if not self._changed.wait(deadline.left()):
                     break
             batch, error = self._batch, self._error
             if batch is not None and self._usable():
@@ -93,8 +94,11 @@ class Cluster:
         raise errors.Unavailable(f"cluster {self.name}: {reason}", cluster=self.name)
 
     def _usable(self) -> bool:
+        """Whether requests use the batch: it is not older than stale_for, or lbd has answered the last call."""
         batch = self._batch
-        return batch is not None and time.monotonic() - batch.made < self._stale_for
+        if batch is None:
+            return False
+        return time.monotonic() - batch.made < self._stale_for or (self._error is None and self._tries > 0)
 
     def stop(self) -> None:
         """Ends the thread; does not wait for it."""
@@ -137,6 +141,7 @@ class Cluster:
             with self._changed:
                 if not stopped.is_set():
                     self._batch, self._thread, self._tries = None, None, 0
+                    self._changed.notify_all()
 
     def _note(self, error: Exception) -> float:
         """Publishes why there is no new batch, and returns the seconds that lbd asks to wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -51,6 +52,7 @@ class Sender:
         self._lock = threading.Lock()
         self._thread: Optional[threading.Thread] = None
         self._closed = False
+        self._wake = math.inf  # when the thread looks for leases to renew, at the latest
 
     def start(self) -> None:
         if self._thread is None:
@@ -63,6 +65,8 @@ class Sender:
     def hold(self, lease: Lease) -> None:
         """Renews a lease until it is ended."""
         self._leases[lease.id] = lease
+        if lease.renew_at < self._wake:
+            self._ended.put(None)
         self.start()
 
     def end(self, lease: Lease, outcome: str) -> None:
@@ -99,11 +103,10 @@ class Sender:
                 if now >= next_report:
                     next_report = now + self._interval
                     self._report(None)
+                self._wake = math.inf  # hold wakes the thread until the time is known
                 self._renew()
-                wake = next_report - time.monotonic()
-                if self._leases:
-                    wake = min(wake, 0.5)
-                first = self._ended.get(timeout=max(0.0, wake))
+                self._wake = min([next_report, *(lease.renew_at for lease in list(self._leases.values()))])
+                first = self._ended.get(timeout=max(0.0, self._wake - time.monotonic()))
                 if first is not None:
                     self._send_ended([first, *self._take_ended()], None)
             except queue.Empty:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import itertools
 import os
 import socket
 import threading
@@ -24,6 +25,7 @@ RETRIED_STATUSES = frozenset({502, 503, 504})
 WAIT_MAX = 5.0
 CLUSTERS_MAX = 1000
 LEASE_GRACE = 5.0
+LEASE_MAX = 600.0  # lbd's default of --max-ttl
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 
@@ -33,8 +35,8 @@ Hosts = Union[Mapping[str, str], Callable[[str], Optional[str]]]
 class Client:
     """Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. Safe for threads and for fork.
 
-    lbd         address of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else the first
-                of unix:/run/lbd.sock and unix:/run/lbd/lbd.sock that is a socket, else http://localhost:8080
+    lbd         address of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else the
+                first of unix:/run/lbd.sock and unix:/run/lbd/lbd.sock that is a socket, else http://localhost:8080
     mode        "batch"; "pick" for processes that live for one request; "lease" for exact circuit breaking
     token       token for lbd. Default: environment LBD_TOKEN
     token_file  file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE
@@ -93,7 +95,8 @@ class Client:
         self._clusters: dict[str, Cluster] = {}
         self._lock = threading.Lock()
         self._closed = False
-        self._sender = Sender(self._api, lambda: list(self._clusters.values()), self._process, report_interval)
+        self._number = next(_numbers)
+        self._sender = Sender(self._api, lambda: list(self._clusters.values()), self._reporter, report_interval)
         self._upstreams: Any = None
         _register(self)
 
@@ -152,6 +155,10 @@ class Client:
 
     def _process(self) -> str:
         return f"{socket.gethostname()[:100]}/{os.getpid()}"
+
+    def _reporter(self) -> str:
+        """The process, with a number if it is not the first client of it."""
+        return self._process() + (f"/{self._number}" if self._number > 1 else "")
 
     def close(self, timeout: float = 1.0) -> None:
         """Sends the last report, ends the leases, and stops the threads, for at most timeout seconds."""
@@ -297,7 +304,7 @@ class Call:
         ttl, method = 0.0, "GET"
         if client.mode == "lease":
             left = self.deadline.left()
-            ttl, method = (client.ttl if left is None else left + LEASE_GRACE), "POST"
+            ttl, method = min(client.ttl if left is None else left + LEASE_GRACE, LEASE_MAX), "POST"
             parameters.update(ttl=duration(ttl), owner=client.owner())
         try:
             answer = client._api.call(method, "/v1/pick", parameters, cluster=name, deadline=Deadline(wait + 1.0))
@@ -322,6 +329,7 @@ def shortage(error: Optional[BaseException]) -> bool:
 
 
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_numbers = itertools.count(1)
 
 
 def _register(client: Client) -> None:

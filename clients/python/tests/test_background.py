@@ -1,0 +1,81 @@
+"""What a client does in the background, with a real daemon."""
+
+import math
+import socket
+import threading
+import time
+import unittest
+
+from daemon import Daemon, Upstream, until
+
+import lbd
+
+
+class BackgroundTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon()
+        cls.addClassCleanup(cls.daemon.close)
+
+    def client(self, **settings):
+        client = lbd.Client(self.daemon.lbd, **settings)
+        self.addCleanup(client.close)
+        return client
+
+    def test_renews_a_lease_whose_ttl_is_shorter_than_the_interval(self):
+        upstream = Upstream()
+        self.addCleanup(upstream.close)
+        self.daemon.push("renewed", [upstream.address])
+        client = self.client(mode="lease", ttl=1.0, report_interval=60, timeout=None)
+        client.request("GET", "http://renewed.lbd/").close()
+        until(lambda: time.monotonic() + 30 < client._sender._wake < math.inf, "the thread sleeps without a lease")
+        began = time.monotonic()
+        with client.request("GET", "http://renewed.lbd/"):
+            until(lambda: time.monotonic() - began > 2.5, "the ttl has passed twice")
+            self.assertEqual(self.daemon.metric('lbd_leases_active{cluster="renewed"}'), 1)
+        until(lambda: self.daemon.metric('lbd_leases_active{cluster="renewed"}') == 0, "the lease is ended")
+        self.assertEqual(self.daemon.metric('lbd_leases_finished_total{cluster="renewed",outcome="expired"}'), 0)
+
+    def test_limits_the_ttl(self):
+        upstream = Upstream()
+        self.addCleanup(upstream.close)
+        self.daemon.push("long", [upstream.address])
+        with self.client(mode="lease").request("GET", "http://long.lbd/", timeout=3600) as response:
+            self.assertEqual(response.status, 200)
+
+    def test_uses_a_batch_that_is_older_than_stale_for_while_lbd_answers(self):
+        upstream = Upstream()
+        self.addCleanup(upstream.close)
+        self.daemon.push("old", [upstream.address])
+        client = self.client(stale_for=0.1, max_age=60)
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            with client.request("GET", "http://old.lbd/") as response:
+                self.assertEqual(response.status, 200)
+
+    def test_starts_again_after_it_ended_without_requests(self):
+        upstream = Upstream()
+        self.addCleanup(upstream.close)
+        self.daemon.push("idle", [upstream.address])
+        client = self.client()
+        client.request("GET", "http://idle.lbd/").close()
+        cluster = client._clusters["idle"]
+        with cluster._changed:
+            cluster._batch, cluster._tries = None, 0
+        waiter = threading.Thread(target=client.request, args=("GET", "http://idle.lbd/"), kwargs={"timeout": 30})
+        waiter.start()
+        until(lambda: cluster._changed._waiters, "the request waits")
+        with cluster._changed:  # as at the end of the thread
+            cluster._thread = None
+            cluster._changed.notify_all()
+        waiter.join(5)
+        self.assertFalse(waiter.is_alive())
+
+    def test_clients_of_a_process_report_by_different_names(self):
+        names = {self.client()._reporter() for _ in range(3)}
+        self.assertEqual(len(names), 3)
+        self.assertTrue(all(name.startswith(socket.gethostname()[:100] + "/") for name in names))
+
+
+if __name__ == "__main__":
+    unittest.main()
