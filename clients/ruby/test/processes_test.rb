@@ -53,6 +53,18 @@ class ProcessesTest < Case
     assert_equal 1, reported
   end
 
+  # Closed clients that the garbage collector has marked for removal, and not removed yet, are not there for a child.
+  def test_forks_after_clients_were_collected
+    run_program(<<~RUBY)
+      60.times do
+        200.times { Lbd::Client.new.close }
+        GC.start(full_mark: true, immediate_sweep: false)
+        Process.wait(fork { exit!(0) })
+        exit!(1) unless $?.success?
+      end
+    RUBY
+  end
+
   def test_reports_in_tests_that_run_at_exit
     run_program(<<~RUBY)
       require "minitest/autorun"

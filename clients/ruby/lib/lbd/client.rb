@@ -131,6 +131,7 @@ module Lbd
       @sender.close(timeout)
       @api.close
       @upstreams.close
+      Processes.remove(self)
     end
 
     # Sends the last report and ends the leases: at the end of the process.

@@ -17,7 +17,8 @@ module Lbd
       end
     end
 
-    @clients = ObjectSpace::WeakMap.new
+    # The clients that are not closed, as keys. A WeakMap of Ruby 3.1 would also give objects that were collected.
+    @clients = {}.compare_by_identity
     @lock = Mutex.new # Ruby unlocks it in a child
     @pid = Process.pid
     @armed = false
@@ -27,6 +28,11 @@ module Lbd
         @lock.synchronize { @clients[client] = true }
       end
 
+      # Without the lock, which a trap may not take.
+      def remove(client)
+        @clients.delete(client)
+      end
+
       # Tells the clients if this is another process than that of the last call.
       def check
         return if @pid == Process.pid
@@ -34,7 +40,7 @@ module Lbd
         @lock.synchronize do
           next if @pid == Process.pid
 
-          @clients.keys.each(&:after_fork) # rubocop:disable Style/HashEachMethods -- a WeakMap has no each_key in 3.0
+          @clients.keys.each(&:after_fork) # rubocop:disable Style/HashEachMethods -- others may add clients meanwhile
           @pid = Process.pid
         end
       end
