@@ -169,6 +169,13 @@ CLIENT_BUILDS := $(addprefix build-client-,$(CLIENTS))
 $(CLIENT_BUILDS): build-client-%:
 	$(MAKE) -C clients/$* build
 
+.PHONY: check-clients
+check-clients: build $(addprefix check-client-,$(CLIENTS)) ## Run the tests of the clients, for CLIENTS (all), and use their packages in empty projects
+
+.PHONY: $(addprefix check-client-,$(CLIENTS))
+$(addprefix check-client-,$(CLIENTS)): check-client-%: build
+	$(MAKE) -C clients/$* test package LBD_BIN=$(CURDIR)/bin/lbd
+
 # The tests mostly wait.
 .PHONY: test-clients
 test-clients: build $(CLIENT_BUILDS) ## Play all scenarios to the clients, for CLIENTS (all), and compare with clients/conformance/RESULTS.md, or write it (UPDATE=1)

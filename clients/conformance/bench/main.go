@@ -26,7 +26,7 @@ import (
 const cluster = "bench"
 
 var adapters = []string{
-	"core", "requests", "httpx", "httpx-async", "guzzle", "psr18", "undici", "fetch", "faraday", "okhttp",
+	"core", "core-async", "requests", "httpx", "httpx-async", "guzzle", "psr18", "undici", "fetch", "faraday", "okhttp",
 }
 
 func main() {
