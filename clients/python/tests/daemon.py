@@ -125,6 +125,7 @@ class Upstream:
 
         class Server(http.server.ThreadingHTTPServer):
             daemon_threads = True
+            request_queue_size = 128
 
             def handle_error(self, *_):
                 pass  # a client may close its connection at any time

@@ -1,6 +1,7 @@
 """Requests through each HTTP library, with a real daemon and real upstreams."""
 
 import asyncio
+import concurrent.futures
 import gc
 import threading
 import time
@@ -284,6 +285,25 @@ class HttpxTest(Library, unittest.TestCase):
             return response.status_code, response.content
 
         return send
+
+    def test_keeps_the_connections_of_many_threads(self):
+        """At a limit, httpcore closes connections that a thread begins to use."""
+        threads = 24
+        together = threading.Barrier(threads)
+        connections = []
+
+        def behave(handler):
+            connections.append(handler.client_address)
+            together.wait(60)
+            Upstream.reply(handler)
+
+        self.upstreams(behave)
+        send = self.sender(self.client())
+        for _ in range(2):
+            with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+                answers = list(pool.map(lambda _: send("GET", self.url)[0], range(threads)))
+            self.assertEqual(answers, [200] * threads)
+        self.assertEqual(set(connections[:threads]), set(connections[threads:]))
 
 
 class HttpxAsyncTest(Library, unittest.TestCase):

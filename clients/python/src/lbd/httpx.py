@@ -41,6 +41,11 @@ class PermissionDenied(errors.PermissionDenied, httpx.TransportError):
 _KINDS = (Dropped, CircuitBroken, Unavailable, UnknownCluster, PermissionDenied)
 _FAILED = (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout)
 
+_UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=5.0)
+"""For threads. At a limit, httpcore 1.0.9 closes connections that it counts as idle, while another thread that it gave
+them to begins to use them: that request fails, or waits for its timeout. Each thread has one connection in use, which
+limits them."""
+
 
 class _Request:
     """What the transports have in common: one request of httpx to a cluster."""
@@ -96,7 +101,7 @@ class Transport(httpx.BaseTransport):
 
     def __init__(self, client: Client, inner: Optional[httpx.BaseTransport] = None) -> None:
         self._client = client
-        self._inner = inner or httpx.HTTPTransport()
+        self._inner = inner or httpx.HTTPTransport(limits=_UNLIMITED)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         cluster = self._client.cluster_of(request.url.host)
