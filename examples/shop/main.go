@@ -1,0 +1,203 @@
+// Shop runs the demo shop on loopback: lbd, its upstreams, its services and its page. README.md says what to try.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// opening is the time in which the page has to be there after the start.
+const opening = 30 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var s shop
+	var free bool
+	flag.StringVar(&s.dir, "dir", ".", "directory of the shop's services and resources")
+	flag.StringVar(&s.lbd, "lbd", "lbd", "binary of lbd")
+	flag.StringVar(&s.stock, "stock", "stock", "binary of the upstream stock")
+	flag.DurationVar(&s.restart, "restart", 15*time.Second, "time after which a process that ended is started again, 0 for never")
+	flag.DurationVar(&s.pause, "pause", 250*time.Millisecond, "time between two visits of the page, 0 for no visits")
+	flag.BoolVar(&free, "free-ports", false, "use free ports, not those of the resource files")
+	flag.Parse()
+	if err := s.open(ctx, free); err != nil {
+		fmt.Fprintln(os.Stderr, "shop:", err)
+		os.Exit(1)
+	}
+}
+
+// shop is the configuration of a shop, and its processes.
+type shop struct {
+	dir, lbd, stock string
+	restart, pause  time.Duration
+
+	page, dashboard, socket string
+	processes               []*process // in the order of their start
+}
+
+// open runs the shop until ctx ends. It returns an error if a process cannot be started.
+func (s *shop) open(ctx context.Context, free bool) (err error) {
+	temporary, err := os.MkdirTemp("", "shop") // the path of a socket has to be short
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
+	if err := s.plan(temporary, free); err != nil {
+		return err
+	}
+	for i, p := range s.processes {
+		if err = p.start(ctx); err != nil {
+			s.processes = s.processes[:i]
+			break
+		}
+	}
+	if err == nil {
+		err = s.run(ctx)
+	}
+	for i := len(s.processes) - 1; i >= 0; i-- { // the callers first
+		s.processes[i].stop()
+	}
+	if ctx.Err() != nil {
+		return nil // the end was wanted
+	}
+	return err
+}
+
+// plan says which processes there are, and on which ports.
+func (s *shop) plan(temporary string, free bool) error {
+	resources := filepath.Join(s.dir, "resources")
+	ports := []int{9000, 8080, 9101, 9102, 9103, 9104, 9201, 9202, 9301, 9302}
+	if free {
+		fresh, err := freePorts(len(ports))
+		if err != nil {
+			return err
+		}
+		copied := filepath.Join(temporary, "resources")
+		if err := copyResources(resources, copied, ports, fresh); err != nil {
+			return err
+		}
+		resources, ports = copied, fresh
+	}
+	s.page = fmt.Sprintf("http://127.0.0.1:%d/", ports[0])
+	s.dashboard = fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	s.socket = "unix:" + filepath.Join(temporary, "lbd.sock")
+	clients, err := filepath.Abs(filepath.Join(s.dir, "../../clients"))
+	if err != nil {
+		return err
+	}
+	python := "PYTHONPATH=" + filepath.Join(clients, "python/src")
+
+	for i, name := range []string{"stock-a1", "stock-a2", "stock-b1", "stock-c1"} {
+		s.add(name, ports[2+i], nil, s.stock)
+	}
+	for i, name := range []string{"catalog-1", "catalog-2"} {
+		s.add(name, ports[6+i], []string{python}, "python3", filepath.Join(s.dir, "catalog/catalog.py"))
+	}
+	for i, name := range []string{"prices-1", "prices-2"} {
+		s.add(name, ports[8+i], nil, "node", filepath.Join(s.dir, "prices/prices.js"))
+	}
+	s.add("lbd", ports[1], nil, s.lbd, "serve", "--listen="+s.dashboard[len("http://"):], "--listen="+s.socket,
+		"--data="+filepath.Join(temporary, "data"), "--resources="+resources, "--log-level=warn")
+	s.add("page", ports[0], []string{"DASHBOARD=" + s.dashboard, "PHP_CLI_SERVER_WORKERS=4"},
+		"php", "-q", "-S", s.page[len("http://"):len(s.page)-1], "-t", filepath.Join(s.dir, "front"))
+	return nil
+}
+
+func (s *shop) add(name string, port int, environment []string, command ...string) {
+	s.processes = append(s.processes, &process{
+		name: name, port: port, command: command,
+		environment: append(environment, "LBD="+s.socket, "INSTANCE="+name, fmt.Sprint("PORT=", port)),
+	})
+}
+
+// run shows the shop to visitors until ctx ends, and starts processes again that end meanwhile.
+func (s *shop) run(ctx context.Context) error {
+	if err := s.waitForPage(ctx); err != nil {
+		return err
+	}
+	s.welcome()
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	for _, p := range s.processes {
+		parts.Go(func() { p.keep(ctx, s.restart) })
+	}
+	for s.pause > 0 && sleep(ctx, s.pause) {
+		_ = s.visit(ctx) // what fails is on the page, and in the dashboard
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// waitForPage waits until lbd has connected to the endpoints, and the page is there.
+func (s *shop) waitForPage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, opening)
+	defer cancel()
+	for {
+		err := s.visit(ctx)
+		if err == nil {
+			return nil
+		}
+		if !sleep(ctx, 50*time.Millisecond) {
+			return fmt.Errorf("the page is not there: %w", err)
+		}
+	}
+}
+
+// visit loads the page.
+func (s *shop) visit(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.page, nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return err
+}
+
+func (s *shop) welcome() {
+	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	for _, p := range s.processes {
+		fmt.Fprintf(table, "  %s\t%s\t%d\n", p.name, p.address(), p.running.Process.Pid)
+	}
+	fmt.Printf("\nThe shop is open. Its processes, with their addresses and process IDs:\n\n")
+	_ = table.Flush()
+	fmt.Printf(`
+The page is %s, the dashboard %s/, and LBD=%s is lbd for clients.
+Try in another shell:
+
+  curl -X POST http://%[4]s/break           stock-a1 answers 503; repair ends that
+  kill -9 %[5]d                                   stock-a2 is gone for %[6]v
+  curl -s '%[2]s/v1/clusters/stock'   what lbd thinks of the endpoints
+
+Ctrl-C ends all.
+`, s.page, s.dashboard, s.socket, s.processes[0].address(), s.processes[1].running.Process.Pid, s.restart)
+}
+
+// sleep waits, and says whether ctx goes on.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
