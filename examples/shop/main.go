@@ -32,6 +32,7 @@ func main() {
 	flag.DurationVar(&s.pause, "pause", 250*time.Millisecond, "time between two visits of the page, 0 for no visits")
 	flag.BoolVar(&free, "free-ports", false, "use free ports, not those of the resource files")
 	flag.Parse()
+	_ = os.Unsetenv("LBD_BIN") // of make: lbd warns of variables that it does not know
 	if err := s.open(ctx, free); err != nil {
 		fmt.Fprintln(os.Stderr, "shop:", err)
 		os.Exit(1)

@@ -97,12 +97,14 @@ func (p *process) keep(ctx context.Context, restart time.Duration) {
 		case <-p.ended:
 		}
 		fmt.Printf("%s ended: %v\n", p.name, p.why)
-		if restart == 0 || !sleep(ctx, restart) {
-			return
-		}
-		if err := p.start(ctx); err != nil {
-			fmt.Println(err)
-			continue
+		for again := false; !again; {
+			if restart == 0 || !sleep(ctx, restart) {
+				return
+			}
+			err := p.start(ctx)
+			if again = err == nil; !again {
+				fmt.Println(err)
+			}
 		}
 		fmt.Printf("%s runs again, as process %d\n", p.name, p.running.Process.Pid)
 	}
