@@ -228,7 +228,7 @@ vulncheck: ## Check for known vulnerabilities that lbd can reach (govulncheck; n
 
 .PHONY: sbom
 sbom: build ## Write bin/lbd.cdx.json, the software bill of materials of bin/lbd (CycloneDX)
-	go run -C tools ./sbom -version '$(VERSION)' $(CURDIR)/bin/lbd >bin/lbd.cdx.json
+	go run -C tools ./sbom -version '$(VERSION)' -npm $(CURDIR)/web/package-lock.json $(CURDIR)/bin/lbd >bin/lbd.cdx.json
 
 # Binaries for other machines are built here, too: SHA256SUMS has all files.
 RELEASE_ARCHS := amd64 arm64
