@@ -138,6 +138,7 @@ func (s *shop) run(ctx context.Context) error {
 		_ = s.visit(ctx) // what fails is on the page, and in the dashboard
 	}
 	<-ctx.Done()
+	fmt.Println("\nThe shop closes.")
 	return nil
 }
 
@@ -182,15 +183,18 @@ func (s *shop) welcome() {
 	fmt.Printf("\nThe shop is open. Its processes, with their addresses and process IDs:\n\n")
 	_ = table.Flush()
 	fmt.Printf(`
-The page is %s, the dashboard %s/, and LBD=%s is lbd for clients.
-Try in another shell:
+Open the page, and the dashboard beside it:
 
-  curl -X POST http://%[4]s/break           stock-a1 answers 503; repair ends that
-  kill -9 %[5]d                                   stock-a2 is gone for %[6]v
-  curl -s '%[2]s/v1/clusters/stock'   what lbd thinks of the endpoints
+  %s
+  %s/#/clusters/stock
 
-Ctrl-C ends all.
-`, s.page, s.dashboard, s.socket, s.processes[0].address(), s.processes[1].running.Process.Pid, s.restart)
+Break something, in another shell (repair ends the first; what is killed starts again after %v):
+
+  curl -X POST http://%s/break
+  kill -9 %d
+
+Clients find this lbd with LBD=%s. Ctrl-C ends all.
+`, s.page, s.dashboard, s.restart, s.processes[0].address(), s.processes[1].running.Process.Pid, s.socket)
 }
 
 // sleep waits, and says whether ctx goes on.
