@@ -89,7 +89,8 @@ final class Exchange<T> {
     String query = uri.getRawQuery() == null ? "" : "?" + uri.getRawQuery();
     HttpRequest.Builder copy =
         HttpRequest.newBuilder(request, (name, value) -> true)
-            .uri(URI.create(uri.getScheme() + "://" + attempt.address() + path + query));
+            .uri(URI.create(uri.getScheme() + "://" + attempt.address() + path + query))
+            .version(HttpClient.Version.HTTP_1_1); // with HTTP/2, the address would be the Host
     if (request.headers().firstValue("Host").isEmpty()) {
       String port = uri.getPort() < 0 ? "" : ":" + uri.getPort();
       copy.header("Host", uri.getHost() + port);

@@ -34,7 +34,7 @@ import javax.net.ssl.SSLParameters;
  * end of the body. A header Idempotency-Key permits retries of a POST or PATCH. A body of unknown
  * length is sent once.
  *
- * <p>Requests to endpoints do not use a proxy and do not follow redirects, and ignore push
+ * <p>Requests to endpoints use HTTP/1.1 and no proxy, do not follow redirects, and ignore push
  * promises. With https, the certificate of the endpoint has to be valid for the host of the URL.
  */
 public final class LbdHttpClient extends HttpClient {
@@ -150,7 +150,8 @@ public final class LbdHttpClient extends HttpClient {
   private HttpClient withServerName(String host) {
     SSLParameters parameters = others.sslParameters();
     parameters.setServerNames(List.of(new SNIHostName(host)));
-    return settings.sslParameters(parameters).build();
+    SSLContext context = new NamedContext(others.sslContext(), host);
+    return settings.sslContext(context).sslParameters(parameters).build();
   }
 
   @Override

@@ -1,6 +1,7 @@
 package dev.lbd.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
@@ -158,5 +159,14 @@ class HttpClientTest extends LibraryTest {
         HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS);
     HttpClient http = new LbdHttpClient(client(Mode.BATCH), settings);
     assertEquals(302, http.send(request().build(), BodyHandlers.ofString()).statusCode());
+  }
+
+  @Test
+  void usesHttp11() throws Exception {
+    upstreams(e -> Upstream.reply(e, 200, e.getRequestHeaders().keySet().toString()));
+    HttpClient http = new LbdHttpClient(client(Mode.BATCH));
+    HttpRequest request = request().version(HttpClient.Version.HTTP_2).build();
+    String headers = http.send(request, BodyHandlers.ofString()).body();
+    assertFalse(headers.contains("Http2-settings"), headers);
   }
 }

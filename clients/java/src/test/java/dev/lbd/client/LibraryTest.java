@@ -334,14 +334,16 @@ abstract class LibraryTest extends Stand {
     daemon.push(
         cluster, closing(new Upstream(Upstream::replyServerName, right.context())).address());
     Library named = trusting(client(Mode.BATCH), right);
-    String name = get(named, "https://" + cluster + ".lbd/").body();
-    assertTrue(name.contains("value=" + cluster + ".lbd"), name);
+    String asked = get(named, "https://" + cluster + ".lbd/").body();
+    assertTrue(asked.contains("value=" + cluster + ".lbd"), asked);
 
-    Certificates wrong = new Certificates(directory, "dns:other.lbd");
-    daemon.push(cluster, closing(new Upstream(Upstream::reply, wrong.context())).address());
-    Library other = trusting(client(Mode.BATCH), wrong);
-    IOException error =
-        assertThrows(IOException.class, () -> get(other, "https://" + cluster + ".lbd/"));
-    assertInstanceOf(javax.net.ssl.SSLException.class, error);
+    for (String name : List.of("dns:other.lbd", "ip:127.0.0.1")) { // the address of the endpoint
+      Certificates wrong = new Certificates(directory, name);
+      daemon.push(cluster, closing(new Upstream(Upstream::reply, wrong.context())).address());
+      Library other = trusting(client(Mode.BATCH), wrong);
+      IOException error =
+          assertThrows(IOException.class, () -> get(other, "https://" + cluster + ".lbd/"), name);
+      assertInstanceOf(javax.net.ssl.SSLException.class, error);
+    }
   }
 }

@@ -9,13 +9,18 @@ import dev.lbd.client.okhttp.LbdOkHttp;
 import java.io.IOException;
 import java.net.InetSocketAddress;
 import java.net.Proxy;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
 import javax.net.ssl.SSLContext;
+import javax.net.ssl.SSLPeerUnverifiedException;
+import okhttp3.CertificatePinner;
 import okhttp3.OkHttpClient;
 import okhttp3.Request;
+import okhttp3.RequestBody;
 import okhttp3.Response;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 
 /** Clients of OkHttp. */
 class OkHttpTest extends LibraryTest {
@@ -148,5 +153,61 @@ class OkHttpTest extends LibraryTest {
     assertEquals(settings.connectionPool(), http.connectionPool());
     assertEquals(7000, http.readTimeoutMillis());
     assertFalse(http.interceptors().isEmpty());
+  }
+
+  @Test
+  void checksThePinsOfTheHost(@TempDir Path directory) throws Exception {
+    Certificates certificates = new Certificates(directory, "dns:" + cluster + ".lbd");
+    Upstream upstream = closing(new Upstream(Upstream::reply, certificates.context()));
+    daemon.push(cluster, upstream.address());
+    String right = CertificatePinner.pin(certificates.trustManager().getAcceptedIssuers()[0]);
+    for (String pattern : List.of(cluster + ".lbd", "*.lbd")) {
+      assertEquals(200, getPinned(certificates, pattern, right));
+      String wrong = "sha256/" + "A".repeat(43) + "=";
+      assertThrows(
+          SSLPeerUnverifiedException.class, () -> getPinned(certificates, pattern, wrong), pattern);
+    }
+    assertEquals(2, upstream.requests.size());
+  }
+
+  private int getPinned(Certificates certificates, String pattern, String pin) throws Exception {
+    SSLContext context = certificates.context();
+    OkHttpClient settings =
+        new OkHttpClient.Builder()
+            .sslSocketFactory(context.getSocketFactory(), certificates.trustManager())
+            .certificatePinner(new CertificatePinner.Builder().add(pattern, pin).build())
+            .build();
+    Library library = Library.okhttp(LbdOkHttp.with(settings, client(Mode.BATCH)));
+    return library.send("GET", "https://" + cluster + ".lbd/", null, false, TIMEOUT).status();
+  }
+
+  @Test
+  void sendsNothingAgainByItself() throws Exception {
+    Upstream upstream =
+        upstreams(
+                e -> {
+                  switch (e.getRequestMethod()) {
+                    case "GET" -> Upstream.reply(e);
+                    case "PURGE" -> Upstream.reset(e);
+                    default -> {
+                      e.getResponseHeaders().set("Retry-After", "0");
+                      Upstream.reply(e, 503, "");
+                    }
+                  }
+                })
+            .get(0);
+    OkHttpClient http = LbdOkHttp.create(client(Mode.BATCH));
+    try (Response response = http.newCall(request("/")).execute()) {
+      assertEquals(200, response.code());
+      assertTrue(response.body().string().length() > 0, "the connection can be used again");
+    }
+    Request purge = request("/").newBuilder().method("PURGE", null).build();
+    assertThrows(IOException.class, () -> http.newCall(purge).execute());
+    Request post = request("/").newBuilder().post(RequestBody.create("x", null)).build();
+    try (Response response = http.newCall(post).execute()) {
+      assertEquals(503, response.code());
+      assertEquals("0", response.header("Retry-After"));
+    }
+    assertEquals(3, upstream.requests.size(), upstream.requests.toString());
   }
 }

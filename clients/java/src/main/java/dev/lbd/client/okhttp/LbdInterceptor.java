@@ -11,6 +11,8 @@ import java.net.SocketTimeoutException;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
+import okhttp3.CertificatePinner;
+import okhttp3.Handshake;
 import okhttp3.HttpUrl;
 import okhttp3.Interceptor;
 import okhttp3.Request;
@@ -20,9 +22,11 @@ import okhttp3.Response;
 /** Sends the requests of a client to the endpoints that lbd picks. */
 final class LbdInterceptor implements Interceptor {
   private static final Duration TIMER_TOLERANCE = Duration.ofMillis(50);
+  private static final RequestBody NO_BODY = RequestBody.create(new byte[0], null);
 
   private final LbdClient lbd;
   private final EndpointHosts hosts;
+  private final CertificatePinner pins;
 
   /** One try: the URL that the caller asked for, and how far the try came. */
   private static final class Try {
@@ -35,9 +39,10 @@ final class LbdInterceptor implements Interceptor {
     }
   }
 
-  LbdInterceptor(LbdClient lbd, EndpointHosts hosts) {
+  LbdInterceptor(LbdClient lbd, EndpointHosts hosts, CertificatePinner pins) {
     this.lbd = lbd;
     this.hosts = hosts;
+    this.pins = pins;
   }
 
   @Override
@@ -97,7 +102,7 @@ final class LbdInterceptor implements Interceptor {
         throw e;
       }
       if (next.isEmpty()) {
-        Response shown = Redirects.show(response).newBuilder().request(chain.request()).build();
+        Response shown = FollowUps.show(response).newBuilder().request(chain.request()).build();
         return CountedBody.count(shown, attempt);
       }
       if (response != null) {
@@ -111,8 +116,9 @@ final class LbdInterceptor implements Interceptor {
   private Request to(Attempt attempt, Request request, Try sent) throws IOException {
     Request.Builder builder =
         request.newBuilder().url(hosts.at(request.url(), attempt.address())).tag(Try.class, sent);
-    if (request.body() != null && !isRepeatable(request)) {
-      builder.method(request.method(), new OnceBody(request.body(), () -> sent.answered));
+    if (!isRepeatable(request)) {
+      RequestBody body = request.body() == null ? NO_BODY : request.body();
+      builder.method(request.method(), new OnceBody(body, () -> sent.answered));
     }
     if (request.header("Host") == null) {
       HttpUrl url = request.url();
@@ -164,7 +170,11 @@ final class LbdInterceptor implements Interceptor {
     }
     sent.connected = true;
     sent.answered = false;
-    Response response = Redirects.hide(chain.proceed(chain.request()), sent.url);
+    Handshake handshake = chain.connection().handshake();
+    if (handshake != null) { // OkHttp has looked for the pins of the endpoint's own name only
+      pins.check(sent.url.host(), handshake.peerCertificates());
+    }
+    Response response = FollowUps.hide(chain.proceed(chain.request()), sent.url);
     sent.answered = true;
     return response;
   }

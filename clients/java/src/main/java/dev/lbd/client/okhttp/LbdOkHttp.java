@@ -27,7 +27,7 @@ public final class LbdOkHttp {
    */
   public static OkHttpClient with(OkHttpClient client, LbdClient lbd) {
     EndpointHosts hosts = new EndpointHosts();
-    LbdInterceptor interceptor = new LbdInterceptor(lbd, hosts);
+    LbdInterceptor interceptor = new LbdInterceptor(lbd, hosts, client.certificatePinner());
     OkHttpClient.Builder builder =
         client
             .newBuilder()
