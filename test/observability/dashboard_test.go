@@ -181,10 +181,10 @@ func fill(expr, instance, cluster, window string) string {
 
 // units are the units of queries: of the first pattern that matches.
 var units = []struct{ pattern, unit string }{
-	{`histogram_quantile|time\(\) - |lbd_store_behind_seconds`, "s"},
+	{`histogram_quantile|rate\(lbd_[a-z_]*_seconds_total|time\(\) - |lbd_store_behind_seconds`, "s"},
 	{`\) / |lbd_drop_ratio|lbd_endpoint_share`, "percentunit"},
 	{`_bytes`, "bytes"},
-	{`rate\(lbd_(picks|circuit_breaker_rejections|http_requests)_total`, "reqps"},
+	{`rate\(lbd_(picks|reported_requests|circuit_breaker_rejections|http_requests)_total`, "reqps"},
 	{`rate\(lbd_`, "ops"},
 	{``, "none"},
 }

@@ -49,7 +49,7 @@ func TestAgainstPrometheus(t *testing.T) {
 //	agg       an aggregate of dropping        lowered  dropped 60 %, and should drop 10 %
 //	shares    3 : 1 in two localities, also used by target shop
 //	full      5 of 5 requests in flight       half     4 of 10
-//	leaky     its leases expire               honest   they are done
+//	leaky     its leases expire               honest   they are done; a quarter of those reported failed
 //	failing   lost its first priority         flapping left its first priority twice
 //	gone      has no endpoint                 filed    comes from a file
 //	served    comes from a management server  kept     too, and then breaks a rule
@@ -116,6 +116,9 @@ func (s *scenario) begin(t *testing.T) {
 	d.load(t, func(ctx context.Context) {
 		_, _, _ = d.call(ctx, "POST", "/v1/leases/"+d.lease(ctx, "honest", "1m")+"/done", `{"outcome":"success"}`)
 	})
+	report := fmt.Sprintf(`{"reporter":"test","interval":"100ms","clusters":[{"cluster":"honest","endpoints":[
+		{"address":%q,"requests":20,"errors":5,"cancelled":1,"latency_seconds":4}]}]}`, s.a.address)
+	d.load(t, func(ctx context.Context) { _, _, _ = d.call(ctx, "POST", "/v1/reports", report) })
 }
 
 // share pushes the clusters of the daemon with etcd.
@@ -284,6 +287,9 @@ func panels(instance, shared, server string) map[string][]want {
 		"Leases held/A":                       {is(5, "cluster", "full"), is(4, "cluster", "half"), within(1, 30, "cluster", "leaky")},
 		"Leases by outcome/A":                 {within(1, 12, "outcome", "expired"), within(1, 12, "outcome", "success")},
 		"Expired leases/A":                    {is(1, "cluster", "leaky")},
+		"Reported requests by outcome/A":      {within(70, 300, "outcome", "success"), within(25, 100, "outcome", "error"), within(5, 20, "outcome", "cancelled")},
+		"Reported errors/A":                   {within(.2499, .2501, "cluster", "honest")},
+		"Duration of reported requests/A":     {within(.1999, .2001, "cluster", "honest")},
 		fleetLimit + "/A":                     {is(10, "cluster", "limited")},
 		fleetLimit + "/B":                     {within(3, 10, "cluster", "limited").ever(), is(0, "cluster", "limited")},
 		fleetLimit + "/C":                     {within(3, 10, "cluster", "limited").ever()},
