@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,31 +22,33 @@ import (
 	"github.com/lbd-dev/lbd/clients/go/internal/lbdtest"
 )
 
+// write replaces a file.
+func write(t testing.TB, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestTokens is about a listener with TLS and tokens.
 func TestTokens(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
-	write := func(name, content string) {
-		t.Helper()
-		if err := os.WriteFile(path(name)+".new", []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(path(name)+".new", path(name)); err != nil {
-			t.Fatal(err)
-		}
-	}
 	permit := func(tokens ...string) {
 		var list strings.Builder
 		list.WriteString("tokens:\n")
 		for i, token := range tokens {
 			list.WriteString(fmt.Sprintf("- {name: %q, sha256: \"%x\", roles: [pick, read], clusters: [orders]}\n", fmt.Sprint(i), sha256.Sum256([]byte(token))))
 		}
-		write("identities.yaml", list.String())
+		write(t, path("identities.yaml"), list.String())
 	}
 	first, second := "lbd_first"+rand.Text(), "lbd_second"+rand.Text()
 	certificate, key := authority(t)
-	write("cert.pem", certificate)
-	write("key.pem", key)
+	write(t, path("cert.pem"), certificate)
+	write(t, path("key.pem"), key)
 	permit(first)
 	address := refused(t)
 	d := lbdtest.Start(t, "--listen="+address+",tls", "--tokens="+path("identities.yaml"), "--tls-cert="+path("cert.pem"), "--tls-key="+path("key.pem"))
@@ -54,7 +57,7 @@ func TestTokens(t *testing.T) {
 	d.Push(t, "other", "", want)
 
 	config := lbdclient.Config{Address: "https://" + address, CA: path("cert.pem"), TokenFile: path("token"), MaxAge: 50 * time.Millisecond}
-	write("token", first+"\n")
+	write(t, path("token"), first+"\n")
 	_, client := connect(t, config)
 	mustGet(t, client, "http://orders.lbd/")
 	if _, _, err := get(client, "http://other.lbd/"); !errors.Is(err, lbdclient.ErrPermissionDenied) && !errors.Is(err, lbdclient.ErrUnknownCluster) {
@@ -71,7 +74,7 @@ func TestTokens(t *testing.T) {
 		return errors.Is(err, lbdclient.ErrPermissionDenied)
 	})
 	mustGet(t, client, "http://orders.lbd/") // with the batch
-	write("token", second)
+	write(t, path("token"), second)
 	mustGet(t, picker, "http://orders.lbd/")
 	moved := upstream(t, nil)
 	d.Push(t, "orders", "", moved)
@@ -115,13 +118,45 @@ func TestInvalidSettings(t *testing.T) {
 		{Address: "localhost:8080"},
 		{Address: "ftp://localhost"},
 		{Address: "http://localhost/lbd"},
+		{Address: "http://localhost?x"},
+		{Address: "http://lbd:secret@localhost:8080"},
+		{Address: "http://lbd:secret%@localhost:8080"},
 		{Mode: "often"},
 		{CA: "/nonexistent"},
 		{CA: "access_test.go"},
 		{MaxAge: -1},
 	} {
-		if _, err := lbdclient.New(config); err == nil {
-			t.Errorf("no error for %+v", config)
+		if _, err := lbdclient.New(config); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%+v: error %v", config, err)
+		}
+	}
+}
+
+// TestTokenOfConfig has another token in the environment.
+func TestTokenOfConfig(t *testing.T) {
+	t.Setenv("LBD_TOKEN", "environment")
+	file := filepath.Join(t.TempDir(), "token")
+	write(t, file, "file")
+	sent := make(chan string, 1)
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		sent <- r.Header.Get("Authorization")
+		fmt.Fprint(w, `{"address":"127.0.0.1:1"}`)
+	})
+	for _, test := range []struct {
+		config lbdclient.Config
+		want   string
+	}{
+		{lbdclient.Config{}, "environment"},
+		{lbdclient.Config{TokenFile: file}, "file"},
+		{lbdclient.Config{Token: "config"}, "config"},
+	} {
+		test.config.Address, test.config.Mode = address, lbdclient.ModePick
+		client, _ := connect(t, test.config)
+		if _, err := client.Pick(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-sent; got != "Bearer "+test.want {
+			t.Errorf("%q, want the token %q", got, test.want)
 		}
 	}
 }

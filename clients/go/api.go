@@ -61,8 +61,9 @@ func newAPI(c Config) (*api, error) {
 		}
 	} else {
 		parsed, err := url.Parse(c.Address)
-		if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || strings.Trim(parsed.Path, "/") != "" {
-			return nil, fmt.Errorf("address of lbd: %q is not unix:PATH, http://HOST:PORT or https://HOST:PORT", c.Address)
+		if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil ||
+			strings.Trim(parsed.Path, "/") != "" || parsed.RawQuery != "" {
+			return nil, fmt.Errorf("address of lbd: %q is not unix:PATH, http://HOST:PORT or https://HOST:PORT", redacted(c.Address))
 		}
 		a.base = parsed.Scheme + "://" + parsed.Host
 	}
@@ -79,13 +80,13 @@ func newAPI(c Config) (*api, error) {
 	}
 	a.token.Store(&c.Token)
 	if c.Token == "" {
-		a.readToken()
+		a.readToken("")
 	}
 	return a, nil
 }
 
-// readToken reads the token file, and reports whether it has another token.
-func (a *api) readToken() bool {
+// readToken reads the token file, and reports whether it has another token than the one that lbd rejected.
+func (a *api) readToken(rejected string) bool {
 	if a.tokenFile == "" {
 		return false
 	}
@@ -94,7 +95,16 @@ func (a *api) readToken() bool {
 		return false // lbd rejects the calls, and the file is read again
 	}
 	token := strings.TrimSpace(string(content))
-	return *a.token.Swap(&token) != token
+	a.token.Store(&token)
+	return token != rejected
+}
+
+// redacted returns an address that is not valid without what may be a password.
+func redacted(address string) string {
+	if i := strings.LastIndexByte(address, '@'); i >= 0 {
+		return "…" + address[i:]
+	}
+	return address
 }
 
 // call is a call to lbd. The fields without a comment are those of the HTTP request.
@@ -122,9 +132,10 @@ func (a *api) do(ctx context.Context, c call, answer any) error {
 			return err
 		}
 	}
-	status, header, content, err := a.exchange(ctx, c, body)
-	if err == nil && status == http.StatusUnauthorized && a.readToken() {
-		status, header, content, err = a.exchange(ctx, c, body)
+	token := *a.token.Load()
+	status, header, content, err := a.exchange(ctx, c, token, body)
+	if err == nil && status == http.StatusUnauthorized && a.readToken(token) {
+		status, header, content, err = a.exchange(ctx, c, *a.token.Load(), body)
 	}
 	if err != nil {
 		return err
@@ -148,7 +159,7 @@ func (a *api) do(ctx context.Context, c call, answer any) error {
 }
 
 // exchange returns the status, the header and the complete body of an answer.
-func (a *api) exchange(ctx context.Context, c call, body []byte) (int, http.Header, []byte, error) {
+func (a *api) exchange(ctx context.Context, c call, token string, body []byte) (int, http.Header, []byte, error) {
 	target := a.base + c.path
 	if len(c.query) > 0 {
 		target += "?" + c.query.Encode()
@@ -158,7 +169,7 @@ func (a *api) exchange(ctx context.Context, c call, body []byte) (int, http.Head
 		return 0, nil, nil, err
 	}
 	request.Header["User-Agent"] = []string{"lbd-client-go"}
-	if token := *a.token.Load(); token != "" {
+	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	if body != nil {

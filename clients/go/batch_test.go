@@ -49,8 +49,11 @@ func TestHostsAreMapped(t *testing.T) {
 	address := upstream(t, nil)
 	d.Push(t, "a/b c", "", address)
 	_, client := connect(t, lbdclient.Config{Address: d.Address, Hosts: map[string]string{"shop.example": "a/b c"}})
-	if body := mustGet(t, client, "http://shop.example:8000/"); body != address {
-		t.Errorf("body %q", body)
+	d.Push(t, "orders", "", address)
+	for _, target := range []string{"http://shop.example:8000/", "http://Shop.Example/", "http://ORDERS.lbd/", "http://user:password@orders.LBD:81/"} {
+		if body := mustGet(t, client, target); body != address {
+			t.Errorf("%s: body %q", target, body)
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ type Client struct {
 	upstream *http.Transport
 	ctx      context.Context // done when the client is closed
 	cancel   context.CancelFunc
+	// Reports that are under way when the client is closed come to their end: lbd may have counted them.
+	reports       context.Context
+	cancelReports context.CancelFunc
 
 	clusters atomic.Pointer[map[string]*cluster] // copied with mu held
 
@@ -53,6 +56,7 @@ func New(config Config) (*Client, error) {
 	c := &Client{config: config, api: calls, reporter: reporter(process())}
 	c.leases = newLeases(c)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.reports, c.cancelReports = context.WithCancel(context.Background())
 	c.clusters.Store(&map[string]*cluster{})
 	dialer := net.Dialer{Timeout: 5 * time.Second} // for endpoints that do not answer: the request is retried
 	c.upstream = &http.Transport{
@@ -66,8 +70,10 @@ func New(config Config) (*Client, error) {
 	return c, nil
 }
 
-// ClusterOf returns the cluster that a host names, without its port; "" if requests to it are not for lbd.
+// ClusterOf returns the cluster that a host names, without its port; "" if requests to it are not for lbd. As in a URL,
+// upper and lower case are the same.
 func (c *Client) ClusterOf(host string) string {
+	host = strings.ToLower(host)
 	if name, ok := c.config.Hosts[host]; ok {
 		return name
 	}
@@ -146,6 +152,7 @@ func (c *Client) Close() {
 	case <-ended:
 	case <-ctx.Done():
 	}
+	c.cancelReports()
 	c.report(ctx)
 	c.leases.close(ctx)
 	c.api.close()

@@ -176,7 +176,7 @@ func (c *cluster) follow(ctx context.Context, b *batch) error {
 		sleep(ctx, min(refusedAge, maxAge))
 		return nil
 	}
-	for end := b.made + maxAge; ; {
+	for end := b.made + spread(maxAge); ; {
 		left := end - now()
 		if left <= 0 {
 			return nil
@@ -203,6 +203,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// spread returns 80 % to 100 % of d: clients that got their batches at the same time, after a change of the cluster, get
+// the next ones at different times.
+func spread(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.2*rand.Float64()))
 }
 
 // jitter returns d ± 20 %.

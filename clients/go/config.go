@@ -29,23 +29,26 @@ type Config struct {
 	Address string
 	// Mode is how the client gets its picks. Default: ModeBatch.
 	Mode Mode
-	// Token for lbd, with the roles pick and read. Default: environment LBD_TOKEN.
+	// Token for lbd, with the roles pick and read. Default without TokenFile: environment LBD_TOKEN.
 	Token string
-	// TokenFile has the token, and is read again after lbd rejected it. Default: environment LBD_TOKEN_FILE.
+	// TokenFile has the token, and is read again after lbd rejected it. Default without Token: environment
+	// LBD_TOKEN_FILE.
 	TokenFile string
 	// CA is the PEM file of the certificates that may sign that of lbd. Default: environment LBD_CA, else those of the
 	// system.
 	CA string
 	// Owner is the name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID.
 	Owner string
-	// Hosts maps other hosts to clusters, for names that are not valid in a URL. Do not change it afterwards.
+	// Hosts maps other hosts, in lower case, to clusters, for names that are not valid in a URL. Do not change it
+	// afterwards.
 	Hosts map[string]string
 	// Fallback is HOST:PORT for requests while lbd is unreachable and the last batch is older than StaleFor. Default:
 	// such requests fail.
 	Fallback string
 	// StaleFor is how long the last batch is used while lbd is unreachable. Default: 1 min; negative: not at all.
 	StaleFor time.Duration
-	// MaxAge is the age after which a batch is replaced in any case. Default: 10 s.
+	// MaxAge is the age at which a batch is replaced at the latest. Each batch has its own, from 80 % of MaxAge on, so
+	// that clients do not call lbd at the same time. Default: 10 s.
 	MaxAge time.Duration
 	// Retries of a request, at most. Default: 2; negative: none.
 	Retries int
@@ -89,8 +92,9 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Address == "" {
 		c.Address = defaultAddress()
 	}
-	c.Token = cmp.Or(c.Token, os.Getenv("LBD_TOKEN"))
-	c.TokenFile = cmp.Or(c.TokenFile, os.Getenv("LBD_TOKEN_FILE"))
+	if c.Token == "" && c.TokenFile == "" {
+		c.Token, c.TokenFile = os.Getenv("LBD_TOKEN"), os.Getenv("LBD_TOKEN_FILE")
+	}
 	c.CA = cmp.Or(c.CA, os.Getenv("LBD_CA"))
 	c.Owner = cmp.Or(c.Owner, os.Getenv("LBD_OWNER"), process())
 	c.StaleFor = cmp.Or(c.StaleFor, time.Minute)

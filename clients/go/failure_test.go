@@ -73,10 +73,12 @@ func TestNoRetryAfterTheDeadline(t *testing.T) {
 	}
 }
 
+// baseFunc is a RoundTripper.
 type baseFunc func(*http.Request) (*http.Response, error)
 
 func (f baseFunc) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
+// TestBlame says which errors lbd hears about as errors of the endpoint.
 func TestBlame(t *testing.T) {
 	d := lbdtest.Start(t)
 	d.Push(t, "orders", "", "127.0.0.1:1", "127.0.0.2:1")
@@ -119,6 +121,7 @@ func TestBlame(t *testing.T) {
 	}
 }
 
+// counted is the body of a response or a request.
 type counted struct {
 	io.Reader
 
@@ -142,6 +145,7 @@ func TestResponsesOfFailedTriesAreClosed(t *testing.T) {
 	}
 }
 
+// failing is a body that cannot be read.
 type failing struct{ closed atomic.Bool }
 
 func (f *failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

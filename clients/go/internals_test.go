@@ -30,6 +30,23 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestBudgetOfPicks adds to the budget once for each success, and only then.
+func TestBudgetOfPicks(t *testing.T) {
+	known := &cluster{}
+	known.budget.init(10)
+	known.budget.failed()
+	for _, outcome := range []Outcome{Failure, Cancelled, Success} {
+		answered, ended := &Pick{cluster: known}, &Pick{cluster: known}
+		answered.Answered(outcome)
+		answered.Answered(Success)
+		answered.End(Success)
+		ended.End(outcome)
+	}
+	if got := known.budget.tokens.Load(); got != 92 {
+		t.Errorf("%d tenths of a token, want 92", got)
+	}
+}
+
 // TestCounts follows the time in flight.
 func TestCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -68,10 +68,7 @@ func (l *leases) end(held *lease, outcome Outcome) {
 	if len(l.ended) < maxEnded {
 		l.ended = append(l.ended, endedLease{held.id, outcome})
 	}
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wakeUp()
 }
 
 func (l *leases) run() {
@@ -80,7 +77,7 @@ func (l *leases) run() {
 	defer tick.Stop()
 	for {
 		select {
-		case <-l.wake:
+		case <-l.wake: // once for each part, so that renewals get their turn
 			if l.sendEnded(ctx) != nil {
 				sleep(ctx, renewTick)
 			}
@@ -92,35 +89,40 @@ func (l *leases) run() {
 	}
 }
 
-// sendEnded ends the leases that wait for it. After an error, they still wait.
+// sendEnded ends the leases that wait for it, with one call, and wakes run if there are more. After an error, they still
+// wait.
 func (l *leases) sendEnded(ctx context.Context) error {
-	for {
-		l.mu.Lock()
-		n := min(len(l.ended), leasesAtOnce)
-		part := l.ended[:n:n]
-		l.mu.Unlock()
-		if n == 0 {
-			return nil
-		}
-		err := l.client.api.do(ctx, call{
-			method: http.MethodPost,
-			path:   "/v1/leases/done",
-			body: struct {
-				Leases []endedLease `json:"leases"`
-			}{part},
-			timeout: callTimeout,
-			key:     new(string), // the second end of a lease gets the answer of the first
-		}, &struct{}{})
-		if err != nil && codeOf(err) != "invalid_argument" { // that would be the answer to the next try, too
-			select {
-			case l.wake <- struct{}{}:
-			default:
-			}
-			return err
-		}
-		l.mu.Lock()
-		l.ended = l.ended[n:]
-		l.mu.Unlock()
+	l.mu.Lock()
+	n := min(len(l.ended), leasesAtOnce)
+	part := l.ended[:n:n]
+	l.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	err := l.client.api.do(ctx, call{
+		method: http.MethodPost,
+		path:   "/v1/leases/done",
+		body: struct {
+			Leases []endedLease `json:"leases"`
+		}{part},
+		timeout: callTimeout,
+		key:     new(string), // the second end of a lease gets the answer of the first
+	}, &struct{}{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil || codeOf(err) == "invalid_argument" { // that would be the answer to the next try, too
+		l.ended, err = l.ended[n:], nil
+	}
+	if len(l.ended) > 0 {
+		l.wakeUp()
+	}
+	return err
+}
+
+func (l *leases) wakeUp() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -138,14 +140,17 @@ func (l *leases) renew(ctx context.Context) {
 	for _, held := range due {
 		err := l.client.api.do(ctx, call{
 			method:  http.MethodPost,
-			path:    "/v1/leases/" + held.id + "/renew",
+			path:    "/v1/leases/" + url.PathEscape(held.id) + "/renew",
 			query:   url.Values{"ttl": {milliseconds(held.ttl)}},
 			timeout: callTimeout,
 			key:     new(string),
 		}, &struct{}{})
 		expired := codeOf(err) == "unknown_lease"
 		if err != nil && !expired {
-			return // the next tick tries again
+			if codeOf(err) == "" {
+				return // lbd is unreachable: the next tick tries again
+			}
+			continue // lbd rejects it, but maybe not the others
 		}
 		l.mu.Lock()
 		held.renewAt = now() + held.ttl/2
@@ -163,6 +168,11 @@ func (l *leases) close(ctx context.Context) {
 		l.ended = append(l.ended, endedLease{id, Cancelled})
 	}
 	clear(l.held)
+	left := len(l.ended)
 	l.mu.Unlock()
-	_ = l.sendEnded(ctx) // lbd ends the others when their ttl has passed
+	for ; left > 0; left -= leasesAtOnce {
+		if l.sendEnded(ctx) != nil {
+			return // lbd ends the others when their ttl has passed
+		}
+	}
 }

@@ -189,6 +189,8 @@ func (p *Pick) answer(ctx context.Context, answer picked, err error) error {
 		return errorOf(p.cluster.name, err)
 	case answer.Address == "":
 		return unavailable(p.cluster.name, "lbd is unreachable", errors.New("the answer has no address"))
+	case p.cluster.client.config.Mode == ModeLease && answer.Lease.ID == "":
+		return unavailable(p.cluster.name, "lbd is unreachable", errors.New("the answer has no lease"))
 	}
 	p.address = answer.Address
 	return nil
@@ -210,7 +212,7 @@ func (p *Pick) takeLease(ctx context.Context, request call, ttl time.Duration) e
 	results := make(chan result, 1)
 	started := c.start(func() {
 		var r result
-		if r.err = c.api.do(c.ctx, request, &r.answer); r.err == nil {
+		if r.err = c.api.do(c.ctx, request, &r.answer); r.err == nil && r.answer.Lease.ID != "" {
 			r.lease = c.leases.hold(r.answer.Lease.ID, ttl)
 		}
 		results <- r
@@ -248,7 +250,7 @@ func (p *Pick) takeLease(ctx context.Context, request call, ttl time.Duration) e
 
 // Answered says how the request ended, while its body is still in flight. Later outcomes are ignored.
 func (p *Pick) Answered(outcome Outcome) {
-	if outcome != Failure {
+	if outcome == Success && p.outcome == "" {
 		p.cluster.budget.succeeded()
 	}
 	p.answered(outcome)
@@ -270,12 +272,7 @@ func (p *Pick) End(outcome Outcome) {
 	if p.ended.Swap(true) {
 		return
 	}
-	if p.outcome == "" {
-		if outcome == Success {
-			p.cluster.budget.succeeded()
-		}
-		p.answered(outcome)
-	}
+	p.Answered(outcome)
 	if p.count != nil {
 		p.count.end(now())
 	}

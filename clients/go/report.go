@@ -35,7 +35,7 @@ func (c *Client) startReports() {
 	c.reporting = true
 	c.work.Go(func() {
 		for sleep(c.ctx, c.config.ReportInterval) {
-			c.report(c.ctx)
+			c.report(c.reports)
 		}
 	})
 }

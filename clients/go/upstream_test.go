@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	lbdclient "github.com/lbd-dev/lbd/clients/go"
 	"github.com/lbd-dev/lbd/clients/go/internal/lbdtest"
@@ -80,6 +81,12 @@ func kindOf(t testing.TB, err error) *lbdclient.Error {
 		t.Fatalf("error %v is not one of lbd", err)
 	}
 	return rejection
+}
+
+// contextWithoutTime returns a context whose deadline has passed.
+func contextWithoutTime(t testing.TB) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 }
 
 // try returns the error of a request with a context.

@@ -1,0 +1,233 @@
+package lbdclient_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	lbdclient "github.com/lbd-dev/lbd/clients/go"
+	"github.com/lbd-dev/lbd/clients/go/internal/lbdtest"
+)
+
+// standIn starts a server in the place of lbd, for moments that a real one has too rarely.
+func standIn(t testing.TB, handle http.HandlerFunc) (address string) {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return server.URL
+}
+
+// TestTokenIsRotatedUnderLoad has several calls that lbd rejects at the same time: each is repeated with the new token.
+func TestTokenIsRotatedUnderLoad(t *testing.T) {
+	const callers = 5
+	file := t.TempDir() + "/token"
+	var rejected sync.WaitGroup
+	rejected.Add(callers)
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer second" {
+			fmt.Fprint(w, `{"address":"127.0.0.1:1"}`)
+			return
+		}
+		rejected.Done()
+		rejected.Wait() // all calls have the first token
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprint(w, `{"code":"unauthenticated"}`)
+	})
+	write(t, file, "first")
+	client, _ := connect(t, lbdclient.Config{Address: address, TokenFile: file, Mode: lbdclient.ModePick})
+	write(t, file, "second")
+	var picks sync.WaitGroup
+	for range callers {
+		picks.Go(func() {
+			if _, err := client.Pick(t.Context(), "orders"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	picks.Wait()
+}
+
+// TestReportUnderWayAtClose has a report that lbd has counted, but not answered, when the client is closed.
+func TestReportUnderWayAtClose(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	var requests atomic.Int64
+	var first sync.Once
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/pick":
+			if r.URL.Query().Get("cluster") == "unknown" {
+				w.WriteHeader(http.StatusNotFound)
+				fmt.Fprint(w, `{"code":"unknown_cluster"}`)
+				return
+			}
+			fmt.Fprint(w, `{"generation":1,"picks":[{"address":"127.0.0.1:1"}]}`)
+		case "/v1/reports":
+			var report struct {
+				Clusters []struct {
+					Endpoints []struct {
+						Requests int64 `json:"requests"`
+					} `json:"endpoints"`
+				} `json:"clusters"`
+			}
+			if err := json.NewDecoder(r.Body).Decode(&report); err != nil {
+				t.Error(err)
+			}
+			for _, c := range report.Clusters {
+				for _, e := range c.Endpoints {
+					requests.Add(e.Requests)
+				}
+			}
+			first.Do(func() {
+				close(arrived)
+				select {
+				case <-release:
+				case <-r.Context().Done():
+				}
+			})
+			fmt.Fprint(w, `{}`)
+		default:
+			<-r.Context().Done() // nothing changes
+		}
+	})
+	client, _ := connect(t, lbdclient.Config{Address: address, ReportInterval: time.Millisecond})
+	pick, err := client.Pick(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pick.End(lbdclient.Success)
+	<-arrived
+	var closing sync.WaitGroup
+	closing.Go(client.Close)
+	lbdtest.Until(t, "the client is closing", func() bool {
+		_, err := client.Pick(t.Context(), "unknown")
+		return strings.Contains(err.Error(), "closed")
+	})
+	close(release)
+	closing.Wait()
+	if got := requests.Load(); got != 1 {
+		t.Errorf("1 request is reported as %d", got)
+	}
+}
+
+// TestLeaseIsRenewedUnderLoad ends leases without a pause: each call that ends some takes so long that there are more.
+func TestLeaseIsRenewedUnderLoad(t *testing.T) {
+	var client *lbdclient.Client
+	var taken, renewed atomic.Int64
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v1/pick":
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, `{"address":"127.0.0.1:1","lease":{"id":"L%d"}}`, taken.Add(1))
+		case strings.HasSuffix(r.URL.Path, "/renew"):
+			renewed.Add(1)
+			fmt.Fprint(w, `{}`)
+		default:
+			if pick, err := client.Pick(r.Context(), "orders"); err == nil && renewed.Load() == 0 {
+				pick.End(lbdclient.Success)
+			}
+			fmt.Fprint(w, `{}`)
+		}
+	})
+	client, _ = connect(t, lbdclient.Config{Address: address, Mode: lbdclient.ModeLease, TTL: time.Second})
+	for range 2 { // one is held
+		pick, err := client.Pick(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if taken.Load() == 2 {
+			pick.End(lbdclient.Success)
+		}
+	}
+	lbdtest.Until(t, "the lease is renewed", func() bool { return renewed.Load() > 0 })
+}
+
+// TestRejectedRenewal has a lease whose renewals lbd rejects: the other one is renewed.
+func TestRejectedRenewal(t *testing.T) {
+	var taken, renewed atomic.Int64
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v1/pick":
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, `{"address":"127.0.0.1:1","lease":{"id":"L%d"}}`, taken.Add(1))
+		case r.URL.Path == "/v1/leases/L1/renew":
+			renewed.Add(1)
+			fmt.Fprint(w, `{}`)
+		default:
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"code":"invalid_argument"}`)
+		}
+	})
+	client, _ := connect(t, lbdclient.Config{Address: address, Mode: lbdclient.ModeLease, TTL: 200 * time.Millisecond})
+	for range 50 { // in any order
+		if _, err := client.Pick(t.Context(), "orders"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lbdtest.Until(t, "the lease is renewed, again and again", func() bool { return renewed.Load() > 3 })
+}
+
+func TestAnswerWithoutLease(t *testing.T) {
+	address := standIn(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"address":"127.0.0.1:1"}`) })
+	client, _ := connect(t, lbdclient.Config{Address: address, Mode: lbdclient.ModeLease})
+	if _, err := client.Pick(t.Context(), "orders"); !errors.Is(err, lbdclient.ErrUnavailable) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestNoRequestWithoutTime has a caller whose deadline has passed before: no endpoint is to blame.
+func TestNoRequestWithoutTime(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", upstream(t, nil))
+	client, sender := connect(t, lbdclient.Config{Address: d.Address})
+	mustGet(t, sender, "http://orders.lbd/")
+	body := &counted{strings.NewReader("body"), new(atomic.Int64)}
+	ctx, cancel := contextWithoutTime(t)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://orders.lbd/", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &lbdclient.Transport{Client: client}
+	if _, err := transport.RoundTrip(request); !errors.Is(err, ctx.Err()) { //nolint:bodyclose // there is an error
+		t.Errorf("error %v", err)
+	}
+	if body.closed.Load() == 0 {
+		t.Error("the body of the request is not closed")
+	}
+	client.Close()
+	for outcome, want := range map[string]float64{"success": 1, "error": 0, "cancelled": 0} {
+		if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="`+outcome+`"}`); got != want {
+			t.Errorf("%s: %v, want %v", outcome, got, want)
+		}
+	}
+}
+
+// TestHugeAnswer is an answer that does not end.
+func TestHugeAnswer(t *testing.T) {
+	address := standIn(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"address":"`)
+		part := strings.Repeat("x", 64<<10)
+		for {
+			if _, err := io.WriteString(w, part); err != nil {
+				return
+			}
+		}
+	})
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModePick} {
+		client, _ := connect(t, lbdclient.Config{Address: address, Mode: mode})
+		if _, err := client.Pick(t.Context(), "orders"); !errors.Is(err, lbdclient.ErrUnavailable) || !strings.Contains(err.Error(), "more than") {
+			t.Errorf("%s: error %v", mode, err)
+		}
+	}
+}
