@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +52,11 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	ctx := request.Context()
 	current := new(try)
-	if err := t.Client.pick(ctx, cluster, &current.pick); err != nil {
+	err := ctx.Err() // no endpoint is to blame
+	if err == nil {
+		err = t.Client.pick(ctx, cluster, &current.pick)
+	}
+	if err != nil {
 		if request.Body != nil {
 			request.Body.Close()
 		}
@@ -110,13 +116,16 @@ func (t *Transport) base(target *url.URL) http.RoundTripper {
 	if !ok || target.Scheme != "https" {
 		return base
 	}
-	host := target.Hostname()
+	host := strings.ToLower(target.Hostname())
 	if known, ok := t.secure.Load(host); ok {
 		return known.(http.RoundTripper) //nolint:errcheck,forcetypeassert // the map has nothing else
 	}
 	clone := plain.Clone()
 	if clone.TLSClientConfig == nil {
 		clone.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if slices.Contains(clone.TLSClientConfig.NextProtos, "h2") { // Base speaks it, but Clone does not set it up
+		clone.ForceAttemptHTTP2 = true
 	}
 	if clone.TLSClientConfig.ServerName == "" {
 		clone.TLSClientConfig.ServerName = host

@@ -117,10 +117,6 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// baseFunc is a RoundTripper.
-// TestBlame says which errors lbd hears about as errors of the endpoint.
-// counted is the body of a response.
-// failing is a body that cannot be read.
 // TestRequestIsNotModified is the rule of http.RoundTripper.
 func TestRequestIsNotModified(t *testing.T) {
 	d := lbdtest.Start(t)
@@ -286,6 +282,32 @@ func TestHTTPS(t *testing.T) {
 	client.Close()
 	if got := d.Metric(t, `lbd_reported_requests_total{cluster="other",outcome="error"}`); got != 1 {
 		t.Errorf("%v errors are reported", got)
+	}
+}
+
+// TestHTTPSWithPlainBase has a Base that speaks HTTP/2 by default, and not because it is told to.
+func TestHTTPSWithPlainBase(t *testing.T) {
+	d := lbdtest.Start(t)
+	certificate, key := authority(t)
+	pair, err := tls.X509KeyPair([]byte(certificate), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	d.Push(t, "orders", "", server.Listener.Addr().String())
+	client, _ := connect(t, lbdclient.Config{Address: d.Address, Retries: -1})
+	base := &http.Transport{}
+	base.CloseIdleConnections() // sets up HTTP/2
+	base.TLSClientConfig.RootCAs = x509.NewCertPool()
+	base.TLSClientConfig.RootCAs.AppendCertsFromPEM([]byte(certificate))
+	sender := &http.Client{Transport: &lbdclient.Transport{Client: client, Base: base}}
+	defer sender.CloseIdleConnections()
+	if got := mustGet(t, sender, "https://Orders.LBD/"); got != "HTTP/2.0" {
+		t.Errorf("%q", got)
 	}
 }
 
