@@ -34,6 +34,9 @@ func (balancers) Build(channel balancer.ClientConn, _ balancer.BuildOptions) bal
 	return b
 }
 
+// errNoSource is the error of a channel with another resolver.
+var errNoSource = errors.New("the balancer " + Policy + " needs a target " + Scheme + ":///CLUSTER")
+
 // conn is the connection to an endpoint.
 type conn struct {
 	subConn balancer.SubConn
@@ -101,7 +104,7 @@ func (b *lbBalancer) buildPicker() {
 		p.conns[address] = nil
 		switch c.state {
 		case connectivity.Ready:
-			p.conns[address] = c.subConn
+			p.conns[address], p.ready = c.subConn, true
 		case connectivity.TransientFailure:
 			p.err = c.err
 		default:
@@ -115,7 +118,8 @@ func (b *lbBalancer) buildPicker() {
 func (b *lbBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	from, ok := s.ResolverState.Attributes.Value(sourceKey{}).(source)
 	if !ok {
-		return errors.New("the balancer " + Policy + " needs a target " + Scheme + ":///CLUSTER")
+		b.update() // RPCs fail, and do not wait
+		return errNoSource
 	}
 	wanted := map[string]bool{}
 	for _, endpoint := range s.ResolverState.Endpoints {

@@ -192,7 +192,6 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestEndpointWithoutConnection has an endpoint that cannot be reached, which lbd does not know.
 func TestOutcomes(t *testing.T) {
 	each(t, func(t *testing.T, mode lbdclient.Mode) {
 		d := lbdtest.Start(t)
@@ -236,9 +235,20 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// TestCallersThatGiveUp has RPCs that end while they are queued.
-// TestEndpointThatHangs has an endpoint that accepts connections, and does not speak HTTP/2.
-// TestCloseOfChannel ends what the channel has started, while the client is open.
+// TestChannelOfAnotherResolver has a channel that selects the balancer, and does not have its target.
+func TestChannelOfAnotherResolver(t *testing.T) {
+	u := serve(t, "127.0.0.1:0", nil)
+	channel, err := grpc.NewClient("passthrough:///"+u.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"lbd":{}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = channel.Close() }()
+	if _, err := check(t.Context(), channel); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "lbd:///CLUSTER") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestStreams(t *testing.T) {
 	d := lbdtest.Start(t)
 	u := serve(t, "127.0.0.1:0", nil)

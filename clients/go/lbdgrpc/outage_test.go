@@ -11,13 +11,16 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	lbdclient "github.com/lbd-dev/lbd/clients/go"
 	"github.com/lbd-dev/lbd/clients/go/internal/lbdtest"
 )
 
+// TestEndpointWithoutConnection has an endpoint that cannot be reached, which lbd does not know.
 func TestEndpointWithoutConnection(t *testing.T) {
 	each(t, func(t *testing.T, mode lbdclient.Mode) {
 		d := lbdtest.Start(t)
@@ -46,6 +49,46 @@ func TestEndpointWithoutConnection(t *testing.T) {
 		serve(t, down.address, nil)
 		waiting.Wait()
 	})
+}
+
+// TestDropsWithoutConnection has RPCs that wait for a connection, while lbd drops half of them: each draws once.
+func TestDropsWithoutConnection(t *testing.T) {
+	d := lbdtest.Start(t)
+	u := serve(t, "127.0.0.1:0", nil)
+	d.Push(t, "orders", `{"drop_overloads":[{"category":"sale","drop_percentage":{"numerator":50}}]}`, u.address)
+	_, channel := connect(t, "orders", lbdclient.Config{Address: d.Address}, grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1, MaxDelay: 20 * time.Millisecond},
+	}))
+	lbdtest.Until(t, "an RPC is not dropped", func() bool { _, err := check(t.Context(), channel); return err == nil })
+	u.server.Stop()
+	lbdtest.Until(t, "the connection has failed", func() bool { return channel.GetState() == connectivity.TransientFailure })
+	const rpcs = 200
+	var waiting sync.WaitGroup
+	var dropped, ended atomic.Int64
+	for range rpcs {
+		waiting.Go(func() {
+			switch _, err := check(t.Context(), channel, grpc.WaitForReady(true)); {
+			case status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "drop category sale"):
+				dropped.Add(1)
+			case err != nil:
+				t.Error(err)
+			}
+			ended.Add(1)
+		})
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := check(ctx, channel, grpc.WaitForReady(true)); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("without a connection: %v", err)
+	}
+	if got := ended.Load(); got > 0 {
+		t.Errorf("%d RPCs have ended without a connection", got)
+	}
+	serve(t, u.address, nil)
+	waiting.Wait()
+	if got := dropped.Load(); got < rpcs/4 || got > rpcs*3/4 {
+		t.Errorf("%d of %d RPCs are dropped, want half of them", got, rpcs)
+	}
 }
 
 func TestLBDIsRestarted(t *testing.T) {
@@ -94,6 +137,7 @@ func TestLBDIsRestarted(t *testing.T) {
 	})
 }
 
+// TestCallersThatGiveUp has RPCs that end while they are queued.
 func TestCallersThatGiveUp(t *testing.T) {
 	each(t, func(t *testing.T, mode lbdclient.Mode) {
 		d := lbdtest.Start(t)
@@ -118,6 +162,7 @@ func TestCallersThatGiveUp(t *testing.T) {
 	})
 }
 
+// TestEndpointThatHangs has an endpoint that accepts connections, and does not speak HTTP/2.
 func TestEndpointThatHangs(t *testing.T) {
 	each(t, func(t *testing.T, mode lbdclient.Mode) {
 		d := lbdtest.Start(t)
@@ -137,6 +182,7 @@ func TestEndpointThatHangs(t *testing.T) {
 	})
 }
 
+// TestCloseOfChannel ends what the channel has started, while the client is open.
 func TestCloseOfChannel(t *testing.T) {
 	d := lbdtest.Start(t)
 	d.Push(t, "orders", "", serve(t, "127.0.0.1:0", nil).address)

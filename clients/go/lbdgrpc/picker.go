@@ -22,12 +22,16 @@ type picker struct {
 	balancer   *lbBalancer
 	source     source
 	conns      map[string]balancer.SubConn // nil for those that are not ready
+	ready      bool                        // whether one is
 	connecting bool                        // whether one may become ready
 	err        error                       // of one that failed
 }
 
 // Pick takes an element of the batch. If a pick has to wait for lbd, the RPC is queued.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	if p.source.client == nil {
+		return balancer.PickResult{}, errNoSource
+	}
 	if r := p.balancer.rpcOf(info.Ctx); r != nil {
 		return p.pickQueued(r)
 	}
@@ -47,7 +51,8 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return resultOf(p.conns[pick.Address()], pick), nil
 	case errors.Is(err, lbdclient.ErrWait):
 		return p.queue(info.Ctx)
-	case errors.Is(err, lbdclient.ErrNotAccepted):
+	case errors.Is(err, lbdclient.ErrNotAccepted), isRefusal(err) && !p.ready && len(p.conns) > 0:
+		// As with gRPC's xDS balancer, no RPC is dropped that has no connection: it would draw again with each update.
 		if unknown != nil || p.connecting {
 			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 		}
@@ -63,7 +68,7 @@ func (p *picker) connect(addresses []string) {
 }
 
 func (p *picker) disconnected() error {
-	return fmt.Errorf("lbd: cluster %s: no endpoint is connected: %w", p.source.cluster, p.err)
+	return fmt.Errorf("lbd: cluster %s: no endpoint is connected: %v", p.source.cluster, p.err) //nolint:errorlint // a status in it would end RPCs that wait for ready
 }
 
 // rpc is an RPC that is queued until its pick is there, and the endpoint is connected. Its fields are guarded by mu of
@@ -180,7 +185,7 @@ func (p *picker) pickQueued(r *rpc) (balancer.PickResult, error) {
 		go b.ask(r, func() (*lbdclient.Pick, error) {
 			next, retryErr := failed.Retry(r.ctx)
 			if retryErr != nil {
-				return nil, fmt.Errorf("lbd: cluster %s: connect to %s: %w", p.source.cluster, address, err)
+				return nil, fmt.Errorf("lbd: cluster %s: connect to %s: %v", p.source.cluster, address, err) //nolint:errorlint // as in disconnected
 			}
 			return next, nil
 		})
@@ -211,8 +216,13 @@ func outcome(info balancer.DoneInfo) lbdclient.Outcome {
 // errorOf returns the error of an RPC without an endpoint. With a status, it ends the RPC in any case; otherwise, the
 // RPC fails with UNAVAILABLE, or waits for ready.
 func errorOf(err error) error {
-	if errors.Is(err, lbdclient.ErrDropped) || errors.Is(err, lbdclient.ErrCircuitBroken) {
+	if isRefusal(err) {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	return err
+}
+
+// isRefusal reports whether lbd wants less load.
+func isRefusal(err error) bool {
+	return errors.Is(err, lbdclient.ErrDropped) || errors.Is(err, lbdclient.ErrCircuitBroken)
 }
