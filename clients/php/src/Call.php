@@ -7,6 +7,7 @@ namespace Lbd;
 use Lbd\Exception\LbdException;
 use Lbd\Exception\Unavailable;
 use Lbd\Internal\Api;
+use Lbd\Internal\Batch;
 use Lbd\Internal\Cluster;
 use Lbd\Internal\Deadline;
 use Lbd\Internal\Unreachable;
@@ -19,6 +20,7 @@ final class Call
 
     private const WAIT_MAX = 5.0;
     private const LEASE_GRACE = 5.0;
+    private const LEASE_MAX = 600.0;
 
     /** Seconds that a retry needs: curl may end a try a moment before its time. */
     private const RETRY_TIME = 0.005;
@@ -100,7 +102,7 @@ final class Call
         $ttl = null;
         if ($this->client->mode === 'lease') {
             $left = $this->deadline->left();
-            $ttl = $left === null ? $this->client->ttl : $left + self::LEASE_GRACE;
+            $ttl = min(self::LEASE_MAX, $left === null ? $this->client->ttl : $left + self::LEASE_GRACE);
             $path .= '&ttl=' . Api::duration($ttl) . '&owner=' . rawurlencode($this->client->owner());
         }
         try {
@@ -110,7 +112,7 @@ final class Call
         }
         $lease = $answer['lease']['id'] ?? null;
         $address = $answer['address'] ?? null;
-        if (!is_string($address) || $address === '' || ($ttl !== null && !is_string($lease))) {
+        if (!Batch::isAddress($address) || ($ttl !== null && !is_string($lease))) {
             throw new Unavailable("cluster $name: lbd is unreachable: the answer is not a pick", $name);
         }
         if ($ttl !== null) {

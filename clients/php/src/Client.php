@@ -62,7 +62,7 @@ final class Client
     public function __construct(
         ?string $lbd = null,
         string $mode = 'batch',
-        ?string $token = null,
+        #[\SensitiveParameter] ?string $token = null,
         ?string $tokenFile = null,
         ?string $ca = null,
         private readonly ?string $owner = null,
@@ -85,8 +85,9 @@ final class Client
         $address = $lbd ?? self::environment('LBD') ?? Api::defaultAddress();
         $token ??= self::environment('LBD_TOKEN') ?? '';
         $tokenFile ??= self::environment('LBD_TOKEN_FILE') ?? '';
-        $this->api = new Api($address, $token, $tokenFile, $ca ?? self::environment('LBD_CA') ?? '');
-        $identity = "$address\0$token\0$tokenFile";
+        $ca ??= self::environment('LBD_CA') ?? '';
+        $this->api = new Api($address, $token, $tokenFile, $ca);
+        $identity = "$address\0$token\0$tokenFile\0$ca";
         $this->background = new Background($this->api, $mode, $identity, $maxAge, $staleFor, $maxTokens, $reportInterval, $finishRequest);
         $this->mode = $this->background->mode;
         Shutdown::register($this, $this->background->web);
@@ -179,6 +180,7 @@ final class Client
         if (!$this->closed) {
             $this->closed = true;
             $this->background->settle($this->clusters, $timeout);
+            $this->clusters = []; // requests that end later do not begin to follow them again
         }
     }
 

@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Lbd\Tests;
 
 use Lbd\Exception\CircuitBroken;
+use Lbd\Exception\ConnectionFailed;
 use Lbd\Exception\Unavailable;
 
 /** What is special about Client::request, and the same for all libraries. */
@@ -38,7 +39,7 @@ final class CoreTest extends RequestTestCase
     public function testRejectsWhatIsNotARequest(): void
     {
         $client = $this->client();
-        foreach ([['GET', 'orders.lbd'], ['GET', 'ftp://orders.lbd/'], ['GET', 'http://orders.lbd/', '', ["A\r\nB" => 'x']], ['GET', 'http://orders.lbd/', '', ['A' => "x\ny"]]] as $arguments) {
+        foreach ([['GET', 'orders.lbd'], ['GET', 'ftp://orders.lbd/'], ['GET', "http://orders.lbd/\r\n"], ["GET / HTTP/1.1\r\n", 'http://orders.lbd/'], ['GET', 'http://orders.lbd/', '', ["A\r\nB" => 'x']], ['GET', 'http://orders.lbd/', '', ['A' => "x\ny"]]] as $arguments) {
             try {
                 $client->request(...$arguments);
                 self::fail(json_encode($arguments) ?: '');
@@ -46,6 +47,130 @@ final class CoreTest extends RequestTestCase
                 self::assertStringContainsString('not ', $error->getMessage());
             }
         }
+    }
+
+    public function testKeepsPasswordsOutOfMessages(): void
+    {
+        $bad = new Upstream('reset');
+        self::$daemon->push('password', [$bad->address]);
+        foreach (['http://me:hidden@password.lbd/a?b@c', 'ftp://me:hidden@password.lbd/'] as $url) {
+            try {
+                $this->client()->request('GET', $url);
+                self::fail('no error');
+            } catch (ConnectionFailed | \ValueError $error) {
+                self::assertStringContainsString('//password.lbd/', $error->getMessage());
+                self::assertStringNotContainsString('hidden', $error->getMessage());
+            }
+        }
+    }
+
+    public function testSendsARequestThatIsLongerThanALease(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('long', [$upstream->address]);
+        $client = $this->client(['mode' => 'lease', 'ttl' => 3600.0]);
+        self::assertSame(200, $client->request('GET', 'http://long.lbd/', timeout: 3600.0)->status);
+    }
+
+    public function testGetsABatchAfterALongPause(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('pause', [$upstream->address]);
+        $client = $this->client(['maxAge' => 0.1, 'staleFor' => 0.3]);
+        self::assertSame(200, $client->request('GET', 'http://pause.lbd/')->status);
+        usleep(1_400_000); // beyond the timeout of the call that follows the cluster
+        self::assertSame(200, $client->request('GET', 'http://pause.lbd/')->status);
+    }
+
+    public function testGetsABatchIfTheDaemonWasGoneInAPause(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('gone', [$upstream->address]);
+        $client = $this->client(['maxAge' => 0.1, 'staleFor' => 0.2]);
+        self::assertSame(200, $client->request('GET', 'http://gone.lbd/')->status);
+        self::$daemon->stop();
+        self::$daemon->start();
+        usleep(300_000);
+        self::assertSame(200, $client->request('GET', 'http://gone.lbd/')->status);
+    }
+
+    public function testReportsOnceIfTheAnswerIsReadLate(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('late', [$upstream->address]);
+        $client = $this->client(['reportInterval' => 0.1]);
+        $client->request('GET', 'http://late.lbd/');
+        self::$daemon->signal(SIGSTOP);
+        try {
+            $client->tick(0.3); // sends a report
+        } finally {
+            self::$daemon->signal(SIGCONT);
+        }
+        Process::until(static fn (): bool => self::$daemon->reported('late', 'success') === 1, 'the report has arrived');
+        usleep(1_000_000); // beyond the timeout of the report
+        $client->close();
+        self::assertSame(1, self::$daemon->reported('late', 'success'));
+    }
+
+    public function testSaysWhyThereIsNoEndpointYet(): void
+    {
+        $daemon = new Daemon('tcp');
+        $daemon->push('connecting', [$this->silent()]);
+        $upstream = new Upstream();
+        try {
+            $this->client(['lbd' => $daemon->lbd, 'fallback' => $upstream->address])->request('GET', 'http://connecting.lbd/');
+            self::fail('no error');
+        } catch (Unavailable $error) {
+            self::assertSame('pick_timeout', $error->reason);
+        }
+    }
+
+    public function testWhatIsNotAnAnswerOfLbdIsNoRejection(): void
+    {
+        $upstream = new Upstream();
+        foreach (['404', '429', '503'] as $status) {
+            $lbd = new Upstream($status);
+            $client = $this->client(['lbd' => "http://$lbd->address", 'fallback' => $upstream->address]);
+            $result = $status === '429' ? Unavailable::class : '';
+            self::assertSame($result, self::errorOf(self::sender('core', $client), 'orders'), $status);
+        }
+    }
+
+    public function testDoesNotFloodTheDaemonIfTheClusterAlwaysChanges(): void
+    {
+        $lbd = new Upstream('flapping');
+        $client = $this->client(['lbd' => "http://$lbd->address"]);
+        $began = microtime(true);
+        $client->request('GET', 'http://orders.lbd/');
+        $client->tick(0.5);
+        $batches = preg_grep('~^/v1/pick~', array_column($lbd->requests(), 'path'));
+        self::assertGreaterThan(1, count($batches));
+        self::assertLessThan(2 + (microtime(true) - $began) / 0.1, count($batches));
+    }
+
+    public function testDoesNotFollowAClusterAfterClose(): void
+    {
+        $lbd = new Upstream('flapping');
+        $client = $this->client(['lbd' => "http://$lbd->address"]);
+        $attempt = $client->call('orders', 10.0, false)->first();
+        $client->close();
+        $calls = count($lbd->requests());
+        $attempt->finish();
+        $client->tick(0.2);
+        self::assertCount($calls, $lbd->requests());
+    }
+
+    public function testKeepsALeaseThatCannotBeRenewedNow(): void
+    {
+        $lbd = new Upstream('busy');
+        $client = $this->client(['lbd' => "http://$lbd->address", 'mode' => 'lease']);
+        $client->background->leases->hold('x', 0.2);
+        $client->tick(0.3);
+        $client->background->leases->end('x', 'success');
+        $client->tick(0.1);
+        $calls = array_column($lbd->requests(), 'path');
+        self::assertSame('/v1/leases/x/renew?ttl=200ms', $calls[0]);
+        self::assertContains('/v1/leases/done', $calls);
     }
 
     public function testKnowsAFullCircuitBreaker(): void

@@ -15,21 +15,20 @@ final class Daemon
     private readonly string $directory;
     private ?Process $process = null;
 
-    public function __construct(bool $start = true)
+    /** @param string $connect how it connects to endpoints */
+    public function __construct(private readonly string $connect = 'none')
     {
         $this->directory = sys_get_temp_dir() . '/lbd-' . bin2hex(random_bytes(4));
         mkdir($this->directory, 0700);
         $this->lbd = "unix:$this->directory/lbd.sock";
-        if ($start) {
-            $this->start();
-        }
+        $this->start();
     }
 
     public function start(): void
     {
         $binary = getenv('LBD_BIN') ?: __DIR__ . '/../../../bin/lbd';
         $log = "$this->directory/lbd.log";
-        $this->process = new Process([$binary, 'serve', "--listen=$this->lbd", "--data=$this->directory/data", '--connect=none'], $log);
+        $this->process = new Process([$binary, 'serve', "--listen=$this->lbd", "--data=$this->directory/data", "--connect=$this->connect"], $log);
         Process::until(function () use ($log): bool {
             if (!$this->process?->running()) {
                 throw new \RuntimeException('lbd ended: ' . file_get_contents($log));

@@ -192,6 +192,41 @@ final class FpmTest extends TestCase
         self::assertSame(23, $tries, '3 retries of 10 tokens');
     }
 
+    public function testABudgetIsForOneSizeOfIt(): void
+    {
+        $upstreams = [new Upstream('503'), new Upstream('503')];
+        $this->daemon->push('orders', Upstream::addresses(...$upstreams));
+        $send = fn (int $tokens, string $path): mixed => $this->fpm->request(['url' => "http://orders.lbd$path"] + $this->input(['maxTokens' => $tokens]));
+        $tries = static fn (): int => array_sum(array_map(static fn (Upstream $upstream): int => count($upstream->requests()), $upstreams));
+        $send(4, '/');
+        $send(4, '/');
+        self::assertSame(3, $tries(), '1 retry of 4 tokens');
+        $send(1, '/200'); // as an application with other settings does
+        $send(4, '/');
+        self::assertSame(5, $tries(), 'no retry');
+    }
+
+    public function testTheEndOfAScriptTakesASecondHoweverManyClustersItHas(): void
+    {
+        $upstream = new Upstream();
+        $settings = ['finishRequest' => false, 'maxAge' => 0.05, 'reportInterval' => 0.05];
+        $urls = [];
+        for ($i = 0; $i < 5; $i++) {
+            $this->daemon->push("orders$i", [$upstream->address]);
+            $urls[] = "http://orders$i.lbd/";
+        }
+        $this->fpm->request($this->input($settings, ['urls' => $urls]));
+        $this->fpm->request($this->input($settings, ['urls' => $urls]));
+        $this->daemon->signal(SIGSTOP);
+        try {
+            $began = microtime(true);
+            self::assertSame(array_fill(0, 5, $upstream->address), $this->fpm->request($this->input($settings, ['urls' => $urls]))['results']);
+            self::assertLessThan(3.0, microtime(true) - $began);
+        } finally {
+            $this->daemon->signal(SIGCONT);
+        }
+    }
+
     /** @return iterable<string, array{string, list<mixed>, list<string>}> */
     public function endings(): iterable
     {

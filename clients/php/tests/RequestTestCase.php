@@ -22,6 +22,9 @@ abstract class RequestTestCase extends TestCase
     /** @var list<Client> */
     private array $clients = [];
 
+    /** @var list<resource> */
+    private array $servers = [];
+
     public static function setUpBeforeClass(): void
     {
         self::$daemon = new Daemon();
@@ -32,6 +35,7 @@ abstract class RequestTestCase extends TestCase
         foreach ($this->clients as $client) {
             $client->close();
         }
+        $this->clients = $this->servers = []; // PHPUnit keeps the test, and processes of others inherit its descriptors
     }
 
     /** @param array<string, mixed> $settings */
@@ -45,6 +49,19 @@ abstract class RequestTestCase extends TestCase
         $stack = HandlerStack::create();
         $stack->push(new GuzzleMiddleware($client));
         return new Guzzle(['handler' => $stack, 'http_errors' => false]);
+    }
+
+    /** The address of a server that does not accept connections. */
+    protected function silent(): string
+    {
+        $server = stream_socket_server('tcp://127.0.0.1:0', $code, $message, STREAM_SERVER_BIND | STREAM_SERVER_LISTEN, stream_context_create(['socket' => ['backlog' => 0]]));
+        self::assertNotFalse($server);
+        $this->servers[] = $server;
+        $address = (string) stream_socket_get_name($server, false);
+        for ($i = 0; @stream_socket_client("tcp://$address", $code, $message, 0.2); $i++) {
+            self::assertLessThan(10, $i);
+        }
+        return $address;
     }
 
     /**

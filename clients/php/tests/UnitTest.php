@@ -15,6 +15,7 @@ use Lbd\Internal\Batch;
 use Lbd\Internal\Budget;
 use Lbd\Internal\Counts;
 use Lbd\Internal\Pause;
+use Lbd\Internal\Transfers;
 use Lbd\Internal\Unreachable;
 use PHPUnit\Framework\TestCase;
 
@@ -48,6 +49,71 @@ final class UnitTest extends TestCase
             }
         }
         self::assertEqualsCanonicalizing(['10.0.0.1:80', '[::1]:80', 'dropped', 'dropped', 'circuit_broken'], $results);
+    }
+
+    public function testKnowsAddresses(): void
+    {
+        foreach (['10.0.0.1:80', '[::1]:8080', 'orders-1.internal:443'] as $address) {
+            self::assertTrue(Batch::isAddress($address), $address);
+        }
+        foreach ([null, 7, '', 'orders', ':80', '10.0.0.1:', '10.0.0.1:x', '!x:1', "x:1\n", 'x y:1', 'unix:/run/x.sock:1', '10.0.0.1:123456'] as $address) {
+            self::assertFalse(Batch::isAddress($address), (string) $address);
+        }
+    }
+
+    public function testShowsNoTokens(): void
+    {
+        ini_set('zend.exception_ignore_args', '0');
+        try {
+            new Client('unix:/x', 'turbo', 'hidden');
+            self::fail('no error');
+        } catch (\ValueError $error) {
+            self::assertStringNotContainsString('hidden', print_r($error->getTrace()[0], true));
+        } finally {
+            ini_set('zend.exception_ignore_args', '1');
+        }
+        $shown = print_r(new Client('unix:/x', token: 'hidden'), true);
+        self::assertStringContainsString('/x', $shown);
+        self::assertStringNotContainsString('hidden', $shown);
+    }
+
+    public function testEachClientIsAReporter(): void
+    {
+        $reporter = fn (): string => $this->reporter();
+        $names = array_map(static fn (Client $client): string => $reporter->call($client->background), [new Client('unix:/x'), new Client('unix:/x')]);
+        self::assertNotSame($names[0], $names[1]);
+    }
+
+    public function testATransferCannotBeginWithinACallbackOfCurl(): void
+    {
+        $upstream = new Upstream();
+        $transfers = new Transfers();
+        $errors = [];
+        $start = static function (string $name, ?\Closure $callback) use ($transfers, $upstream, &$errors): void {
+            $handle = curl_init("http://$upstream->address/");
+            curl_setopt($handle, CURLOPT_WRITEFUNCTION, static function ($_, string $part) use ($callback): int {
+                $callback?->__invoke();
+                return strlen($part);
+            });
+            $transfers->start($handle, static function (int $error) use ($name, &$errors): void {
+                $errors[$name] = $error;
+            });
+        };
+        $start('outer', static function () use ($start, $transfers): void {
+            $start('inner', null);
+            $transfers->wait(0.001);
+        });
+        Process::until(static function () use ($transfers, &$errors): bool {
+            $transfers->advance();
+            return count($errors) === 2;
+        }, 'both transfers have ended');
+        self::assertSame(['inner' => CURLE_FAILED_INIT, 'outer' => 0], $errors);
+        $start('later', null);
+        Process::until(static function () use ($transfers, &$errors): bool {
+            $transfers->advance();
+            return isset($errors['later']);
+        }, 'another transfer has ended');
+        self::assertSame(0, $errors['later']);
     }
 
     public function testKeepsTheMessageOfARefusal(): void

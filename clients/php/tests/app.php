@@ -10,9 +10,10 @@ $input = json_decode((string) file_get_contents('php://input'), true, 16, JSON_T
 $client = new Lbd\Client(...$input['settings']);
 $began = hrtime(true);
 $results = [];
-for ($i = 0; $i < ($input['n'] ?? 1); $i++) {
+$urls = $input['urls'] ?? array_fill(0, $input['n'] ?? 1, $input['url']);
+foreach ($urls as $url) {
     try {
-        $response = $client->request('GET', $input['url'], timeout: 5.0);
+        $response = $client->request('GET', $url, timeout: 5.0);
         $results[] = $response->status === 200 ? $response->body : (string) $response->status;
     } catch (Lbd\Exception\LbdException $error) {
         $results[] = (new ReflectionClass($error))->getShortName();

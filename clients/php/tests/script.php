@@ -56,6 +56,19 @@ switch ($what) {
         fwrite(STDOUT, "ready\n");
         $client->request('GET', 'http://orders.lbd/hang', timeout: 30.0);
         break;
+    case 'lease exception':
+        ini_set('zend.exception_ignore_args', '0');
+        pcntl_async_signals(true);
+        pcntl_signal(SIGTERM, static fn () => throw new Exception('stop'));
+        fwrite(STDOUT, "ready\n");
+        try {
+            $client->request('GET', 'http://orders.lbd/hang', timeout: 30.0);
+        } catch (Exception $kept) { // with the arguments in its trace
+        }
+        $client->tick(0.3);
+        fwrite(STDOUT, "caught\n");
+        fgets(STDIN);
+        break;
     case 'lease renew':
         $client->background->leases->hold($client->api->call('POST', '/v1/pick?cluster=orders&ttl=500ms')['lease']['id'], 0.5);
         $client->tick(1.2);

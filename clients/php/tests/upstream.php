@@ -3,7 +3,8 @@
 declare(strict_types=1);
 
 // An HTTP server on loopback: php upstream.php BEHAVIOR. It prints its address, and ends with its standard input.
-// BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, or drip (a body that never ends).
+// BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, or drip (a body that never ends). It
+// can also be that of an lbd: flapping (each answer is of another generation), or busy (rejects each call).
 // GET /requests answers with the requests so far, as JSON; a path /BEHAVIOR overrides it.
 
 $behavior = $argv[1];
@@ -16,6 +17,10 @@ $answer = static function ($connection, string $method, string $path, string $bo
     $status = preg_match('~^/(\d{3}|reset|hang|drip)\b~', $path, $match) === 1 ? $match[1] : $behavior;
     if ($path === '/requests') {
         [$status, $address] = ['200', json_encode($requests)];
+    } elseif ($status === 'flapping') {
+        [$status, $address] = ['200', json_encode(['generation' => count($requests), 'picks' => [['address' => $address]]])];
+    } elseif ($status === 'busy') {
+        [$status, $address] = ['503', '{"code":"internal"}'];
     }
     if ($status === 'reset') {
         return false;

@@ -26,7 +26,7 @@ final class Api
     private ?string $token;
 
     /** @throws \ValueError if the address is not valid */
-    public function __construct(string $address, string $token, private readonly string $tokenFile, string $ca)
+    public function __construct(string $address, #[\SensitiveParameter] string $token, private readonly string $tokenFile, string $ca)
     {
         $this->transfers = new Transfers();
         $this->token = $token === '' && $tokenFile !== '' ? null : $token; // null: not read yet
@@ -114,7 +114,7 @@ final class Api
         $content = '';
         $retryAfter = 0.0;
         $deadline = new Deadline($timeout);
-        $handle = $this->handle($method, $path, $body, $timeout, $content, $retryAfter);
+        $handle = $this->handle($method, $path, $body, $content, $retryAfter);
         $again = null;
         $finish = function (int $error) use ($handle, $method, $path, $done, $body, $cluster, $used, $deadline, &$content, &$retryAfter, &$again): void {
             if ($error !== 0) {
@@ -133,7 +133,7 @@ final class Api
             }
             $done(self::answer($method, $path, $cluster, $status, $content, $retryAfter));
         };
-        $this->transfers->start($handle, $finish);
+        $this->transfers->start($handle, $finish, $deadline);
         return function () use ($handle, &$again): void {
             $this->transfers->stop($handle);
             if ($again !== null) {
@@ -143,7 +143,7 @@ final class Api
     }
 
     /** @param ?array<string, mixed> $body */
-    private function handle(string $method, string $path, ?array $body, float $timeout, string &$content, float &$retryAfter): CurlHandle
+    private function handle(string $method, string $path, ?array $body, string &$content, float &$retryAfter): CurlHandle
     {
         $headers = ['Accept: application/json', 'User-Agent: lbd-client-php'];
         if ($this->token !== '') {
@@ -153,11 +153,9 @@ final class Api
         if ($handle === false) {
             throw new \RuntimeException('curl_init failed');
         }
-        $milliseconds = max(1, (int) ($timeout * 1000));
         $options = $this->options + [
             CURLOPT_CUSTOMREQUEST => $method,
-            CURLOPT_TIMEOUT_MS => $milliseconds,
-            CURLOPT_CONNECTTIMEOUT_MS => min($milliseconds, (int) (self::CALL_TIMEOUT * 1000)),
+            CURLOPT_CONNECTTIMEOUT_MS => (int) (self::CALL_TIMEOUT * 1000),
             CURLOPT_WRITEFUNCTION => static function (CurlHandle $_, string $part) use (&$content): int {
                 $content .= $part;
                 return strlen($content) > self::MAX_ANSWER ? 0 : strlen($part);
@@ -186,10 +184,16 @@ final class Api
         if ($status === 200 || $status === 201) {
             return $answer ?? new Unreachable("$method " . strtok($path, '?') . ': the answer is not JSON');
         }
-        if ($answer === null && !in_array($status, [401, 403, 404, 429], true)) {
-            return new Unreachable("$method " . strtok($path, '?') . ": status $status");
+        if (!is_string($answer['code'] ?? null) && !in_array($status, [401, 403, 429], true)) {
+            return new Unreachable("$method " . strtok($path, '?') . ": status $status without a code of lbd");
         }
         return LbdException::ofAnswer($cluster, $status, $answer ?? [], $retryAfter);
+    }
+
+    /** @return array<string, string> what dumps of variables show: not the token */
+    public function __debugInfo(): array
+    {
+        return ['base' => $this->base, 'socket' => $this->options[CURLOPT_UNIX_SOCKET_PATH] ?? '', 'tokenFile' => $this->tokenFile];
     }
 
     private function readToken(): string

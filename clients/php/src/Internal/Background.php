@@ -28,16 +28,24 @@ final class Background
     private int $pid;
     private float $next = 0.0;
 
+    /** Clients so far, and the number of this one among them. */
+    private static int $clients = 0;
+    private readonly int $number;
+
+    private readonly float $maxAge;
+
     public function __construct(
         private readonly Api $api,
         string $mode,
-        string $identity,
-        private readonly float $maxAge,
+        #[\SensitiveParameter] string $identity,
+        float $maxAge,
         private readonly float $staleFor,
         private readonly float $maxTokens,
         float $reportInterval,
         private readonly bool $finishRequest,
     ) {
+        $this->number = ++self::$clients;
+        $this->maxAge = min($maxAge, $staleFor);
         $this->web = !in_array(PHP_SAPI, ['cli', 'phpdbg', 'embed'], true) && !isset($_SERVER['FRANKENPHP_WORKER']);
         $shared = $this->web && function_exists('apcu_enabled') && apcu_enabled();
         $this->mode = $mode === 'batch' && $this->web && !$shared ? 'pick' : $mode;
@@ -54,6 +62,12 @@ final class Background
     public static function process(): string
     {
         return substr((string) gethostname(), 0, 100) . '/' . getmypid();
+    }
+
+    /** The name of this client in its reports. */
+    private function reporter(): string
+    {
+        return self::process() . ($this->number > 1 ? "/$this->number" : '');
     }
 
     public function cluster(string $name): Cluster
@@ -90,7 +104,7 @@ final class Background
             }
         }
         if ($this->mode === 'batch' && !$this->web) {
-            $this->reports->advance(self::counts($clusters), self::process());
+            $this->reports->advance(self::counts($clusters), $this->reporter());
         }
         $this->leases->advance();
     }
@@ -133,7 +147,7 @@ final class Background
                 $this->sharedCounts->add($cluster->name, $cluster->counts);
             }
         } elseif ($this->mode === 'batch') {
-            $this->reports->send(self::counts($clusters), self::process());
+            $this->reports->send(self::counts($clusters), $this->reporter());
         }
         while (!($this->leases->settled() && $this->reports->settled()) && !$deadline->passed()) {
             $this->api->transfers->wait($deadline->atMost(self::WAIT));
@@ -153,13 +167,14 @@ final class Background
         if ($this->sharedCounts === null) {
             return;
         }
+        $deadline = new Deadline(Api::CALL_TIMEOUT);
         foreach ($clusters as $cluster) {
             if ($cluster->source instanceof SharedBatch) {
-                $cluster->source->afterResponse($responded);
+                $cluster->source->afterResponse($responded, $deadline);
             }
         }
         if ($clusters !== []) {
-            $this->sharedCounts->report();
+            $this->sharedCounts->report($deadline);
         }
     }
 

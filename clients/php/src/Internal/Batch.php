@@ -33,9 +33,16 @@ final class Batch
     {
     }
 
-    public static function path(string $cluster): string
+    /** The call for a batch, for which lbd waits for an endpoint for at most these seconds. */
+    public static function path(string $cluster, float $wait): string
     {
-        return '/v1/pick?cluster=' . rawurlencode($cluster) . '&n=' . self::SIZE . '&reports=true';
+        return '/v1/pick?cluster=' . rawurlencode($cluster) . '&n=' . self::SIZE . '&reports=true&wait=' . Api::duration($wait);
+    }
+
+    /** Whether a pick of lbd has this as its address. */
+    public static function isAddress(mixed $address): bool
+    {
+        return is_string($address) && preg_match('~^[^\s!/]+:\d{1,5}$~D', $address) === 1;
     }
 
     /**
@@ -56,7 +63,7 @@ final class Batch
         }
         foreach ($picks as $pick) {
             $address = is_array($pick) ? $pick['address'] ?? null : null;
-            if (!is_string($address) || preg_match('/^[^\s!]+:\d+$/D', $address) !== 1) {
+            if (!self::isAddress($address)) {
                 throw new Unreachable('the answer has a pick without an address');
             }
             $elements[] = $address;

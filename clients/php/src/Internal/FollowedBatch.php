@@ -15,10 +15,13 @@ final class FollowedBatch implements Source
     /** Seconds after which a batch of nothing but refusals is fetched again. */
     private const REFUSED_AGE = 1.0;
 
-    /** Seconds between two calls that follow a cluster, at least. */
+    /** Seconds between two calls that follow a cluster, and between two batches because it changed, at least. */
     private const FOLLOW_PAUSE = 0.1;
 
     private const FOLLOW_WAIT = 30.0;
+
+    /** Seconds that lbd may wait for an endpoint, before it answers that there is none. */
+    private const FETCH_WAIT = 1.0;
 
     /** Seconds without a request after which the cluster is not followed any more. */
     private const IDLE_TIME = 300.0;
@@ -30,6 +33,7 @@ final class FollowedBatch implements Source
     private bool $changed = false;
     private float $due = 0.0;
     private float $used = 0.0;
+    private float $looked = 0.0;
 
     /** @var ?\Closure(): void gives the running call up */
     private ?\Closure $stop = null;
@@ -75,14 +79,14 @@ final class FollowedBatch implements Source
     /** Starts the call that is due, if any. */
     public function advance(): void
     {
-        $now = Deadline::now();
+        $this->looked = $now = Deadline::now();
         if ($this->stop !== null || $now < $this->due || $now - $this->used > self::IDLE_TIME) {
             return;
         }
         $batch = $this->batch;
         $left = $batch === null ? 0.0 : $batch->made + $this->maxAge - $now;
         if ($batch?->generation === null || $this->changed || $left <= 0) {
-            $this->call(Batch::path($this->cluster), 0.0, $this->fetched(...));
+            $this->call(Batch::path($this->cluster, self::FETCH_WAIT), self::FETCH_WAIT, $this->fetched(...));
         } else {
             $wait = min($left, self::FOLLOW_WAIT);
             $path = '/v1/clusters/' . rawurlencode($this->cluster) . "?endpoints=false&index=$batch->generation&wait=" . Api::duration($wait);
@@ -102,6 +106,8 @@ final class FollowedBatch implements Source
                     $this->got(Batch::ofRefusal($answer), min(self::REFUSED_AGE, $this->maxAge));
                 } elseif (is_array($answer)) {
                     $use($answer);
+                } elseif ($answer instanceof Unreachable && Deadline::now() - $this->looked > min(Pause::MAX, $this->staleFor)) {
+                    $this->due = 0.0; // nobody looked for long: another call would have followed by now
                 } else {
                     $this->failed($answer);
                 }
@@ -134,7 +140,7 @@ final class FollowedBatch implements Source
     private function followed(array $answer, float $began): void
     {
         $this->changed = ($answer['generation'] ?? null) !== $this->batch?->generation;
-        $this->due = $this->changed ? 0.0 : $began + self::FOLLOW_PAUSE;
+        $this->due = ($this->changed ? (float) $this->batch?->made : $began) + self::FOLLOW_PAUSE;
     }
 
     private function failed(Unreachable|LbdException $error): void

@@ -102,7 +102,7 @@ final class Leases
             if ($now >= $lease['renewAt']) {
                 $this->held[$id]['renewAt'] = $now + $lease['ttl'] / 2;
                 $this->api->start('POST', "/v1/leases/$id/renew?ttl=" . Api::duration($lease['ttl']), function (array|Unreachable|LbdException $answer) use ($id): void {
-                    if ($answer instanceof LbdException) {
+                    if ($answer instanceof LbdException && $answer->reason === 'unknown_lease') {
                         unset($this->held[$id]); // it has expired: the request goes on without it
                     }
                 });

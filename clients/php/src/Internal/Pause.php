@@ -8,7 +8,7 @@ namespace Lbd\Internal;
 final class Pause
 {
     private const FIRST = 0.1;
-    private const MAX = 5.0;
+    public const MAX = 5.0;
     private const RETRY_AFTER_MAX = 60.0;
 
     /** Seconds after a number of failures in succession, and at least what lbd asked for. */

@@ -20,6 +20,12 @@ final class SharedBatch implements Source
     /** Seconds after which a batch is replaced, if that is no part of a user's request. */
     private const REFRESH = 1.0;
 
+    /** Seconds that lbd may wait for an endpoint in a user's request, before it answers that there is none. */
+    private const FETCH_WAIT = 1.0;
+
+    /** Seconds that the memory keeps entries about a cluster that lbd may not even know. */
+    private const KEEP = 3600;
+
     public function __construct(
         private readonly string $cluster,
         private readonly Api $api,
@@ -56,21 +62,22 @@ final class SharedBatch implements Source
     /** Gets a batch for this process and all others, unless the last try failed a moment ago. */
     private function first(Deadline $deadline): Batch
     {
-        $claimed = $this->memory->claim("refresh:$this->cluster", Api::CALL_TIMEOUT);
+        $wait = $deadline->atMost(self::FETCH_WAIT);
+        $claimed = $this->memory->claim("refresh:$this->cluster", $wait + Api::CALL_TIMEOUT);
         $error = $this->lastError();
         if ($error !== null && !$claimed) {
             throw $error;
         }
-        $batch = $this->refresh($deadline->atMost(Api::CALL_TIMEOUT));
+        $batch = $this->refresh($wait, $wait + Api::CALL_TIMEOUT);
         return $batch ?? throw $this->lastError() ?? new Unavailable("cluster $this->cluster: APCu is full", $this->cluster);
     }
 
     /** Replaces the batch if it is time, and no other process does. It is called after the response. */
-    public function afterResponse(bool $responded): void
+    public function afterResponse(bool $responded, Deadline $deadline): void
     {
-        $due = $responded ? true : $this->old();
+        $due = !$deadline->passed() && ($responded || $this->old());
         if ($due && $this->memory->claim("refresh:$this->cluster", 2 * Api::CALL_TIMEOUT)) {
-            $this->refresh(Api::CALL_TIMEOUT);
+            $this->refresh(0.0, $deadline->atMost(Api::CALL_TIMEOUT));
         }
     }
 
@@ -82,10 +89,10 @@ final class SharedBatch implements Source
     }
 
     /** Gets a new batch; null after an error, which lastError has. */
-    private function refresh(float $timeout): ?Batch
+    private function refresh(float $wait, float $timeout): ?Batch
     {
         try {
-            $answer = $this->api->call('GET', Batch::path($this->cluster), null, $this->cluster, $timeout);
+            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait), null, $this->cluster, $timeout);
             $batch = Batch::ofAnswer($this->cluster, $answer);
             $this->counts->know($this->cluster, $batch);
         } catch (Dropped | CircuitBroken $error) {
@@ -94,9 +101,9 @@ final class SharedBatch implements Source
             $this->failed($error);
             return null;
         }
-        $this->memory->set("batch:$this->cluster", $batch->encode());
+        $this->memory->set("batch:$this->cluster", $batch->encode(), self::KEEP);
         $this->memory->delete("error:$this->cluster");
-        $this->memory->postpone("refresh:$this->cluster", min(self::REFRESH, $this->maxAge));
+        $this->memory->postpone("refresh:$this->cluster", min(self::REFRESH, $this->maxAge), self::KEEP);
         return $batch;
     }
 
@@ -107,8 +114,8 @@ final class SharedBatch implements Source
         [$kind, $message, $reason, $retryAfter] = $error instanceof LbdException
             ? [$error::class, $error->getMessage(), $error->reason, $error->retryAfter]
             : [Unavailable::class, "cluster $this->cluster: lbd is unreachable: {$error->getMessage()}", '', 0.0];
-        $this->memory->set("error:$this->cluster", [$kind, $message, $reason, $failures]);
-        $this->memory->postpone("refresh:$this->cluster", Pause::after($failures, $retryAfter));
+        $this->memory->set("error:$this->cluster", [$kind, $message, $reason, $failures], self::KEEP);
+        $this->memory->postpone("refresh:$this->cluster", Pause::after($failures, $retryAfter), self::KEEP);
     }
 
     private function lastError(): ?LbdException

@@ -57,9 +57,9 @@ final class SharedCounts
     }
 
     /** Sends a report if it is time, and no other process does. */
-    public function report(): void
+    public function report(Deadline $deadline): void
     {
-        if (!$this->memory->claim('report', $this->interval)) {
+        if ($deadline->passed() || !$this->memory->claim('report', $this->interval)) {
             return;
         }
         $now = Deadline::now();
@@ -68,30 +68,44 @@ final class SharedCounts
             $this->memory->set('reported', $now);
             return;
         }
-        $arrived = true;
+        $arrived = $reachable = true;
+        $old = $now - $begin > Counts::MAX_AGE;
         foreach (array_keys($this->clusters()) as $cluster) {
-            $arrived = $this->send((string) $cluster, $now - $begin) && $arrived;
+            if (!$reachable && !$old) {
+                break; // one call that fails is enough: the others would take their time, too
+            }
+            $taken = $this->take((string) $cluster);
+            if ($taken === []) {
+                continue;
+            }
+            $sent = false;
+            try {
+                if ($reachable) {
+                    $this->send((string) $cluster, $now - $begin, $taken, $deadline);
+                    $sent = true;
+                }
+            } catch (Unreachable) {
+                $reachable = false;
+            } catch (LbdException) {
+            }
+            if (!$sent && !$old) {
+                $this->addAll((string) $cluster, $taken);
+            }
+            $arrived = $arrived && $sent;
         }
-        if ($arrived || $now - $begin > Counts::MAX_AGE) {
+        if ($arrived || $old) {
             $this->memory->set('reported', $now);
         }
     }
 
-    private function send(string $cluster, float $interval): bool
+    /**
+     * @param array<string, Count> $taken
+     * @throws Unreachable|LbdException
+     */
+    private function send(string $cluster, float $interval, array $taken, Deadline $deadline): void
     {
-        $taken = $this->take($cluster);
-        if ($taken === []) {
-            return true;
-        }
-        try {
-            $this->api->call('POST', '/v1/reports', Reports::report($this->reporter(), $interval, $cluster, $taken), $cluster);
-            return true;
-        } catch (Unreachable | LbdException) {
-            if ($interval <= Counts::MAX_AGE) {
-                $this->addAll($cluster, $taken);
-            }
-            return false;
-        }
+        $report = Reports::report($this->reporter(), $interval, $cluster, $taken);
+        $this->api->call('POST', '/v1/reports', $report, $cluster, $deadline->atMost(Api::CALL_TIMEOUT));
     }
 
     /** @return array<string, Count> */

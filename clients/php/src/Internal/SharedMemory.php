@@ -34,10 +34,10 @@ final class SharedMemory
         return $integers;
     }
 
-    /** Stores a value; it is missing later if the memory is full. */
-    public function set(string $name, mixed $value): void
+    /** Stores a value, for these seconds unless they are 0; it is missing later if the memory is full. */
+    public function set(string $name, mixed $value, int $seconds = 0): void
     {
-        apcu_store($this->prefix . $name, $value);
+        apcu_store($this->prefix . $name, $value, $seconds);
     }
 
     /** Stores a value unless there is one, and returns the one that is there. */
@@ -73,8 +73,8 @@ final class SharedMemory
     }
 
     /** Lets claim return true after some seconds. */
-    public function postpone(string $name, float $seconds): void
+    public function postpone(string $name, float $seconds, int $keep): void
     {
-        $this->set($name, hrtime(true) + (int) ($seconds * 1e9));
+        $this->set($name, hrtime(true) + (int) ($seconds * 1e9), $keep);
     }
 }

@@ -40,11 +40,14 @@ final class UpstreamRequest
         private readonly float $connectTimeout,
         private readonly mixed $sink,
     ) {
+        if (!self::isToken($method)) {
+            throw new \ValueError('method: it is not valid');
+        }
         $lines = ['Expect:'];
         $typed = false;
         foreach ($headers as $name => $values) {
             foreach ((array) $values as $value) {
-                if (preg_match('/^[!#$%&\'*+.^_`|~0-9a-z-]+$/iD', (string) $name) !== 1 || strpbrk($value, "\r\n\0") !== false) {
+                if (!self::isToken((string) $name) || strpbrk($value, "\r\n\0") !== false) {
                     throw new \ValueError("header: '$name' is not valid");
                 }
                 $lines[] = $value === '' ? "$name;" : "$name: $value"; // curl removes a header without a value
@@ -56,6 +59,11 @@ final class UpstreamRequest
         }
         $this->lines = $lines;
         $this->handle = array_pop(self::$free) ?? curl_init();
+    }
+
+    private static function isToken(string $text): bool
+    {
+        return preg_match('/^[!#$%&\'*+.^_`|~0-9a-z-]+$/iD', $text) === 1;
     }
 
     /** The transfer to the address of an attempt, or to the host of the URL. */

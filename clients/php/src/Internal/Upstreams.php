@@ -26,8 +26,8 @@ final class Upstreams
     public function request(string $method, string $url, string $body, array $headers, float $timeout, ?bool $idempotent, mixed $sink): Response
     {
         $host = parse_url($url, PHP_URL_HOST);
-        if (preg_match('~^https?://[^\s/]~i', $url) !== 1 || !is_string($host)) {
-            throw new \ValueError("url: '$url' is not http://HOST/PATH or https://HOST/PATH");
+        if (preg_match('~^https?://[^\s/][^\s\0-\37\177]*$~iD', $url) !== 1 || !is_string($host)) {
+            throw new \ValueError('url: ' . self::shown($url) . ' is not http://HOST/PATH or https://HOST/PATH');
         }
         $names = array_map(static fn (int|string $name): string => strtolower((string) $name), array_keys($headers));
         $idempotent ??= in_array(strtoupper($method), Call::IDEMPOTENT, true) || in_array('idempotency-key', $names, true);
@@ -59,9 +59,17 @@ final class Upstreams
                 if ($next === null) {
                     throw $error;
                 }
+            } finally { // an exception of a signal handler may hold the attempt in its trace
+                $attempt->finish();
             }
             $attempt = $next;
         }
+    }
+
+    /** A URL without the password that it may have, for messages. */
+    private static function shown(string $url): string
+    {
+        return addcslashes((string) preg_replace('~^(\w+://)[^/?#]*@~', '$1', $url), "\0..\37\177");
     }
 
     /** @throws ConnectionFailed whose code is the error of curl if the request may be sent elsewhere, else 0 */
@@ -73,7 +81,7 @@ final class Upstreams
             return $request->response();
         }
         $message = curl_error($handle) ?: (string) curl_strerror($error);
-        $where = "{$request->method} {$request->url}" . ($attempt === null ? '' : " at $attempt->address");
+        $where = "{$request->method} " . self::shown($request->url) . ($attempt === null ? '' : " at $attempt->address");
         if ($error === CURLE_OPERATION_TIMEDOUT && $deadline->atMost(1.0) < 0.01) {
             $attempt?->failed();
             throw new TimedOut("$where: $message");
