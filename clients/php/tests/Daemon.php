@@ -46,6 +46,11 @@ final class Daemon
         $this->process?->signal($signal);
     }
 
+    public function pid(): int
+    {
+        return $this->process?->pid() ?? 0;
+    }
+
     public function stop(): void
     {
         $this->signal(SIGTERM);

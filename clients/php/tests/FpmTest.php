@@ -217,6 +217,7 @@ final class FpmTest extends TestCase
         }
         $this->fpm->request($this->input($settings, ['urls' => $urls]));
         $this->fpm->request($this->input($settings, ['urls' => $urls]));
+        usleep(100_000); // a new batch and a report are due
         $this->daemon->signal(SIGSTOP);
         try {
             $began = microtime(true);

@@ -50,6 +50,11 @@ final class Process
         return $this->process !== null && proc_get_status($this->process)['running'];
     }
 
+    public function pid(): int
+    {
+        return $this->process === null ? 0 : proc_get_status($this->process)['pid'];
+    }
+
     public function signal(int $signal): void
     {
         if ($this->process !== null) {
