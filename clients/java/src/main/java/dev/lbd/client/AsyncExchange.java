@@ -2,11 +2,13 @@ package dev.lbd.client;
 
 import java.io.IOException;
 import java.net.http.HttpResponse;
+import java.net.http.HttpTimeoutException;
 import java.util.Optional;
 import java.util.concurrent.CancellationException;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
 
 /** Sends an exchange without waiting in a thread of the caller. */
 final class AsyncExchange<T> {
@@ -14,6 +16,7 @@ final class AsyncExchange<T> {
   private final Executor waiting;
   private final CompletableFuture<HttpResponse<T>> result = new CompletableFuture<>();
   private volatile Runnable cancel = () -> {};
+  private volatile CompletableFuture<Void> late = CompletableFuture.completedFuture(null); // timer
 
   /** Waiting runs what waits for lbd. */
   AsyncExchange(Exchange<T> exchange, Executor waiting) {
@@ -25,24 +28,35 @@ final class AsyncExchange<T> {
   CompletableFuture<HttpResponse<T>> start() {
     result.whenComplete(
         (response, error) -> {
+          late.complete(null);
           if (error instanceof CancellationException) {
             cancel.run();
           }
         });
-    run(() -> send(exchange.call().first()));
+    take(() -> Optional.of(exchange.call().first()), () -> {});
     return result;
   }
 
-  private interface Step {
-    void run() throws IOException, InterruptedException;
+  /** Gets a try, or none. It may wait for lbd. */
+  private interface Source {
+    Optional<Attempt> get() throws IOException, InterruptedException;
   }
 
-  /** Runs a step that may wait for lbd. */
-  private void run(Step step) {
-    Runnable safe =
+  /** Sends the try of a source; calls none if it has none. */
+  private void take(Source source, Runnable none) {
+    Runnable task =
         () -> {
           try {
-            step.run();
+            if (result.isDone()) {
+              return;
+            }
+            Optional<Attempt> attempt = source.get();
+            late.complete(null);
+            if (attempt.isPresent()) {
+              send(attempt.get());
+            } else {
+              none.run();
+            }
           } catch (InterruptedException e) {
             result.completeExceptionally(new IOException("interrupted", e));
           } catch (IOException | RuntimeException | Error e) {
@@ -50,10 +64,32 @@ final class AsyncExchange<T> {
           }
         };
     if (exchange.call().waits()) {
-      waiting.execute(safe);
+      waitFor(task);
     } else {
-      safe.run();
+      task.run();
     }
+  }
+
+  /** Runs a task that waits for lbd. The request does not wait for longer than its deadline. */
+  private void waitFor(Runnable task) {
+    Deadline deadline = exchange.call().deadline();
+    if (deadline.isSet()) {
+      CompletableFuture<Void> timer = new CompletableFuture<>();
+      late = timer;
+      timer
+          .orTimeout(deadline.left().toNanos(), TimeUnit.NANOSECONDS)
+          .whenComplete(
+              (nothing, timeout) -> {
+                if (timeout != null) {
+                  CompletableFuture.runAsync(this::expire);
+                }
+              });
+    }
+    waiting.execute(task);
+  }
+
+  private void expire() {
+    result.completeExceptionally(new HttpTimeoutException("request timed out"));
   }
 
   private void cancelWith(Runnable action) {
@@ -79,39 +115,39 @@ final class AsyncExchange<T> {
       throw e;
     }
     cancelWith(() -> sent.cancel(true));
-    sent.whenComplete((response, error) -> run(() -> ended(attempt, response, error)));
+    sent.whenComplete((response, error) -> ended(attempt, response, error));
   }
 
-  private void ended(Attempt attempt, HttpResponse<Body<T>> response, Throwable error)
-      throws IOException, InterruptedException {
+  private void ended(Attempt attempt, HttpResponse<Body<T>> response, Throwable error) {
     Throwable cause = error instanceof CompletionException ? error.getCause() : error;
     if (result.isDone()) {
       attempt.close();
       if (response != null) {
         response.body().cancel();
       }
-      return;
-    }
-    Optional<Attempt> next = Optional.empty();
-    if (cause != null) {
+    } else if (cause != null) {
       if (exchange.failed(attempt, cause)) {
-        next = exchange.call().retry();
-      }
-      if (next.isEmpty()) {
+        take(exchange.call()::retry, () -> result.completeExceptionally(cause));
+      } else {
         result.completeExceptionally(cause);
-        return;
       }
+    } else if (Call.isRetried(response.statusCode())) {
+      retry(response);
     } else {
-      if (Call.isRetried(response.statusCode())) {
-        next = exchange.call().retry();
-      }
-      if (next.isEmpty()) {
-        finish(response);
-        return;
-      }
-      response.body().discard();
+      finish(response);
     }
-    send(next.get());
+  }
+
+  /** Sends another try, or returns the response of this one if there is none. */
+  private void retry(HttpResponse<Body<T>> response) {
+    cancelWith(response.body()::cancel);
+    Source other =
+        () -> {
+          Optional<Attempt> next = exchange.call().retry();
+          next.ifPresent(attempt -> response.body().discard());
+          return next;
+        };
+    take(other, () -> finish(response));
   }
 
   private void finish(HttpResponse<Body<T>> response) {

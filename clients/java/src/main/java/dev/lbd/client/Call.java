@@ -136,8 +136,8 @@ public final class Call {
       var answer = client.api().call(cluster.name(), method, target.toString(), null, until);
       String address = Batch.address(answer);
       Lease lease = ttl == null ? null : new Lease(leaseId(answer), ttl);
-      if (lease != null) {
-        client.sender().hold(lease);
+      if (lease != null && !client.sender().hold(lease)) {
+        throw new UnavailableException(cluster.name(), "the client is closed", null);
       }
       return at(address, lease);
     } catch (LbdException e) {

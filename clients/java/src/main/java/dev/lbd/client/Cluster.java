@@ -87,8 +87,7 @@ final class Cluster {
     lock.lockInterruptibly();
     try {
       if (thread == null && !stopped) {
-        Thread follower = new Thread(this::run, "lbd " + name);
-        follower.setDaemon(true);
+        Thread follower = Background.thread("lbd " + name, this::run);
         follower.start();
         thread = follower;
       }
@@ -103,6 +102,16 @@ final class Cluster {
       }
       String reason = stopped ? "the client is closed" : "lbd did not answer in time";
       throw new UnavailableException(name, reason, null);
+    } finally {
+      lock.unlock();
+    }
+  }
+
+  /** Returns whether the thread is there: there were requests in the last minutes. */
+  boolean isFollowed() {
+    lock.lock();
+    try {
+      return thread != null;
     } finally {
       lock.unlock();
     }
@@ -228,7 +237,7 @@ final class Cluster {
       return;
     }
     String target =
-        "/v1/clusters/" + Api.encode(name) + "?endpoints=false&index=" + current.generation();
+        "/v1/clusters/" + segment(name) + "?endpoints=false&index=" + current.generation();
     Deadline end = Deadline.after(maxAge);
     while (!stopped && !end.passed()) {
       Deadline pause = Deadline.after(FOLLOW_PAUSE);
@@ -240,5 +249,10 @@ final class Cluster {
       }
       pause(end.atMost(pause.left()).toNanos());
     }
+  }
+
+  /** Returns a name in a path, where v1/clusters/watch is the stream of all clusters. */
+  private static String segment(String name) {
+    return name.equals("watch") ? "%77atch" : Api.encode(name);
   }
 }

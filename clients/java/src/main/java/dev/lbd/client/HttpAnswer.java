@@ -69,10 +69,10 @@ record HttpAnswer(int status, Map<String, String> headers, byte[] body) {
       Map<String, String> headers = new HashMap<>();
       for (String line = line(); !line.isEmpty(); line = line()) {
         int colon = line.indexOf(':');
-        if (colon <= 0 || line.substring(0, colon).matches(".*[ \\t].*")) {
+        String name = line.substring(0, Math.max(0, colon)).toLowerCase(Locale.ROOT);
+        if (name.isEmpty() || name.indexOf(' ') >= 0 || name.indexOf('\t') >= 0) {
           throw new ProtocolException("not a header");
         }
-        String name = line.substring(0, colon).toLowerCase(Locale.ROOT);
         String value = line.substring(colon + 1).strip();
         String before = headers.put(name, value);
         if (name.equals("content-length") && before != null && !before.equals(value)) {

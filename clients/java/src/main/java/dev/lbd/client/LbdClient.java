@@ -93,6 +93,9 @@ public final class LbdClient implements Closeable {
     Cluster known = clusters.get(cluster);
     if (known == null) {
       if (clusters.size() >= MAX_CLUSTERS) {
+        clusters.values().removeIf(idle -> !idle.isFollowed());
+      }
+      if (clusters.size() >= MAX_CLUSTERS) {
         throw new UnavailableException(
             cluster, "the client uses " + MAX_CLUSTERS + " clusters", null);
       }

@@ -80,11 +80,7 @@ public final class LbdHttpClient extends HttpClient {
             10,
             TimeUnit.SECONDS,
             new LinkedBlockingQueue<>(),
-            task -> {
-              Thread thread = new Thread(task, "lbd waiting");
-              thread.setDaemon(true);
-              return thread;
-            });
+            task -> Background.thread("lbd waiting", task));
     waiting.allowCoreThreadTimeOut(true);
   }
 

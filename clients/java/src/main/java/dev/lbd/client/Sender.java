@@ -17,7 +17,9 @@ final class Sender {
   private static final int LEASES_AT_ONCE = 1000;
   private static final int MAX_WAITING = 100_000;
   private static final int REPORT_ENDPOINTS = 1000;
-  private static final Duration RENEW_CHECK = Duration.ofMillis(500);
+  private static final Duration RENEW_CHECK = Duration.ofMillis(200);
+  private static final Duration RETRY_PAUSE = Duration.ofMillis(500);
+  private static final End WAKE = new End("", Outcome.SUCCESS);
   private static final Duration MIN_INTERVAL = Duration.ofMillis(100);
   private static final Duration MAX_INTERVAL = Duration.ofMinutes(5);
 
@@ -30,6 +32,7 @@ final class Sender {
   private final Map<String, Held> held = new ConcurrentHashMap<>();
   private final LinkedBlockingQueue<End> ended = new LinkedBlockingQueue<>(MAX_WAITING);
   private volatile Thread thread;
+  private volatile boolean idle; // no lease is held
   private volatile boolean closed;
 
   private record Held(Lease lease, Deadline renewal) {}
@@ -48,8 +51,7 @@ final class Sender {
     if (thread == null) {
       synchronized (this) {
         if (thread == null && !closed) {
-          Thread sender = new Thread(this::run, "lbd reports");
-          sender.setDaemon(true);
+          Thread sender = Background.thread("lbd reports", this::run);
           sender.start();
           thread = sender;
         }
@@ -57,10 +59,21 @@ final class Sender {
     }
   }
 
-  /** Renews a lease until it is ended. */
-  void hold(Lease lease) {
+  /** Renews a lease until it is ended. If the client is closed, ends it, and returns false. */
+  boolean hold(Lease lease) throws InterruptedException {
     held.put(lease.id(), new Held(lease, Deadline.after(lease.ttl().dividedBy(2))));
+    if (closed) {
+      if (held.remove(lease.id()) != null) {
+        sendEnded(List.of(new End(lease.id(), Outcome.CANCELLED)), null);
+      }
+      return false;
+    }
     start();
+    if (idle) {
+      idle = false;
+      ended.offer(WAKE);
+    }
+    return true;
   }
 
   /** Ends a lease in the background. If too many ends wait for lbd, the lease expires. */
@@ -81,11 +94,12 @@ final class Sender {
       sender = thread;
     }
     if (sender != null) {
-      ended.offer(new End("", Outcome.SUCCESS));
+      ended.offer(WAKE);
       sender.join(Math.max(1, deadline.left().dividedBy(2).toMillis()));
     }
-    held.keySet().forEach(id -> ended.offer(new End(id, Outcome.CANCELLED)));
-    held.clear();
+    for (Held entry : held.values()) {
+      end(entry.lease, Outcome.CANCELLED);
+    }
     List<End> rest = takeEnded();
     while (!rest.isEmpty() && !deadline.passed() && sendEnded(rest, deadline)) {
       rest = takeEnded();
@@ -104,19 +118,21 @@ final class Sender {
           report(null);
         }
         renew();
-        Duration wait = held.isEmpty() ? nextReport.left() : nextReport.atMost(RENEW_CHECK);
+        idle = true; // before the look at held: either this or hold sees the other
+        idle = held.isEmpty();
+        Duration wait = idle ? nextReport.left() : nextReport.atMost(RENEW_CHECK);
         End first = ended.poll(wait.toNanos(), TimeUnit.NANOSECONDS);
         if (first != null && !closed) {
           List<End> ends = takeEnded();
           ends.add(first);
           if (!sendEnded(ends, null)) {
-            Thread.sleep(RENEW_CHECK.toMillis());
+            Thread.sleep(RETRY_PAUSE.toMillis());
           }
         } else if (first != null) {
           ended.offer(first);
         }
       } catch (Throwable e) { // the thread has to survive whatever comes
-        LockSupport.parkNanos(RENEW_CHECK.toNanos());
+        LockSupport.parkNanos(RETRY_PAUSE.toNanos());
       }
     }
   }
@@ -127,7 +143,7 @@ final class Sender {
     return ends;
   }
 
-  /** Ends leases. If lbd is unreachable, puts them back, and returns false. */
+  /** Ends leases. If that fails, puts them back, and returns false. */
   private boolean sendEnded(List<End> ends, Deadline deadline) throws InterruptedException {
     String leases =
         ends.stream()
@@ -145,9 +161,10 @@ final class Sender {
         call("/v1/leases/done", leases, deadline);
       }
       return true;
-    } catch (LbdException e) {
-      return true; // lbd does not know them any more
     } catch (IOException e) {
+      if (codeOf(e).equals("invalid_argument")) {
+        return true; // it would be the answer to the next call, too
+      }
       ends.forEach(ended::offer);
       return false;
     }
@@ -165,10 +182,11 @@ final class Sender {
             "/v1/leases/" + Api.encode(lease.id()) + "/renew?ttl=" + Api.duration(lease.ttl()),
             null,
             null);
-      } catch (LbdException e) {
-        held.remove(lease.id()); // it has expired: the request goes on without it
       } catch (IOException e) {
-        return; // lbd is unreachable: try again soon
+        if (!codeOf(e).equals("unknown_lease")) {
+          return; // the next look tries again
+        }
+        held.remove(lease.id()); // it has expired: the request goes on without it
       }
       held.replace(lease.id(), new Held(lease, Deadline.after(next)));
     }
@@ -211,6 +229,10 @@ final class Sender {
                     + Json.quote(cluster)
                     + ",\"endpoints\":[",
                 "]}]}"));
+  }
+
+  private static String codeOf(IOException error) {
+    return error instanceof LbdException rejection ? rejection.code() : "";
   }
 
   private void call(String target, String body, Deadline deadline)

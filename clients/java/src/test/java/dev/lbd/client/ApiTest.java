@@ -9,10 +9,16 @@ import java.io.OutputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.net.URL;
+import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CopyOnWriteArrayList;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -91,11 +97,146 @@ class ApiTest {
     }
   }
 
-  private static void head(Socket socket) throws IOException {
-    int newlines = 0;
-    while (newlines < 2) {
-      int b = socket.getInputStream().read();
-      newlines = b == '\n' ? newlines + 1 : b == '\r' ? newlines : 0;
+  /** Reads the head of a request, and returns its first line. */
+  private static String head(Socket socket) throws IOException {
+    StringBuilder head = new StringBuilder();
+    while (head.indexOf("\r\n\r\n") < 0) {
+      head.append((char) socket.getInputStream().read());
+    }
+    return head.substring(0, head.indexOf("\r"));
+  }
+
+  private static void answer(Socket socket, int status, String json) throws IOException {
+    String head = "HTTP/1.1 " + status + " x\r\nConnection: close\r\nContent-Length: ";
+    String answer = head + json.length() + "\r\n\r\n" + json;
+    socket.getOutputStream().write(answer.getBytes(StandardCharsets.UTF_8));
+  }
+
+  private static final String LEASE = "{\"address\":\"127.0.0.1:1\",\"lease\":{\"id\":\"one\"}}";
+
+  @Test
+  void endsALeaseAlthoughCallsAreRejected() throws Exception {
+    AtomicInteger renewals = new AtomicInteger();
+    AtomicInteger ends = new AtomicInteger();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  String line = head(socket);
+                  if (line.contains("/renew")) {
+                    renewals.incrementAndGet();
+                    answer(socket, 503, "{\"code\":\"shutting_down\"}");
+                  } else if (line.contains("/done") && ends.incrementAndGet() == 1) {
+                    answer(socket, 503, "{\"code\":\"shutting_down\"}");
+                  } else {
+                    answer(socket, 200, LEASE);
+                  }
+                });
+        LbdClient lbd =
+            LbdClient.builder()
+                .address(fake.lbd())
+                .mode(Mode.LEASE)
+                .ttl(Duration.ofMillis(100))
+                .build()) {
+      Attempt attempt = lbd.call("orders", Deadline.NEVER, true).first();
+      Daemon.until("it was renewed twice", () -> renewals.get() >= 2);
+      attempt.close();
+      Daemon.until("it is ended at the second try", () -> ends.get() == 2);
+    }
+  }
+
+  @Test
+  void endsALeaseThatComesAfterClose() throws Exception {
+    CountDownLatch asked = new CountDownLatch(1);
+    CountDownLatch closed = new CountDownLatch(1);
+    AtomicInteger ends = new AtomicInteger();
+    try (Fake fake =
+        new Fake(
+            socket -> {
+              if (head(socket).contains("/done")) {
+                ends.incrementAndGet();
+              } else {
+                asked.countDown();
+                closed.await();
+              }
+              answer(socket, 200, LEASE);
+            })) {
+      LbdClient lbd = LbdClient.builder().address(fake.lbd()).mode(Mode.LEASE).build();
+      Thread closing =
+          new Thread(
+              () -> {
+                try {
+                  asked.await();
+                } catch (InterruptedException e) {
+                  throw new AssertionError(e);
+                }
+                lbd.close();
+                closed.countDown();
+              });
+      closing.start();
+      assertThrows(UnavailableException.class, () -> pick(lbd));
+      assertEquals(1, ends.get());
+      closing.join();
+    }
+  }
+
+  @Test
+  void followsClustersWhoseNamesAreSpecialInPaths() throws Exception {
+    List<String> lines = new CopyOnWriteArrayList<>();
+    String batch = "{\"generation\":1,\"picks\":[{\"address\":\"127.0.0.1:1\"}]}";
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  lines.add(head(socket));
+                  answer(socket, 200, batch);
+                });
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).build()) {
+      for (var path : Map.of("watch", "%77atch", "a/b", "a%2Fb", "é", "%C3%A9").entrySet()) {
+        lbd.call(path.getKey(), Deadline.NEVER, true).first().close();
+        String followed = "GET /v1/clusters/" + path.getValue() + "?";
+        Daemon.until(followed, () -> lines.stream().anyMatch(line -> line.startsWith(followed)));
+      }
+    }
+  }
+
+  @Test
+  void forgetsClustersBeyondTheLimit() throws Exception {
+    try (LbdClient lbd =
+        LbdClient.builder().address("http://127.0.0.1:1").mode(Mode.PICK).build()) {
+      for (int i = 0; i < 3000; i++) {
+        lbd.call("orders-" + i, Deadline.NEVER, true);
+      }
+    }
+  }
+
+  @Test
+  void threadsDoNotHoldWhatBelongsToARequest() throws Exception {
+    AtomicInteger inherited = new AtomicInteger();
+    InheritableThreadLocal<String> local =
+        new InheritableThreadLocal<>() {
+          @Override
+          protected String childValue(String value) {
+            inherited.incrementAndGet();
+            return value;
+          }
+        };
+    Thread current = Thread.currentThread();
+    ClassLoader before = current.getContextClassLoader();
+    try (Daemon daemon = new Daemon();
+        LbdClient lbd = LbdClient.builder().address(daemon.lbd()).build();
+        URLClassLoader loader = new URLClassLoader(new URL[0])) {
+      daemon.push("orders", "127.0.0.1:1");
+      local.set("request");
+      current.setContextClassLoader(loader);
+      pick(lbd).close();
+      assertEquals(0, inherited.get());
+      for (Thread thread : Thread.getAllStackTraces().keySet()) {
+        assertTrue(
+            !thread.getName().startsWith("lbd ") || thread.getContextClassLoader() != loader,
+            thread.getName());
+      }
+    } finally {
+      current.setContextClassLoader(before);
+      local.remove();
     }
   }
 

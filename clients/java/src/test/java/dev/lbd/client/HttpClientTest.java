@@ -55,9 +55,19 @@ class HttpClientTest extends LibraryTest {
 
   @Test
   void renewsTheLeaseOfALongRequest() throws Exception {
-    upstreams(Upstream::drip);
+    upstreams(
+        e -> {
+          if (e.getRequestURI().getPath().equals("/short")) {
+            Upstream.reply(e);
+          } else {
+            Upstream.drip(e);
+          }
+        });
     LbdClientBuilder settings = LbdClient.builder().mode(Mode.LEASE).timeout(null);
     HttpClient http = new LbdHttpClient(client(settings.ttl(Duration.ofSeconds(1))));
+    HttpRequest before = HttpRequest.newBuilder(URI.create(url + "/short")).build();
+    http.send(before, BodyHandlers.ofString());
+    Daemon.until("there is no lease to renew", () -> daemon.finished(cluster, "success") == 1);
     HttpRequest request = HttpRequest.newBuilder(URI.create(url)).build();
     long began = System.nanoTime();
     try (InputStream body = http.send(request, BodyHandlers.ofInputStream()).body()) {
