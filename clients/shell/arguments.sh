@@ -68,6 +68,12 @@ read_flag() {
 
 read_value() {
 	case $1 in
+	--expand-*)
+		# The value has variables, and may be that of any option.
+		case $1 in --expand-url) others=$((others + 1)) ;; esac
+		once=yes
+		;;
+	-K | --config) once=yes ;; # the file may have a method and a body
 	-X | --request) custom=$2 ;;
 	-m | --max-time)
 		deadline=
@@ -121,7 +127,7 @@ read_body() {
 # read_url finds the cluster in a URL. Without a scheme, it is that of HTTP, as for curl.
 read_url() {
 	case $1 in
-	http://* | https://*) name=${1#*://} ;;
+	[Hh][Tt][Tt][Pp]://* | [Hh][Tt][Tt][Pp][Ss]://*) name=${1#*://} ;;
 	*://*) name= ;;
 	*) name=$1 ;;
 	esac
@@ -165,21 +171,22 @@ milliseconds() {
 
 # takes_value reports whether the argument after a long option of curl 8 belongs to it.
 takes_value() {
+	case $1 in --expand-*) return 0 ;; esac
 	valued=" abstract-unix-socket alt-svc aws-sigv4 cacert capath cert cert-type ciphers config connect-timeout \
 connect-to continue-at cookie cookie-jar create-file-mode crlfile curves data data-ascii data-binary data-raw \
 data-urlencode delegation dns-interface dns-ipv4-addr dns-ipv6-addr dns-servers doh-url dump-header ech egd-file \
-engine etag-compare etag-save expand-data expand-header expand-url expect100-timeout form form-string ftp-account \
-ftp-alternative-to-user ftp-method ftp-port ftp-ssl-ccc-mode happy-eyeballs-timeout-ms haproxy-clientip header help \
-hostpubmd5 hostpubsha256 hsts interface ip-tos ipfs-gateway json keepalive-cnt keepalive-time key key-type krb \
-libcurl limit-rate local-port login-options mail-auth mail-from mail-rcpt max-filesize max-redirs max-time \
-netrc-file noproxy oauth2-bearer output output-dir parallel-max pass pinnedpubkey preproxy proto proto-default \
+engine etag-compare etag-save expect100-timeout form form-string ftp-account ftp-alternative-to-user ftp-method \
+ftp-port ftp-ssl-ccc-mode happy-eyeballs-timeout-ms haproxy-clientip header help hostpubmd5 hostpubsha256 hsts \
+interface ip-tos ipfs-gateway json keepalive-cnt keepalive-time key key-type knownhosts krb libcurl limit-rate \
+local-port login-options mail-auth mail-from mail-rcpt max-filesize max-redirs max-time netrc-file noproxy \
+oauth2-bearer output output-dir parallel-max parallel-max-host pass pinnedpubkey preproxy proto proto-default \
 proto-redir proxy proxy-cacert proxy-capath proxy-cert proxy-cert-type proxy-ciphers proxy-crlfile proxy-header \
 proxy-key proxy-key-type proxy-pass proxy-pinnedpubkey proxy-service-name proxy-tls13-ciphers proxy-tlsauthtype \
 proxy-tlspassword proxy-tlsuser proxy-user proxy1.0 pubkey quote random-file range rate referer request \
-request-target resolve retry retry-delay retry-max-time sasl-authzid service-name socks4 socks4a socks5 \
-socks5-gssapi-service socks5-hostname speed-limit speed-time stderr telnet-option tftp-blksize time-cond tls-max \
-tls13-ciphers tlsauthtype tlspassword tlsuser trace trace-ascii trace-config unix-socket upload-file url url-query \
-user user-agent variable vlan-priority write-out "
+request-target resolve retry retry-delay retry-max-time sasl-authzid service-name sigalgs socks4 socks4a socks5 \
+socks5-gssapi-service socks5-hostname speed-limit speed-time ssl-sessions stderr telnet-option tftp-blksize time-cond \
+tls-max tls13-ciphers tlsauthtype tlspassword tlsuser trace trace-ascii trace-config unix-socket upload-file \
+upload-flags url url-query user user-agent variable vlan-priority write-out "
 	case $valued in
 	*" ${1#--} "*) return 0 ;;
 	*) return 1 ;;

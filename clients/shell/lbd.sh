@@ -8,13 +8,18 @@
 #
 # TTL is in milliseconds, and lbd_wait is how many milliseconds a pick may wait. lbd_pick and lbd_lease return 0, or
 # 100 to 104 (see lbd_reject) with a message on standard error. While lbd is unreachable, they print LBD_FALLBACK,
-# without a lease. All run in subshells and set no variable. No process shows the token in its arguments.
+# without a lease. All run in subshells and set no variable, and work with `set -eu`. No process shows the token in its
+# arguments, nor does `set -x`.
 
 lbd_wait=${lbd_wait:-5000}
 
-lbd_pick() (lbd_ask GET 0 "$@")
+lbd_pick() (
+	set +e
+	lbd_ask GET 0 "$@"
+)
 
 lbd_lease() (
+	set +e
 	cluster=$1 ttl=$2
 	shift 2
 	lbd_ask POST "$ttl" "$cluster" "$@"
@@ -22,11 +27,13 @@ lbd_lease() (
 
 # At the end of a process, a client waits for lbd for 1 s at most. A lease that did not end then expires.
 lbd_done() (
+	set +e
 	lbd_call POST "/v1/leases/$1/done" 1000 -H 'Content-Type: application/json' -d "{\"outcome\":\"$2\"}"
 	[ "$ended/$status" = 0/200 ]
 )
 
 lbd_renew() (
+	set +e
 	lbd_call POST "/v1/leases/$1/renew" 2000 -G -d "ttl=${2}ms"
 	[ "$ended/$status" = 0/200 ]
 )
@@ -100,6 +107,7 @@ lbd_address() {
 
 # lbd_header prints the header with the token, if there is one. The file is read for each call.
 lbd_header() {
+	set +x
 	token=${LBD_TOKEN:-}
 	if [ -z "$token" ] && [ -r "${LBD_TOKEN_FILE:-}" ]; then
 		IFS=' ' read -r token <"$LBD_TOKEN_FILE"
@@ -159,6 +167,7 @@ lbd_reject() {
 	code=$text
 	case $code/$status in
 	/401 | /403) code=permission_denied ;;
+	/429) code=429 ;;
 	/*)
 		text="status $status without a code"
 		return 106

@@ -243,3 +243,25 @@ class LibraryTest(Case):
         result, output, messages = self.script(program)
         self.assertEqual((result, output), (0, "103\n"))
         self.assertIn("unknown_cluster", messages)
+
+    def test_works_in_scripts_with_set_e(self):
+        program = 'set -eu\naddress=$(lbd_pick x)\necho "$address"'
+        fallback = self.script(program, LBD="unix:/nowhere", LBD_FALLBACK="127.0.0.1:5")
+        self.assertEqual(fallback, (0, "127.0.0.1:5\n", ""))
+        result, output, messages = self.script(program, LBD="unix:/nowhere")
+        self.assertEqual((result, output), (102, ""))
+        self.assertIn("lbd is unreachable", messages)
+        result, output, messages = self.script("set -e\n" + f"lbd_lease {self.cluster} 1000")
+        self.assertEqual((result, output), (103, ""))
+        self.assertIn("unknown_cluster", messages)
+
+    def test_shows_no_token_with_set_x(self):
+        lbd = self.closed(Answers(answer(b'{"address":"127.0.0.1:1"}')))
+        token, path = "secret-token-of-a-test", os.path.join(self.directory, "token")
+        with open(path, "w") as file:
+            file.write(token)
+        for settings in ({"LBD_TOKEN": token}, {"LBD_TOKEN_FILE": path}):
+            result, output, messages = self.script("set -x\nlbd_pick x", LBD=lbd.lbd, **settings)
+            self.assertEqual((result, output), (0, "127.0.0.1:1\n"))
+            self.assertIn(b"Authorization: Bearer " + token.encode(), lbd.calls[-1])
+            self.assertNotIn(token, messages)

@@ -127,17 +127,20 @@ class LeaseTest(Case):
                     self.assertEqual(os.listdir(self.temporary), [])
 
     def test_signal_while_lbd_is_asked(self):
-        lbd = self.closed(Answers(wait=True))
-        process = self.start("-sS", self.url, LBD=lbd.lbd, LBD_MODE="lease")
-        until(lambda: lbd.calls, "lbd is asked")
-        process.terminate()
-        self.assertEqual(process.wait(2), -signal.SIGTERM)
-        self.assertEqual(os.listdir(self.temporary), [])
-        granted = answer(b'{"address":"127.0.0.1:1","lease":{"id":"A1"}}', 201)
-        lbd.send(granted)
-        until(lambda: len(lbd.calls) == 2, "the lease that nobody waits for is ended")
-        self.assertIn(b"POST /v1/leases/A1/done", lbd.calls[1])
-        self.assertIn(b"cancelled", lbd.calls[1])
+        ends = [lambda process: process.terminate(), lambda process: os.killpg(process.pid, signal.SIGTERM)]
+        for number, end in enumerate(ends):  # one process, or all of them
+            with self.subTest(number=number):
+                lbd = self.closed(Answers(wait=True))
+                process = self.start("-sS", self.url, LBD=lbd.lbd, LBD_MODE="lease")
+                until(lambda: lbd.calls, "lbd is asked")
+                end(process)
+                self.assertEqual(process.wait(DEADLINE), -signal.SIGTERM)  # lbd has not answered
+                self.assertEqual(os.listdir(self.temporary), [])
+                granted = answer(b'{"address":"127.0.0.1:1","lease":{"id":"A1"}}', 201)
+                lbd.send(granted)
+                until(lambda: len(lbd.calls) == 2, "the lease that nobody waits for is ended")
+                self.assertIn(b"POST /v1/leases/A1/done", lbd.calls[1])
+                self.assertIn(b"cancelled", lbd.calls[1])
 
     def test_runs_without_standard_files(self):
         upstream = self.upstream()

@@ -6,7 +6,7 @@ import subprocess
 import threading
 import time
 
-from case import Case
+from case import LBD_CURL, SHELL, Case
 from upstream import Held, Refused, Silent, half, reply, reset, status
 
 BINARY = bytes(range(256)) * 8192
@@ -77,6 +77,10 @@ class RequestTest(Case):
         hosts = f"a.test=nope\nshop.test={self.cluster}\nb.test=nope"
         self.assertEqual(self.succeeds("-sS", "http://shop.test/", LBD_HOSTS=hosts).decode(), upstream.address)
         self.assertEqual(upstream.requests[0][2]["Host"], "shop.test")
+        self.assertEqual(self.succeeds("-sS", "HTTP://Shop.TEST:81/", LBD_HOSTS=hosts).decode(), upstream.address)
+        folder, _, name = os.path.realpath(LBD_CURL).rpartition("/")
+        program = f"cd {folder}; {' '.join(SHELL)} {name} -sS http://shop.test/"  # without a slash in its name
+        self.assertEqual(self.script(program, LBD_HOSTS=hosts), (0, upstream.address, ""))
 
     def test_passes_bodies_unchanged(self):
         self.push(self.upstream(lambda handler: reply(handler, 200, handler.body)))
@@ -158,11 +162,24 @@ class RetryTest(Case):
         self.push(*failing)
         pipe = os.path.join(self.directory, "pipe")
         os.mkfifo(pipe)
-        once = [["-d", "x"], ["-X", "POST"], ["-T", "-"], ["-XPUT", "-d@-"], ["-XPUT", "-Fx=@/dev/null"]]
+        config = os.path.join(self.directory, "config")
+        with open(config, "w") as file:
+            file.write('data = "x"\n')
+        once = [["-d", "x"], ["-X", "POST"], ["-T", "-"], ["-XPUT", "-d@-"], ["-XPUT", "-Fx=@/dev/null"], ["-K", config]]
         for number, arguments in enumerate([*once, ["-C", "1"], ["-O", "-J"]]):
             with self.subTest(arguments=arguments):
                 self.curl("-sS", self.url, *arguments, data=b"body")
                 self.assertEqual(sum(len(upstream.requests) for upstream in failing), number + 1)
+
+    def test_does_not_repeat_what_curl_expands(self):
+        """curl has these options from 8.3 on."""
+        folder = os.path.realpath(LBD_CURL).rpartition("/")[0]
+        for path in (folder, folder + "/../share/lbd"):
+            if os.path.exists(path + "/arguments.sh"):
+                library = path
+        program = f'. "{library}/arguments.sh"; read_arguments http://a.lbd/ %s x; echo "$host,$repeatable"'
+        self.assertEqual(self.script(program % "--expand-data"), (0, "a.lbd,\n", ""))
+        self.assertEqual(self.script(program % "--user-agent"), (0, "a.lbd,yes\n", ""))
 
     def test_retries_at_most_twice_and_shows_the_last_answer(self):
         failing = [self.upstream(status(503)) for _ in range(4)]
