@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"text/tabwriter"
@@ -55,7 +56,7 @@ func (s *shop) open(ctx context.Context, free bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temporary)) }()
-	if err := s.plan(temporary, free); err != nil {
+	if err := s.plan(ctx, temporary, free); err != nil {
 		return err
 	}
 	for i, p := range s.processes {
@@ -67,8 +68,8 @@ func (s *shop) open(ctx context.Context, free bool) (err error) {
 	if err == nil {
 		err = s.run(ctx)
 	}
-	for i := len(s.processes) - 1; i >= 0; i-- { // the callers first
-		s.processes[i].stop()
+	for _, p := range slices.Backward(s.processes) { // the callers first
+		p.stop()
 	}
 	if ctx.Err() != nil {
 		return nil // the end was wanted
@@ -77,11 +78,11 @@ func (s *shop) open(ctx context.Context, free bool) (err error) {
 }
 
 // plan says which processes there are, and on which ports.
-func (s *shop) plan(temporary string, free bool) error {
+func (s *shop) plan(ctx context.Context, temporary string, free bool) error {
 	resources := filepath.Join(s.dir, "resources")
 	ports := []int{9000, 8080, 9101, 9102, 9103, 9104, 9201, 9202, 9301, 9302}
 	if free {
-		fresh, err := freePorts(len(ports))
+		fresh, err := freePorts(ctx, len(ports))
 		if err != nil {
 			return err
 		}
@@ -178,7 +179,7 @@ func (s *shop) visit(ctx context.Context) error {
 func (s *shop) welcome() {
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	for _, p := range s.processes {
-		fmt.Fprintf(table, "  %s\t%s\t%d\n", p.name, p.address(), p.running.Process.Pid)
+		fmt.Fprintf(table, "  %s\t%s\t%d\n", p.name, address(p.port), p.running.Process.Pid)
 	}
 	fmt.Printf("\nThe shop is open. Its processes, with their addresses and process IDs:\n\n")
 	_ = table.Flush()
@@ -194,7 +195,7 @@ Break something, in another shell (repair ends the first; what is killed starts 
   kill -9 %d
 
 Clients find this lbd with LBD=%s. Ctrl-C ends all.
-`, s.page, s.dashboard, s.restart, s.processes[0].address(), s.processes[1].running.Process.Pid, s.socket)
+`, s.page, s.dashboard, s.restart, address(s.processes[0].port), s.processes[1].running.Process.Pid, s.socket)
 }
 
 // sleep waits, and says whether ctx goes on.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"net"
@@ -18,11 +19,11 @@ const (
 )
 
 // freePorts returns n ports of loopback that are not in use.
-func freePorts(n int) ([]int, error) {
+func freePorts(ctx context.Context, n int) ([]int, error) {
 	for range 100 {
-		first := lowestPort + rand.IntN((highestPort-lowestPort)/n)*n //nolint:gosec // no secret
+		first := lowestPort + rand.IntN((highestPort-lowestPort)/n)*n
 		var ports []int
-		for port := first; port < first+n && portIsFree(port); port++ {
+		for port := first; port < first+n && portIsFree(ctx, port) == nil; port++ {
 			ports = append(ports, port)
 		}
 		if len(ports) == n {
@@ -32,13 +33,16 @@ func freePorts(n int) ([]int, error) {
 	return nil, errors.New("no free ports")
 }
 
-func portIsFree(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+// portIsFree returns an error if a port of loopback is in use.
+func portIsFree(ctx context.Context, port int) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address(port))
 	if err != nil {
-		return false
+		return err
 	}
-	return l.Close() == nil
+	return l.Close()
 }
+
+func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // copyResources copies the resource files of a directory to a new one, with other ports.
 func copyResources(from, to string, ports, replacements []int) error {
@@ -54,7 +58,7 @@ func copyResources(from, to string, ports, replacements []int) error {
 		return err
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file) //nolint:gosec // a file of the shop
+		text, err := os.ReadFile(file)
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -31,15 +30,11 @@ type process struct {
 	why     error
 }
 
-func (p *process) address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port)) }
-
 // start starts the process, and waits until it listens. What it started is ended if it does not.
 func (p *process) start(ctx context.Context) error {
-	free, err := net.Listen("tcp", p.address())
-	if err != nil {
+	if err := portIsFree(ctx, p.port); err != nil {
 		return fmt.Errorf("cannot start %s: %w (use -free-ports)", p.name, err)
 	}
-	_ = free.Close()
 	p.running = exec.Command(p.command[0], p.command[1:]...) //nolint:gosec,noctx // stop ends it, and gives it time
 	p.running.Env = append(os.Environ(), p.environment...)
 	p.running.Stdout, p.running.Stderr = os.Stdout, os.Stderr
@@ -71,10 +66,10 @@ func (p *process) signal(signal syscall.Signal) { _ = syscall.Kill(-p.running.Pr
 
 // listens waits until the process listens.
 func (p *process) listens(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, starting, fmt.Errorf("it does not listen on %s after %v", p.address(), starting))
+	ctx, cancel := context.WithTimeoutCause(ctx, starting, fmt.Errorf("it does not listen on %s after %v", address(p.port), starting))
 	defer cancel()
 	for {
-		connection, err := new(net.Dialer).DialContext(ctx, "tcp", p.address())
+		connection, err := new(net.Dialer).DialContext(ctx, "tcp", address(p.port))
 		if err == nil {
 			return connection.Close()
 		}

@@ -47,7 +47,7 @@ func build(t *testing.T) string {
 		t.Skip("LBD_BIN is not set: run make -C examples/shop test")
 	}
 	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", ".", "./stock").CombinedOutput(); err != nil { //nolint:gosec // a directory of the test
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin+"/", ".", "./stock").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return bin
@@ -59,7 +59,7 @@ func begin(t *testing.T, flags ...string) *shop {
 	bin := build(t)
 	s := &shop{ended: make(chan struct{}), addresses: make(map[string]string), pids: make(map[string]int)}
 	flags = append([]string{"-free-ports", "-pause=0", "-lbd=" + os.Getenv("LBD_BIN"), "-stock=" + bin + "/stock"}, flags...)
-	s.command = exec.Command(bin+"/shop", flags...) //nolint:gosec,noctx // built above; a signal ends it
+	s.command = exec.Command(bin+"/shop", flags...)
 	read, write, err := os.Pipe()
 	must(t, err)
 	s.command.Stdout, s.command.Stderr = write, write
