@@ -118,6 +118,119 @@ class LbdTest < Case
     eventually("the requests are reported") { daemon.reported(@cluster, "success") == 6 }
   end
 
+  def test_each_client_is_a_reporter
+    upstreams(nil)
+    reporters = Queue.new
+    front = upstream do |request|
+      reporters << JSON.parse(request.body)["reporter"] if request.path == "/v1/reports"
+      forward(request)
+    end
+    clients = Array.new(2) { client("http://#{front.address}") }
+    clients.each do |client|
+      answer(client)
+      client.close
+    end
+    assert_equal 2, [reporters.pop, reporters.pop].uniq.size
+  end
+
+  def test_only_answers_of_lbd_are_rejections
+    good, = upstreams(nil)
+    [404, 503].each do |status|
+      front = upstream { |request| request.reply(status, "{}") }
+      assert_equal good.address, answer(client("http://#{front.address}", fallback: good.address)), status
+    end
+    front = upstream { |request| request.reply(429, "") }
+    client = client("http://#{front.address}", fallback: good.address)
+    assert_raises(Lbd::Unavailable) { client.request("GET", @url) }
+  end
+
+  def test_uses_a_batch_that_lbd_has_confirmed
+    (upstream,) = upstreams(nil)
+    client = client(max_age: 30, stale_for: 0.05)
+    answer(client)
+    sleep(0.1) # older than stale_for
+    assert_equal upstream.address, answer(client)
+  end
+
+  def test_does_not_flood_lbd_if_the_cluster_always_changes
+    batches = generation = 0
+    front = upstream do |request|
+      batches += 1 if request.path.start_with?("/v1/pick")
+      request.reply(200, JSON.generate(generation: generation += 1, picks: [{ address: request.upstream.address }]))
+    end
+    began = Daemon.now
+    client = client("http://#{front.address}")
+    client.request("GET", @url)
+    eventually("the batch is replaced") { batches > 3 }
+    assert_operator batches, :<, 2 + ((Daemon.now - began) / 0.1)
+  end
+
+  def test_does_not_wait_for_long_for_an_lbd_that_hangs
+    front = upstream do |request|
+      sleep unless request.path.start_with?("/v1/pick")
+      request.reply(200, JSON.generate(generation: 1, picks: [{ address: request.upstream.address }]))
+    end
+    deadlines = []
+    api = Lbd::Api.new("http://#{front.address}", nil, nil, nil)
+    api.define_singleton_method(:call) do |method, path, **options|
+      deadlines << options[:deadline].left
+      super(method, path, **options)
+    end
+    cluster = Lbd::Cluster.new("orders", api, max_age: 300, stale_for: 600, max_tokens: 100)
+    cluster.take(Lbd::Deadline.new(10))
+    eventually("it follows the cluster") { deadlines.size == 2 }
+    assert_operator deadlines.last, :<=, 31
+  ensure
+    cluster&.close
+  end
+
+  def test_sends_a_request_that_is_longer_than_a_lease
+    upstreams(nil)
+    assert_equal "200", client(mode: :lease).request("GET", @url, timeout: 3600).code
+    assert_equal "200", client(mode: :lease, ttl: 3600).request("GET", @url, timeout: nil).code
+  end
+
+  def test_renews_a_short_lease_in_time
+    times = []
+    front = upstream do |request|
+      times << Daemon.now
+      request.reply(200, "{}")
+    end
+    sender = client("http://#{front.address}", mode: :lease).sender
+    sender.start
+    sender.hold(Lbd::Lease.new("x", 0.1, Lbd::Deadline.new(nil))) { nil }
+    eventually("it is renewed again and again") { times.size > 10 }
+    assert_operator times.each_cons(2).map { |before, after| after - before }.min, :<, 0.3
+  end
+
+  def test_ends_the_lease_of_a_body_that_was_given_up_in_a_fiber
+    upstreams(->(request) { request.reply(200, "x" * 1_000_000) })
+    client = client(mode: :lease, report_interval: 60)
+    parts = Enumerator.new do |yielder|
+      client.request("GET", @url, timeout: 0.2) { |response| response.read_body { |part| yielder << part } }
+    end
+    parts.next
+    assert_equal 1, daemon.in_flight(@cluster)
+    eventually("the lease has ended") { daemon.in_flight(@cluster).zero? }
+    line = "lbd_leases_finished_total{cluster=\"#{@cluster}\",outcome=\"cancelled\"} 1\n"
+    assert_includes daemon.call("GET", "/metrics").lines, line
+  end
+
+  def test_keeps_a_lease_that_cannot_be_renewed_now
+    ended = Queue.new
+    front = upstream do |request|
+      ended << request.body if request.path == "/v1/leases/done"
+      request.reply(503, '{"code":"internal"}')
+    end
+    sender = client("http://#{front.address}", mode: :lease).sender
+    lease = Lbd::Lease.new("x", 0.1, Lbd::Deadline.new(nil))
+    sender.start
+    sender.hold(lease) { nil }
+    eventually("it was tried") { front.requests.size > 1 }
+    sender.end(lease, :success)
+    assert_equal [{ "id" => "x", "outcome" => "success" }], JSON.parse(ended.pop)["leases"]
+  end
+
   def test_respects_retry_after
     calls = 0
     front = upstream do |request|

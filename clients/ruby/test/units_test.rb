@@ -39,6 +39,10 @@ class BatchTest < Minitest::Test
       { "generation" => 1, "picks" => [7] },
       { "generation" => 1, "picks" => ["a:1"] },
       { "generation" => 1, "picks" => [{ "address" => 7 }] },
+      { "generation" => 1, "picks" => [{ "address" => "" }] },
+      { "generation" => 1, "picks" => [{ "address" => "orders" }] },
+      { "generation" => 1, "picks" => [{ "address" => "unix:/run/docker.sock:1" }] },
+      { "generation" => 1, "picks" => [{ "address" => "a:1\n" }] },
       { "generation" => nil, "picks" => [{ "address" => "a:1" }] },
       { "generation" => 1, "picks" => nil },
       { "generation" => 1, "picks" => [{ "address" => "a:1" }], "dropped" => { "x" => "y" } },
@@ -196,7 +200,14 @@ class ClientTest < Minitest::Test
       assert_raises(ArgumentError, lbd) { Lbd::Client.new(*lbd) }
     end
     assert_raises(ArgumentError) { Lbd::Client.new(mode: "turbo") }
-    assert_raises(ArgumentError) { Lbd::Client.new("http://127.0.0.1:1").request("GET", "ftp://orders.lbd/") }
+    client = Lbd::Client.new("http://127.0.0.1:1")
+    assert_raises(ArgumentError) { client.request("GET", "ftp://orders.lbd/") }
+    assert_raises(ArgumentError) { client.request("GET", "http://127.0.0.1:1/", nil, { "A\r\nB" => "x" }) }
+  end
+
+  def test_does_not_show_its_token
+    assert_includes Lbd::Client.new("http://127.0.0.1:1", token: "hidden").inspect, "127.0.0.1:1"
+    refute_includes Lbd::Client.new("http://127.0.0.1:1", token: "hidden").inspect, "hidden"
   end
 
   def test_fails_after_close

@@ -65,6 +65,11 @@ module Lbd
       answer_of(response, content, cluster, "#{method} #{path}")
     end
 
+    # Without the token.
+    def inspect
+      "#<#{self.class} #{@target}>"
+    end
+
     def close
       @pool.close
     end
@@ -130,7 +135,9 @@ module Lbd
 
         raise Unreachable, "#{call}: the answer is not JSON"
       end
-      raise Unreachable, "#{call}: status #{status}" unless answer || [401, 403, 404, 429].include?(status)
+      unless answer&.fetch("code", nil).is_a?(String) || [401, 403, 429].include?(status)
+        raise Unreachable, "#{call}: status #{status} without a code of lbd"
+      end
 
       after = response["Retry-After"].to_s
       raise Errors.of_answer(cluster, status, answer || {}, after.match?(/\A\d{1,5}\z/) ? after.to_f : 0.0)

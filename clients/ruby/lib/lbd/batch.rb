@@ -9,6 +9,10 @@ module Lbd
     # Refusals of a kind in one answer, at most: lbd makes no more picks at once.
     MAX_SIZE = 1000
 
+    # The address of a pick: HOST:PORT or [IPV6]:PORT.
+    ADDRESS = %r{\A[^\s/]+:\d{1,5}\z}
+    private_constant :ADDRESS
+
     # The generation of the cluster; nil if lbd refused all picks, because then it does not say.
     attr_reader :generation
 
@@ -32,9 +36,10 @@ module Lbd
       new(nil, [error])
     end
 
+    # The address of a pick. Raises an ArgumentError if it has none.
     def self.address(pick)
       address = pick["address"]
-      raise ArgumentError, "a pick without an address" unless address.is_a?(String) && !address.empty?
+      raise ArgumentError, "a pick without an address" unless address.is_a?(String) && address.match?(ADDRESS)
 
       address
     end
@@ -54,7 +59,7 @@ module Lbd
       Errors::CircuitBroken.new("cluster #{cluster}: the circuit breaker is full")
                            .about(cluster: cluster, code: "circuit_broken")
     end
-    private_class_method :address, :refusals, :dropped, :circuit_broken
+    private_class_method :refusals, :dropped, :circuit_broken
 
     # elements are addresses, and the errors of requests that are refused.
     def initialize(generation, elements)

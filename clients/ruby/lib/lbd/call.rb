@@ -11,6 +11,9 @@ module Lbd
     # Seconds that a lease lasts longer than its request may.
     LEASE_GRACE = 5.0
 
+    # The default of --max-ttl.
+    LEASE_MAX = 600.0
+
     attr_reader :client, :cluster
 
     # repeatable permits retries.
@@ -82,17 +85,17 @@ module Lbd
       parameters = { cluster: @cluster.name, wait: Api.duration(wait), exclude: @tried.empty? ? nil : @tried }
       return leased(parameters, wait) if @client.mode == :lease
 
-      at(call("GET", parameters, wait) { |answer| answer.fetch("address") })
+      at(call("GET", parameters, wait) { |answer| Batch.address(answer) })
     end
 
     def leased(parameters, wait)
       left = @deadline.left
-      ttl = left ? left + LEASE_GRACE : @client.ttl
+      ttl = [left ? left + LEASE_GRACE : @client.ttl, LEASE_MAX].min
       parameters.update(ttl: Api.duration(ttl), owner: @client.owner)
       lease = nil
       address = call("POST", parameters, wait) do |answer|
-        lease = Lease.new(answer.fetch("lease").fetch("id"), ttl)
-        answer.fetch("address")
+        lease = Lease.new(answer.fetch("lease").fetch("id"), ttl, @deadline)
+        Batch.address(answer)
       end
       @client.sender.start
       at(address, lease)
@@ -101,7 +104,7 @@ module Lbd
     def call(method, parameters, wait)
       yield @client.api.call(method, "/v1/pick", parameters: parameters, cluster: @cluster.name,
                                                  deadline: Deadline.new(wait + 1.0))
-    rescue Unreachable, KeyError, NoMethodError => error
+    rescue Unreachable, ArgumentError, KeyError, NoMethodError => error
       raise Errors.unavailable(@cluster.name, "lbd is unreachable: #{error.message}")
     end
   end

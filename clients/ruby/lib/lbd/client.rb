@@ -56,12 +56,12 @@ module Lbd
       @api = Api.new(lbd || setting("LBD") || Api.default_address, token || (setting("LBD_TOKEN") unless token_file),
                      token_file || setting("LBD_TOKEN_FILE"), ca || setting("LBD_CA"))
       @upstreams = Upstreams.new(self)
-      @sender = Sender.new(@api, report_interval, -> { @clusters.values }, -> { process })
+      @sender = Sender.new(@api, report_interval, -> { @clusters.values }, -> { reporter })
       @clusters = {}
       @lock = Mutex.new
       @closed = false
       @epoch = 0
-      Processes.add(self)
+      @number = Processes.add(self)
     end
 
     # Sends a request, and returns the Net::HTTPResponse with its body. Yields it first, if there is a block: then
@@ -78,6 +78,9 @@ module Lbd
                 &block)
       uri = URI(url)
       raise ArgumentError, "url: #{url} is not http://HOST/PATH or https://HOST/PATH" unless uri.is_a?(URI::HTTP)
+
+      bad = headers.each_key.find { |name| name.to_s.match?(/[\r\n:]/) }
+      raise ArgumentError, "header: #{bad.inspect} is not a name" if bad
 
       method = method.to_s.upcase
       request = Net::HTTPGenericRequest.new(method, !body.nil?, method != "HEAD", uri.request_uri, headers)
@@ -158,6 +161,11 @@ module Lbd
 
     def process
       "#{Socket.gethostname[0, 100]}/#{Process.pid}"
+    end
+
+    # The name of this client in its reports.
+    def reporter
+      @number > 1 ? "#{process}/#{@number}" : process
     end
 
     def add(name)

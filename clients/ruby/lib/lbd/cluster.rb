@@ -13,8 +13,13 @@ module Lbd
     # Seconds after which a batch of nothing but refusals is fetched again.
     REFUSED_AGE = 1.0
 
-    # Seconds between two calls that follow a cluster, at least.
+    # Seconds that lbd may wait for an endpoint, before it answers that there is none.
+    FETCH_WAIT = 1.0
+
+    # Seconds between two calls that follow a cluster, and between two batches because it changed, at least.
     FOLLOW_PAUSE = 0.1
+
+    FOLLOW_WAIT = 30.0
 
     # Seconds between tries after failed calls.
     BACKOFF_FIRST = 0.1
@@ -73,8 +78,9 @@ module Lbd
 
     private
 
+    # Whether requests use the batch: it is not older than stale_for, or lbd has answered the last call.
     def usable?(batch)
-      !batch.nil? && Clock.now - batch.made < @stale_for
+      !batch.nil? && (Clock.now - batch.made < @stale_for || (@tried && @error.nil?))
     end
 
     # Starts the thread if there is none, and waits for a batch, or for the first try to get one.
@@ -136,8 +142,9 @@ module Lbd
     end
 
     def fetch
-      answer = @api.call("GET", "/v1/pick", parameters: { cluster: @name, n: BATCH_SIZE, reports: true },
-                                            cluster: @name)
+      answer = @api.call("GET", "/v1/pick", parameters: { cluster: @name, n: BATCH_SIZE, reports: true,
+                                                          wait: Api.duration(FETCH_WAIT) },
+                                            cluster: @name, deadline: Deadline.new(FETCH_WAIT + 1.0))
       Batch.of_answer(@name, answer)
     rescue Dropped, CircuitBroken => error
       Batch.of_refusal(error)
@@ -149,17 +156,14 @@ module Lbd
       due = batch.made + @max_age
       while (left = due - Clock.now).positive?
         began = Clock.now
+        wait = [left, FOLLOW_WAIT].min
         answer = @api.call("GET", "/v1/clusters/#{Api.escape(@name)}",
-                           parameters: { endpoints: false, index: batch.generation, wait: wait_of(left) },
-                           cluster: @name, deadline: Deadline.new(left + 1.0))
-        return if answer["generation"] != batch.generation
-
-        sleep([FOLLOW_PAUSE - (Clock.now - began), 0.0].max)
+                           parameters: { endpoints: false, index: batch.generation, wait: Api.duration(wait) },
+                           cluster: @name, deadline: Deadline.new(wait + 1.0))
+        changed = answer["generation"] != batch.generation
+        sleep([(changed ? batch.made : began) + FOLLOW_PAUSE - Clock.now, 0.0].max)
+        return if changed
       end
-    end
-
-    def wait_of(left)
-      Api.duration([left, 30.0].min)
     end
   end
 end

@@ -19,13 +19,18 @@ module Lbd
 
     # The clients that are not closed, as keys. A WeakMap of Ruby 3.1 would also give objects that were collected.
     @clients = {}.compare_by_identity
+    @number = 0
     @lock = Mutex.new # Ruby unlocks it in a child
     @pid = Process.pid
     @armed = false
 
     class << self
+      # Returns a number that no other client of this process has.
       def add(client)
-        @lock.synchronize { @clients[client] = true }
+        @lock.synchronize do
+          @clients[client] = true
+          @number += 1
+        end
       end
 
       # Without the lock, which a trap may not take.

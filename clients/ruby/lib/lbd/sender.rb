@@ -14,7 +14,7 @@ module Lbd
     # Ends of leases that wait for lbd, at most. The others expire.
     LEASES_WAITING = 100_000
 
-    # Seconds between two looks for leases to renew, and between tries to end leases while lbd is unreachable.
+    # Seconds between tries to end leases while lbd is unreachable.
     PAUSE = 0.5
 
     # clusters returns the clusters of the client, and reporter its name in reports.
@@ -120,8 +120,7 @@ module Lbd
     def rest(next_report)
       @lock.synchronize do
         now = Clock.now
-        wait = next_report - now
-        wait = [wait, PAUSE].min unless @leases.empty?
+        wait = [next_report, *@leases.each_value.map(&:renew_at)].min - now
         wait = [wait, @retry_at - now].min unless @ended.empty?
         @wake.wait(@lock, wait) if wait.positive? && !@stopping
       end
@@ -148,9 +147,14 @@ module Lbd
       now = Clock.now
       due = @lock.synchronize { @leases.values.select { |lease| now >= lease.renew_at } }
       due.each do |lease|
+        # A body that its caller gave up within a Fiber is never closed.
+        next self.end(lease, :cancelled) if lease.deadline.passed?
+
         lease.renew_at = now + (lease.ttl / 2)
         @api.call("POST", "/v1/leases/#{lease.id}/renew", parameters: { ttl: Api.duration(lease.ttl) })
-      rescue Error
+      rescue Error => error
+        next unless error.code == "unknown_lease"
+
         @lock.synchronize { @leases.delete(lease.id) } # it has expired: the request goes on without it
       rescue Unreachable
         lease.renew_at = now + [1.0, lease.ttl / 4].min

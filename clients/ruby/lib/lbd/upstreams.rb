@@ -50,7 +50,10 @@ module Lbd
       request["Host"] ||= authority(uri)
       exchange = Exchange.new(request, uri, deadline, open_timeout, repeatable?(request, idempotent), body)
       cluster = @client.cluster_of(uri.hostname)
-      return once("#{uri.host}:#{uri.port}", exchange, &block) unless cluster
+      unless cluster
+        Processes.check # the pool may be that of the parent
+        return once("#{uri.host}:#{uri.port}", exchange, &block)
+      end
 
       @client.call(cluster, deadline, exchange.repeatable).run(exchange.method(:kind)) do |attempt|
         try(attempt, exchange, &block)
