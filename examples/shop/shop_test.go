@@ -289,7 +289,7 @@ func TestFailures(t *testing.T) {
 		cluster, _, _ := strings.Cut(name, "-")
 		s.kill(t, name)
 		s.visitUntil(t, "lbd sees that "+name+" is gone", func(answered []string) bool {
-			return !slices.Contains(answered, name) && s.state(t, cluster, name) == "TRANSIENT_FAILURE"
+			return !slices.Contains(answered, name) && s.state(t, cluster, name) != "READY"
 		})
 	}
 
