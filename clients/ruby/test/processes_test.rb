@@ -53,6 +53,15 @@ class ProcessesTest < Case
     assert_equal 1, reported
   end
 
+  def test_reports_if_a_handler_of_a_signal_closes_the_client
+    _, output, thread = start("trap('TERM') { client.close and exit }\n" \
+                              "client.request('GET', url); puts 'sent'; $stdout.flush; sleep")
+    assert_equal "sent\n", output.gets
+    Process.kill(:TERM, thread.pid)
+    assert_predicate thread.value, :success?
+    assert_equal 1, reported
+  end
+
   # Closed clients that the garbage collector has marked for removal, and not removed yet, are not there for a child.
   def test_forks_after_clients_were_collected
     run_program(<<~RUBY)

@@ -16,6 +16,10 @@ module Lbd
     MODES = %i[batch pick lease].freeze
     CLUSTERS_MAX = 1000
 
+    # Seconds that close waits longer for a lock than its timeout, at most: a handler of a signal can have interrupted
+    # the thread that holds it.
+    CLOSE_GRACE = 0.2
+
     attr_reader :mode, :timeout, :retries, :ttl, :fallback
 
     # For the adapters of HTTP libraries, and for Call. epoch is the number of forks before this process.
@@ -124,17 +128,14 @@ module Lbd
       @closed
     end
 
-    # Sends the last report, ends the leases, and stops the threads, for at most timeout seconds.
+    # Sends the last report, ends the leases, and stops the threads, for at most timeout seconds. A handler of a signal
+    # can call it.
     def close(timeout = 1.0)
       return if @closed
 
-      Processes.check
-      @closed = true
-      @clusters.each_value(&:close)
-      @sender.close(timeout)
-      @api.close
-      @upstreams.close
-      Processes.remove(self)
+      closing = Thread.new { shut_down(timeout) } # a handler of a signal may not take locks
+      closing.report_on_exception = false
+      closing.join(timeout + CLOSE_GRACE)
     end
 
     # Sends the last report and ends the leases: at the end of the process.
@@ -153,6 +154,16 @@ module Lbd
     end
 
     private
+
+    def shut_down(timeout)
+      Processes.check
+      @closed = true
+      @clusters.each_value(&:close)
+      @sender.close(timeout)
+      @api.close
+      @upstreams.close
+      Processes.remove(self)
+    end
 
     def setting(name)
       value = ENV.fetch(name, "")

@@ -33,9 +33,8 @@ module Lbd
         end
       end
 
-      # Without the lock, which a trap may not take.
       def remove(client)
-        @clients.delete(client)
+        @lock.synchronize { @clients.delete(client) }
       end
 
       # Tells the clients if this is another process than that of the last call.
