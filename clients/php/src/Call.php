@@ -116,7 +116,7 @@ final class Call
             throw new Unavailable("cluster $name: lbd is unreachable: the answer is not a pick", $name);
         }
         if ($ttl !== null) {
-            $this->client->background->leases->hold($lease, $ttl);
+            $this->client->background->leases->hold($lease, $ttl, $this->deadline);
         }
         return $this->at($address, $ttl === null ? null : $lease);
     }

@@ -7,6 +7,7 @@ namespace Lbd\Tests;
 use Lbd\Exception\CircuitBroken;
 use Lbd\Exception\ConnectionFailed;
 use Lbd\Exception\Unavailable;
+use Lbd\Internal\Deadline;
 
 /** What is special about Client::request, and the same for all libraries. */
 final class CoreTest extends RequestTestCase
@@ -168,13 +169,22 @@ final class CoreTest extends RequestTestCase
     {
         $lbd = new Upstream('busy');
         $client = $this->client(['lbd' => "http://$lbd->address", 'mode' => 'lease']);
-        $client->background->leases->hold('x', 0.2);
+        $client->background->leases->hold('x', 0.2, new Deadline(null));
         $client->tick(0.3);
         $client->background->leases->end('x', 'success');
         $client->tick(0.1);
         $calls = array_column($lbd->requests(), 'path');
         self::assertSame('/v1/leases/x/renew?ttl=200ms', $calls[0]);
         self::assertContains('/v1/leases/done', $calls);
+    }
+
+    public function testEndsTheLeaseOfARequestThatWasForgotten(): void
+    {
+        $lbd = new Upstream('busy');
+        $client = $this->client(['lbd' => "http://$lbd->address", 'mode' => 'lease']);
+        $client->background->leases->hold('x', 0.2, new Deadline(0.05));
+        $client->tick(0.3);
+        self::assertSame(['/v1/leases/done'], array_column($lbd->requests(), 'path'));
     }
 
     public function testKnowsAFullCircuitBreaker(): void

@@ -31,7 +31,7 @@ final class Fpm
             if (!$this->process->running()) {
                 throw new \RuntimeException('php-fpm ended: ' . $this->log());
             }
-            return file_exists("$this->directory/fpm.sock");
+            return @stream_socket_client("unix://$this->directory/fpm.sock") !== false; // the file is there before it listens
         }, 'php-fpm is ready');
     }
 

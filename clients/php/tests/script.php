@@ -70,7 +70,7 @@ switch ($what) {
         fgets(STDIN);
         break;
     case 'lease renew':
-        $client->background->leases->hold($client->api->call('POST', '/v1/pick?cluster=orders&ttl=500ms')['lease']['id'], 0.5);
+        $client->background->leases->hold($client->api->call('POST', '/v1/pick?cluster=orders&ttl=500ms')['lease']['id'], 0.5, new Lbd\Internal\Deadline(null));
         $client->tick(1.2);
         fwrite(STDOUT, "renewed\n");
         fgets(STDIN);

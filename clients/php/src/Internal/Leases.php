@@ -20,7 +20,7 @@ final class Leases
 
     private const PAUSE = 0.5;
 
-    /** @var array<string, array{ttl: float, renewAt: float}> leases of requests in flight by ID */
+    /** @var array<string, array{ttl: float, renewAt: float, deadline: Deadline}> leases of requests in flight by ID */
     private array $held = [];
 
     /** @var list<array{id: string, outcome: string}> */
@@ -34,11 +34,11 @@ final class Leases
     {
     }
 
-    /** Renews a lease until it is ended. */
-    public function hold(string $id, float $ttl): void
+    /** Renews a lease until it is ended, or the deadline of its request has passed. */
+    public function hold(string $id, float $ttl, Deadline $deadline): void
     {
         $at = Deadline::now() + $ttl / 2;
-        $this->held[$id] = ['ttl' => $ttl, 'renewAt' => $at];
+        $this->held[$id] = ['ttl' => $ttl, 'renewAt' => $at, 'deadline' => $deadline];
         $this->renewAt = min($this->renewAt, $at);
     }
 
@@ -98,8 +98,14 @@ final class Leases
 
     private function renew(float $now): void
     {
+        $this->renewAt = INF; // end calls advance
         foreach ($this->held as $id => $lease) {
-            if ($now >= $lease['renewAt']) {
+            if ($now < $lease['renewAt']) {
+                continue;
+            }
+            if ($lease['deadline']->passed()) { // a promise that its caller has forgotten
+                $this->end((string) $id, 'cancelled');
+            } else {
                 $this->held[$id]['renewAt'] = $now + $lease['ttl'] / 2;
                 $this->api->start('POST', "/v1/leases/$id/renew?ttl=" . Api::duration($lease['ttl']), function (array|Unreachable|LbdException $answer) use ($id): void {
                     if ($answer instanceof LbdException && $answer->reason === 'unknown_lease') {
