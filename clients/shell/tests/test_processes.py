@@ -65,6 +65,31 @@ class LeaseTest(Case):
         self.assertEqual(self.daemon.ended(self.cluster, "success"), 1)
         until(lambda: not self.group(process), "all processes have ended")
 
+    def test_renewal_does_not_hold_the_output(self):
+        held = Held()
+        self.push(self.upstream(held))
+        process = self.start("-sS", self.url, LBD_MODE="lease")
+        held.arrived.wait(DEADLINE)
+        output = os.readlink(f"/proc/self/fd/{process.stdout.fileno()}")
+        (renewal,) = until(lambda: [pid for pid in self.group(process) if self.name(pid) == "sleep"], "it is renewed")
+        with open(f"/proc/{renewal}/stat") as file:
+            parent = file.read().rpartition(")")[2].split()[1]
+        for pid in (renewal, parent):
+            files = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+            self.assertNotIn(output, files)
+        held.release()
+        self.assertEqual(process.wait(DEADLINE), 0)
+        until(lambda: not self.group(process), "all processes have ended")
+
+    @staticmethod
+    def name(pid):
+        """The name of a program, which may be one of busybox."""
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                return file.read().split("\0")[0].rpartition("/")[2]
+        except OSError:
+            return ""
+
     def test_lease_of_a_killed_process_expires(self):
         held = Held()
         self.push(self.upstream(held))
