@@ -130,7 +130,9 @@ export class Api {
         timer.unref();
         request.on("socket", (socket) => socket.unref());
       }
+      let received = false;
       request.on("response", (response) => {
+        received = true;
         const { statusCode: status = 0, headers } = response;
         resolve(
           read(response).then((content) => ({ status, content, retryAfter: retryAfter(headers["retry-after"]) })),
@@ -142,7 +144,7 @@ export class Api {
       });
       request.on("close", () => {
         clearTimeout(timer);
-        reject(new Error("the connection ended before the answer"));
+        if (!received) reject(new Error("the connection ended before the answer"));
       });
       request.end(data);
     });
@@ -168,6 +170,7 @@ function parse(lbd: string): http.RequestOptions {
   if (!url?.hostname || !/^https?:$/.test(url.protocol) || url.pathname !== "/") {
     throw new TypeError(`lbd: ${lbd} is not unix:PATH, http://HOST:PORT or https://HOST:PORT`);
   }
+  if (url.username || url.password) throw new TypeError("lbd: a user in the address is not supported: use token");
   return {
     host: url.hostname.replace(/^\[|\]$/g, ""),
     port: url.port || (url.protocol === "https:" ? 443 : 80),

@@ -1,3 +1,4 @@
+import { isAddress } from "./address.js";
 import { CircuitBrokenError, DroppedError, type LbdError } from "./errors.js";
 
 /** An address, or the error of a pick that lbd refused. */
@@ -41,7 +42,7 @@ export function batchOfAnswer(cluster: string, answer: Record<string, unknown>):
   const { generation, picks } = answer;
   if (!Number.isSafeInteger(generation) || !Array.isArray(picks)) throw new TypeError("not a batch of picks");
   const elements: Element[] = picks.map((pick: { address?: unknown } | null) => {
-    if (typeof pick?.address !== "string" || pick.address === "") throw new TypeError("a pick without an address");
+    if (!isAddress(pick?.address)) throw new TypeError("a pick without a valid address");
     return pick.address;
   });
   for (const [category, count] of Object.entries(answer.dropped ?? {})) {

@@ -1,5 +1,6 @@
 // One request to a cluster, with all of its tries. Adapters of HTTP libraries use it.
 
+import { isAddress } from "./address.js";
 import { type Api, CALL_TIMEOUT, Unreachable } from "./api.js";
 import type { Cluster } from "./cluster.js";
 import type { Outcome } from "./counts.js";
@@ -45,11 +46,12 @@ export class Call {
     try {
       return await this.#take();
     } catch (error) {
-      const { fallback } = this.#context.settings;
+      const { settings, sender } = this.#context;
+      const { fallback } = settings;
       // An error with a code is an answer of lbd.
-      if (fallback === undefined || !(error instanceof UnavailableError) || error.code) throw error;
+      if (fallback === undefined || !(error instanceof UnavailableError) || error.code || sender.closed) throw error;
       this.#repeatable = false;
-      return new Attempt(this.#context.sender, this.#cluster, fallback, undefined, false);
+      return new Attempt(sender, this.#cluster, fallback, undefined, false);
     }
   }
 
@@ -101,7 +103,7 @@ export class Call {
         const answer = await api.call({ path: "/v1/pick", query, cluster: name, timeout });
         return this.#at(address(answer));
       }
-      const ttl = Math.ceil(left === Number.POSITIVE_INFINITY ? settings.ttl : Math.min(left + LEASE_GRACE, TTL_MAX));
+      const ttl = Math.ceil(Math.min(left === Number.POSITIVE_INFINITY ? settings.ttl : left + LEASE_GRACE, TTL_MAX));
       const answer = await api.call({
         method: "POST",
         path: "/v1/pick",
@@ -111,7 +113,9 @@ export class Call {
       });
       const to = address(answer);
       const lease = new Lease(leaseId(answer), ttl);
-      sender.hold(lease);
+      if (!sender.hold(lease)) {
+        throw new UnavailableError(`cluster ${name}: the client is closed`, { cluster: name });
+      }
       return this.#at(to, lease);
     } catch (error) {
       if (!(error instanceof Unreachable)) throw error;
@@ -175,7 +179,7 @@ export class Attempt {
 }
 
 function address(answer: Record<string, unknown>): string {
-  if (typeof answer.address !== "string" || answer.address === "") throw new Unreachable("the answer has no address");
+  if (!isAddress(answer.address)) throw new Unreachable("the answer has no valid address");
   return answer.address;
 }
 

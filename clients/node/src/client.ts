@@ -82,6 +82,9 @@ export class Client {
     let cluster = this.#clusters.get(name);
     if (cluster === undefined) {
       if (this.#clusters.size >= CLUSTERS_MAX) {
+        for (const [other, { followed }] of this.#clusters) if (!followed) this.#clusters.delete(other);
+      }
+      if (this.#clusters.size >= CLUSTERS_MAX) {
         throw new UnavailableError(`cluster ${name}: the client has ${CLUSTERS_MAX} clusters`, { cluster: name });
       }
       cluster = new Cluster(name, this.#context.api, this.#settings);
@@ -99,8 +102,7 @@ export class Client {
   async #close(): Promise<void> {
     remove(this);
     for (const cluster of this.#clusters.values()) cluster.stop();
-    await this.#flush();
-    this.#context.sender.stop();
+    await this.#context.sender.close(CLOSE_TIME);
     this.#context.api.close();
     this.#upstreams.close();
   }

@@ -68,6 +68,11 @@ export class Cluster {
     throw new UnavailableError(`cluster ${this.name}: ${reason}`, { cluster: this.name });
   }
 
+  /** Whether there were requests in the last minutes; false in the modes without batches. */
+  get followed(): boolean {
+    return this.#running;
+  }
+
   stop(): void {
     this.#stop.abort();
   }

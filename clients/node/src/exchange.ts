@@ -6,7 +6,7 @@ import { Deadline } from "./deadline.js";
 import type { Controller, Dispatch, DispatchOptions, Handler } from "./dispatch.js";
 import { fieldsOf } from "./fields.js";
 import { Limit } from "./limit.js";
-import { type Answer, sendWithRetries, type Transport } from "./tries.js";
+import { type Answer, DRAIN_MAX, DRAIN_TIME, sendWithRetries, type Transport } from "./tries.js";
 
 /** Sends requests to hosts of clusters to the endpoints that lbd picks, and the others as dispatch does. */
 export function intercept(client: Client, dispatch: Dispatch): Dispatch {
@@ -123,6 +123,9 @@ class Try implements Handler, Answer {
   /** How the response ended while it was held. */
   #end: { readonly trailers: unknown } | undefined;
   #error: Error | undefined;
+  /** Ends the rest of a discarded response. */
+  #draining: NodeJS.Timeout | undefined;
+  #drained = 0;
 
   constructor(exchange: Exchange, attempt: Attempt, resolve: (answer: Try) => void, reject: (error: Error) => void) {
     this.#exchange = exchange;
@@ -141,7 +144,11 @@ class Try implements Handler, Answer {
 
   discard(): void {
     this.#attempt.finish();
-    this.giveUp(new Error("the request is sent to another endpoint"));
+    const reason = new Error("the request is sent to another endpoint");
+    this.#over = reason;
+    if (this.#end !== undefined || this.#error !== undefined) return;
+    this.#draining = setTimeout(() => this.controller?.abort(reason), DRAIN_TIME).unref();
+    this.controller?.resume();
   }
 
   /** Passes on what has been held. */
@@ -186,15 +193,21 @@ class Try implements Handler, Answer {
 
   onResponseData(_: Controller, chunk: Uint8Array): void {
     if (this.open) this.#exchange.handler.onResponseData?.(this.#exchange, chunk);
+    else if (this.#over !== undefined) {
+      this.#drained += chunk.length;
+      if (this.#drained > DRAIN_MAX) this.controller?.abort(this.#over);
+    }
   }
 
   onResponseEnd(_: Controller, trailers: unknown): void {
+    clearTimeout(this.#draining);
     this.#attempt.finish();
     if (this.open) this.#exchange.handler.onResponseEnd?.(this.#exchange, trailers);
     else this.#end = { trailers };
   }
 
   onResponseError(_: Controller, error: Error): void {
+    clearTimeout(this.#draining);
     if (this.#over !== undefined) return;
     if (this.open || this.#held) this.#attempt.finish();
     if (this.open) this.#exchange.handler.onResponseError?.(this.#exchange, error);

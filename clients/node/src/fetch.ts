@@ -12,7 +12,8 @@ type Fetch = typeof globalThis.fetch;
  * The fetch of Node, with requests to hosts CLUSTER.lbd sent to the endpoints that lbd picks.
  *
  * Rejects with an LbdError without an endpoint, with a DOMException named TimeoutError if the headers of the response
- * are not there at the timeout of the client or of AbortSignal.timeout, and otherwise as fetch does.
+ * are not there at the timeout of the client or of AbortSignal.timeout, and otherwise as fetch does. A redirect from an
+ * endpoint is a response, unless init has redirect.
  */
 export function createFetch(client: Client): Fetch {
   const send = async (...[input, init]: Parameters<Fetch>): Promise<Response> => {
@@ -25,14 +26,24 @@ export function createFetch(client: Client): Fetch {
       dispatch: ((options, handler) =>
         intercepted(body && options.body != null ? { ...options, body } : options, handler)) satisfies Dispatch,
     };
+    const redirect = init?.redirect ?? (isToCluster(client, input) ? "manual" : undefined);
     try {
-      return await globalThis.fetch(input, { ...init, dispatcher: dispatcher as never });
+      return await globalThis.fetch(input, {
+        ...init,
+        ...(redirect && { redirect }),
+        dispatcher: dispatcher as never,
+      });
     } catch (error) {
       const cause = error instanceof TypeError ? error.cause : undefined;
       throw cause instanceof LbdError || isTimeout(cause) ? cause : error;
     }
   };
   return send;
+}
+
+function isToCluster(client: Client, input: Parameters<Fetch>[0]): boolean {
+  const url = typeof input === "object" && "url" in input ? input.url : String(input);
+  return URL.canParse(url) && client.clusterOf(new URL(url).hostname) !== undefined;
 }
 
 /** The dispatcher of Node's own undici, or that of its setGlobalDispatcher. */

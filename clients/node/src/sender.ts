@@ -1,10 +1,11 @@
 // What a client tells lbd in the background: reports, and the ends and renewals of leases.
 
-import { type Api, CALL_TIMEOUT, Unreachable } from "./api.js";
+import { type Api, CALL_TIMEOUT } from "./api.js";
 import { inBackground } from "./background.js";
 import type { Cluster } from "./cluster.js";
 import type { EndpointReport, Outcome, Taken } from "./counts.js";
 import { Deadline, pause, within } from "./deadline.js";
+import { LbdError } from "./errors.js";
 
 /** Leases that one call ends, at most. */
 const LEASES_AT_ONCE = 1000;
@@ -31,6 +32,11 @@ export class Lease {
   }
 }
 
+interface Ended {
+  readonly id: string;
+  readonly outcome: Outcome;
+}
+
 export class Sender {
   readonly #api: Api;
   readonly #clusters: ReadonlyMap<string, Cluster>;
@@ -38,34 +44,44 @@ export class Sender {
   readonly #interval: number;
   readonly #stop = new AbortController();
   readonly #held = new Set<Lease>();
-  #ended: { id: string; outcome: Outcome }[] = [];
+  #ended: Ended[] = [];
   #sending: Promise<void> | undefined;
   #reporting: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
+  #closed = false;
 
   constructor(api: Api, clusters: ReadonlyMap<string, Cluster>, reporter: string, interval: number) {
     this.#api = api;
     this.#clusters = clusters;
     this.#reporter = reporter;
-    this.#interval = interval;
+    this.#interval = Math.min(interval, INTERVAL_MAX);
+  }
+
+  get closed(): boolean {
+    return this.#closed;
   }
 
   /** Begins to send reports. */
   start(): void {
-    if (this.#timer !== undefined || this.#stop.signal.aborted) return;
+    if (this.#timer !== undefined || this.#closed) return;
     inBackground(() => {
       this.#timer = setInterval(() => {
-        this.#reporting ??= this.#report(CALL_TIMEOUT, true).finally(() => {
+        this.#reporting ??= this.#report(CALL_TIMEOUT).finally(() => {
           this.#reporting = undefined;
         });
       }, this.#interval).unref();
     });
   }
 
-  /** Renews a lease until it is ended. */
-  hold(lease: Lease): void {
+  /** Renews a lease until it is ended. If the client is closed, ends it, and returns false. */
+  hold(lease: Lease): boolean {
+    if (this.#closed) {
+      void this.#callDone([{ id: lease.id, outcome: "cancelled" }]).catch(() => {});
+      return false;
+    }
     this.#held.add(lease);
     inBackground(() => this.#renewAfter(lease, lease.ttl / 2));
+    return true;
   }
 
   /** Ends a lease in the background. */
@@ -88,30 +104,37 @@ export class Sender {
     const sent = async () => {
       await this.#sending;
       await this.#reporting;
-      await this.#report(deadline.left(), false);
+      await this.#report(deadline.left());
     };
     await within(sent(), timeout);
   }
 
-  /** Stops the background work. */
-  stop(): void {
+  /** Stops the background work after a flush. */
+  async close(timeout: number): Promise<void> {
+    this.#closed = true;
     clearInterval(this.#timer);
+    await this.flush(timeout);
     this.#stop.abort();
   }
 
-  /** Ends leases until none is left. While lbd is unreachable, it tries again; leases whose end is not sent expire. */
+  /** Ends leases until none is left. After an error, it tries again; leases whose end is not sent expire. */
   async #sendEnded(): Promise<void> {
     const { signal } = this.#stop;
     while (this.#ended.length > 0 && !signal.aborted) {
       const leases = this.#ended.splice(0, LEASES_AT_ONCE);
       try {
-        await this.#api.call({ method: "POST", path: "/v1/leases/done", body: { leases }, background: true, signal });
+        await this.#callDone(leases, signal);
       } catch (error) {
-        if (!(error instanceof Unreachable)) continue; // lbd does not know them
+        if (codeOf(error) === "invalid_argument") continue; // it would be the answer to the next call, too
         this.#ended = leases.concat(this.#ended).slice(0, LEASES_WAITING);
         await pause(RETRY_PAUSE, signal);
       }
     }
+  }
+
+  async #callDone(leases: Ended[], signal?: AbortSignal): Promise<void> {
+    const path = "/v1/leases/done";
+    await this.#api.call({ method: "POST", path, body: { leases }, background: true, ...(signal && { signal }) });
   }
 
   #renewAfter(lease: Lease, time: number): void {
@@ -124,21 +147,19 @@ export class Sender {
         this.#renewAfter(lease, lease.ttl / 2);
       } catch (error) {
         // A lease that has expired is not renewed: its request goes on without it.
-        if (error instanceof Unreachable) this.#renewAfter(lease, Math.min(1000, lease.ttl / 4));
-        else this.#held.delete(lease);
+        if (codeOf(error) === "unknown_lease") this.#held.delete(lease);
+        else this.#renewAfter(lease, Math.min(1000, lease.ttl / 4));
       }
     }, time).unref();
   }
 
-  /** Sends the counts of all clusters. With keep, counts that could not be sent are part of the next report. */
-  async #report(timeout: number, keep: boolean): Promise<void> {
+  /** Sends the counts of all clusters. Counts that could not be sent are part of the next report. */
+  async #report(timeout: number): Promise<void> {
     for (const { name, counts } of this.#clusters.values()) {
       const taken = counts.take();
       while (taken.endpoints.length > 0) {
         const part = { since: taken.since, endpoints: taken.endpoints.splice(0, REPORT_ENDPOINTS) };
-        await this.#sendReport(name, part, timeout).catch(() => {
-          if (keep) counts.giveBack(part);
-        });
+        await this.#sendReport(name, part, timeout).catch(() => counts.giveBack(part));
       }
     }
   }
@@ -160,6 +181,8 @@ export class Sender {
     });
   }
 }
+
+const codeOf = (error: unknown) => (error instanceof LbdError ? error.code : "");
 
 /** The body of POST /v1/reports. */
 interface Report {

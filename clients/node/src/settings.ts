@@ -1,5 +1,7 @@
 import { statSync } from "node:fs";
 
+import { isAddress } from "./address.js";
+
 /** Clusters of hosts that do not end in .lbd: an object, or a function that returns undefined for other hosts. */
 export type Hosts = Readonly<Record<string, string>> | ((host: string) => string | undefined);
 
@@ -63,7 +65,7 @@ export interface Resolved {
 export function resolve(settings: Settings): Resolved {
   const { mode = "batch", fallback } = settings;
   if (!["batch", "pick", "lease"].includes(mode)) throw new TypeError(`mode: ${mode} is not batch, pick or lease`);
-  if (fallback !== undefined && !/^[^/@]+:\d+$/.test(fallback)) {
+  if (fallback !== undefined && !isAddress(fallback)) {
     throw new TypeError(`fallback: ${fallback} is not HOST:PORT`);
   }
   const { env } = process;

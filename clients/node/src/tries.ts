@@ -2,10 +2,14 @@ import type { Attempt, Call } from "./call.js";
 import { RETRIED_STATUSES } from "./call.js";
 import type { Limit } from "./limit.js";
 
+/** Bytes and milliseconds that the rest of a discarded response may take. Beyond that, its connection is closed. */
+export const DRAIN_MAX = 64 * 1024;
+export const DRAIN_TIME = 1000;
+
 /** A response whose status and headers are there. */
 export interface Answer {
   readonly status: number;
-  /** Ends the response without its body. */
+  /** Ends its try, without its body. */
   discard(): void;
 }
 
@@ -19,6 +23,7 @@ export interface Transport<A extends Answer> {
 
 /** Sends a request, and again while it fails and may be retried. Resolves with the response of the last try. */
 export async function sendWithRetries<A extends Answer>(call: Call, limit: Limit, transport: Transport<A>): Promise<A> {
+  if (limit.reason !== undefined) throw limit.reason;
   let attempt = await limit.race(call.first(), giveUp);
   for (;;) {
     let answer: A | undefined;

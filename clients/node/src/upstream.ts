@@ -10,7 +10,7 @@ import type { Client } from "./client.js";
 import { Deadline } from "./deadline.js";
 import { Limit } from "./limit.js";
 import { Response } from "./response.js";
-import { type Answer, sendWithRetries, type Transport } from "./tries.js";
+import { type Answer, DRAIN_MAX, DRAIN_TIME, sendWithRetries, type Transport } from "./tries.js";
 
 export type { Response };
 
@@ -114,7 +114,11 @@ class Upstream implements Transport<Received> {
     const { statusCode: status = 0 } = message;
     attempt.answered(status);
     onClose(message, () => attempt.finish());
-    return { status, message, discard: () => message.destroy() };
+    const discard = () => {
+      attempt.finish();
+      drain(message);
+    };
+    return { status, message, discard };
   }
 
   /** Sends the request to an address, again if its connection had been idle and ended: it was not received then. */
@@ -134,12 +138,17 @@ class Upstream implements Transport<Received> {
     const host = address.slice(0, colon).replace(/^\[|\]$/g, "");
     const port = address.slice(colon + 1) || (this.#tls ? 443 : 80);
     return new Promise((resolve, reject) => {
-      const request = (this.#tls ? https : http).request({ ...this.#options, ...options, host, port }, resolve);
+      let received = false;
+      const request = (this.#tls ? https : http).request({ ...this.#options, ...options, host, port }, (message) => {
+        received = true;
+        resolve(message);
+      });
       request.on("error", (error) => {
         this.#reused = request.reusedSocket;
         reject(this.#limit.reason ?? error);
       });
       request.on("close", () => {
+        if (received) return;
         const error = new Error("the connection ended without a response");
         reject(Object.assign(error, { code: "ECONNRESET" }));
       });
@@ -173,6 +182,18 @@ function follow(message: http.IncomingMessage, limit: Limit): Response {
   const empty = method === "HEAD" || statusCode === 204 || statusCode === 304 || headers["content-length"] === "0";
   if (empty) message.resume();
   return new Response(message);
+}
+
+/** Reads the rest of a response if it is short and comes soon, so that the connection can be used again. */
+function drain(message: http.IncomingMessage): void {
+  let left = DRAIN_MAX;
+  const timer = setTimeout(() => message.destroy(), DRAIN_TIME).unref();
+  message.on("data", (chunk: Buffer) => {
+    left -= chunk.length;
+    if (left < 0) message.destroy();
+  });
+  message.on("error", () => {});
+  onClose(message, () => clearTimeout(timer));
 }
 
 function onClose(message: http.IncomingMessage, end: () => void): void {

@@ -114,6 +114,26 @@ for (const [library, connect] of Object.entries(libraries)) {
       }
     });
 
+    test("uses a connection again after a response that is retried", async () => {
+      const { url, upstreams } = await clusterOf([undefined, status(503)]);
+      const { send } = open();
+      for (let i = 0; i < MANY; i++) assert.equal((await send("GET", url))[0], 200);
+      assert(upstreams[1].requests.length > 1);
+      assert.equal(upstreams[1].connections.size, 1);
+    });
+
+    test("does not read the rest of a long response that is retried", async () => {
+      let closed = 0;
+      const endless = (_, response) => {
+        response.on("close", () => closed++);
+        response.writeHead(503).write(Buffer.alloc(100_000));
+      };
+      const { url, upstreams } = await clusterOf([undefined, endless]);
+      const { send } = open();
+      for (let i = 0; i < MANY; i++) assert.deepEqual(await send("GET", url), [200, upstreams[0].address]);
+      await until(() => closed > 0 && closed === upstreams[1].requests.length, "the connections are closed");
+    });
+
     test("gives the result of the last try", async () => {
       const { url, upstreams } = await clusterOf([status(503), status(502)]);
       const { send } = open();
@@ -122,6 +142,18 @@ for (const [library, connect] of Object.entries(libraries)) {
       assert.equal(body, "no");
       assert.equal(upstreams[0].requests.length + upstreams[1].requests.length, 2);
     });
+
+    // The other two follow redirects by themselves, as every fetch does.
+    if (library !== "undici's fetch" && !library.includes("dispatcher")) {
+      test("returns redirects", async () => {
+        const { url: other, upstreams } = await clusterOf([undefined]);
+        const { url } = await clusterOf([(_, response) => response.writeHead(307, { location: other }).end("moved")]);
+        const { send } = open();
+        assert.deepEqual(await send("GET", url), [307, "moved"]);
+        assert.equal(upstreams[0].requests.length, 0);
+        if (library === "fetch") assert.equal((await send("GET", url, { redirect: "follow" }))[0], 200);
+      });
+    }
 
     test("keeps the deadline", async () => {
       const { url, upstreams } = await clusterOf([hang, hang]);

@@ -15,6 +15,7 @@ import {
 import { Batch, batchOfAnswer } from "../dist/batch.js";
 import { Budget } from "../dist/budget.js";
 import { Counts, REPORT_AGE } from "../dist/counts.js";
+import { Deadline } from "../dist/deadline.js";
 import { blamesEndpoint, like, ofAnswer } from "../dist/errors.js";
 import { fieldsOf } from "../dist/fields.js";
 
@@ -56,6 +57,11 @@ describe("Batch", () => {
     { generation: 1, picks: [{}] },
     { generation: 1, picks: [null] },
     { generation: 1, picks: [{ address: 7 }] },
+    { generation: 1, picks: [{ address: "" }] },
+    { generation: 1, picks: [{ address: "a" }] },
+    { generation: 1, picks: [{ address: "a:1/x" }] },
+    { generation: 1, picks: [{ address: "u@a:1" }] },
+    { generation: 1, picks: [{ address: "::1:80" }] },
     { generation: null, picks: [{ address: "a:1" }] },
     { generation: 1, picks: null },
     { generation: 1, picks: [{ address: "a:1" }], dropped: { x: "y" } },
@@ -193,16 +199,23 @@ describe("Client", () => {
     assert.deepEqual([other.clusterOf("a"), other.clusterOf("c"), other.clusterOf("c.lbd")], ["b", undefined, "c"]);
   });
 
+  test("forgets clusters beyond the limit", () => {
+    const client = new Client({ lbd: "http://127.0.0.1:1", mode: "pick" });
+    for (let i = 0; i < 3000; i++) client.call(`orders-${i}`, new Deadline(1000), true);
+  });
+
   for (const settings of /** @type {any[]} */ ([
     { lbd: "ftp://x" },
     { lbd: "localhost:8080" },
     { lbd: "http://x/path" },
+    { lbd: "http://user:secret@x" },
     { lbd: "unix:" },
     { mode: "turbo" },
     { timeout: 0 },
     { ttl: "x" },
     { maxAge: Number.NaN },
     { fallback: "no-port" },
+    { fallback: "a b:80" },
     { ca: "/no/such/file" },
     { tokenFile: "/no/such/file" },
   ])) {

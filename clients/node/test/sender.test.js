@@ -1,0 +1,143 @@
+// What the client tells lbd, with a server that answers as lbd does not, or only at times.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import http from "node:http";
+import { text } from "node:stream/consumers";
+import { test } from "node:test";
+
+import { Client, UnavailableError } from "lbd-client";
+import { Deadline } from "../dist/deadline.js";
+import { Upstream, until } from "./stand.js";
+
+/** A server whose answers are [STATUS, OBJECT], or promises of them. It has the calls that it got. */
+async function fake(t, answer) {
+  const calls = [];
+  const server = http.createServer(async (request, response) => {
+    const url = new URL(request.url, "http://lbd");
+    calls.push({ path: url.pathname, query: url.searchParams, body: await text(request) });
+    const [status, object] = await answer(url.pathname);
+    response.writeHead(status).end(JSON.stringify(object));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+  const count = (path) => calls.filter((call) => call.path === path).length;
+  return { lbd: `http://127.0.0.1:${port}`, calls, count };
+}
+
+function open(t, settings) {
+  const client = new Client(settings);
+  t.after(() => client.close());
+  return client;
+}
+
+function deferred() {
+  let resolve = (_) => {};
+  const promise = new Promise((settle) => {
+    resolve = settle;
+  });
+  return { promise, resolve };
+}
+
+const lease = { address: "127.0.0.1:1", lease: { id: "one" } };
+const away = { code: "shutting_down" };
+const RENEW = "/v1/leases/one/renew";
+const DONE = "/v1/leases/done";
+
+test("a lease is renewed and ended although calls are rejected", async (t) => {
+  let ends = 0;
+  const { lbd, count } = await fake(t, (path) => {
+    if (path === "/v1/pick") return [200, lease];
+    return path === RENEW || ++ends === 1 ? [503, away] : [200, {}];
+  });
+  const client = open(t, { lbd, mode: "lease", ttl: 100 });
+  const attempt = await client.call("orders", new Deadline(Number.POSITIVE_INFINITY), true).first();
+  await until(() => count(RENEW) >= 2, "the lease is renewed again");
+  attempt.answered(200);
+  attempt.finish();
+  await until(() => count(DONE) === 2, "the lease is ended at the second try");
+});
+
+test("a lease that has expired is not renewed", async (t) => {
+  const { lbd, count } = await fake(t, (path) =>
+    path === "/v1/pick" ? [200, lease] : [404, { code: "unknown_lease" }],
+  );
+  const client = open(t, { lbd, mode: "lease", ttl: 100 });
+  const attempt = await client.call("orders", new Deadline(Number.POSITIVE_INFINITY), true).first();
+  await until(() => count(RENEW) === 1, "the lease is renewed");
+  attempt.finish();
+  await client.close();
+  assert.equal(count(DONE), 0);
+});
+
+test("a lease that comes during close is ended", async (t) => {
+  const fallback = await Upstream.start();
+  t.after(() => fallback.close());
+  const late = deferred();
+  const done = deferred();
+  let picks = 0;
+  const { lbd, count } = await fake(t, (path) => {
+    if (path === "/v1/pick") return ++picks === 1 ? [200, lease] : late.promise;
+    return done.promise;
+  });
+  const client = open(t, { lbd, mode: "lease", fallback: fallback.address });
+  await client.call("orders", new Deadline(10_000), true).first();
+  const request = client.request("http://orders.lbd/");
+  await until(() => count("/v1/pick") === 2, "lbd is asked");
+  const closed = client.close();
+  await until(() => count(DONE) === 1, "the first lease is ended");
+  late.resolve([200, lease]);
+  await assert.rejects(request, UnavailableError);
+  await until(() => count(DONE) === 2, "the second lease is ended");
+  done.resolve([200, {}]);
+  await closed;
+  assert.deepEqual(fallback.requests, []);
+});
+
+test("a request that was given up before takes no lease", async (t) => {
+  const { lbd, count } = await fake(t, () => [200, lease]);
+  const client = open(t, { lbd, mode: "lease" });
+  await assert.rejects(client.request("http://orders.lbd/", { signal: AbortSignal.abort() }), { name: "AbortError" });
+  (await client.call("orders", new Deadline(10_000), true).first()).finish();
+  assert.equal(count("/v1/pick"), 1);
+});
+
+test("the ttl is at most that of lbd, and no timer overflows", async (t) => {
+  const upstream = await Upstream.start();
+  t.after(() => upstream.close());
+  const { lbd, calls } = await fake(t, () => [
+    200,
+    { ...lease, generation: 1, picks: [{ address: upstream.address }] },
+  ]);
+  const warnings = [];
+  process.on("warning", (warning) => warnings.push(warning));
+  const endless = { timeout: Number.POSITIVE_INFINITY, reportInterval: Number.POSITIVE_INFINITY, maxAge: 1e12 };
+  const leasing = open(t, { lbd, mode: "lease", ttl: Number.POSITIVE_INFINITY, ...endless });
+  (await leasing.call("orders", new Deadline(Number.POSITIVE_INFINITY), true).first()).finish();
+  assert.equal(calls[0].query.get("ttl"), "600000ms");
+  const client = open(t, { lbd, ...endless });
+  assert.equal(await (await client.request("http://orders.lbd/")).text(), upstream.address);
+  await new Promise(setImmediate);
+  assert.deepEqual(warnings, []);
+});
+
+test("a report that is rejected is part of the next one", async (t) => {
+  const upstream = await Upstream.start();
+  t.after(() => upstream.close());
+  let reports = 0;
+  const { lbd, calls, count } = await fake(t, (path) => {
+    if (path === "/v1/reports") return ++reports === 1 ? [503, away] : [200, {}];
+    return [200, { generation: 1, picks: [{ address: upstream.address }] }];
+  });
+  const client = open(t, { lbd, reportInterval: 50 });
+  await (await client.request("http://orders.lbd/")).text();
+  await until(() => count("/v1/reports") >= 2, "there is a second report");
+  const sent = calls.filter(({ path }) => path === "/v1/reports").map(({ body }) => JSON.parse(body));
+  const requests = sent.map(({ clusters }) => clusters[0].endpoints[0].requests);
+  assert.deepEqual(requests.slice(0, 2), [1, 1]);
+});
