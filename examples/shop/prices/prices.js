@@ -6,7 +6,12 @@ import { Client } from "lbd-client";
 import { createFetch } from "lbd-client/fetch";
 
 const instance = process.env.INSTANCE ?? "prices";
-const cents = new Map([["tea", 1250], ["coffee", 990], ["cup", 1600], ["kettle", 4900]]);
+const cents = new Map([
+  ["tea", 1250],
+  ["coffee", 990],
+  ["cup", 1600],
+  ["kettle", 4900],
+]);
 const plenty = 100;
 
 const client = new Client();
