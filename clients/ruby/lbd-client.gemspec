@@ -14,6 +14,6 @@ Gem::Specification.new do |gem|
   gem.metadata = { "source_code_uri" => "https://github.com/lbd-dev/lbd/tree/main/clients/ruby",
                    "rubygems_mfa_required" => "true" }
   gem.required_ruby_version = ">= 3.0"
-  gem.files = Dir.glob("{lib,sig}/**/*", base: __dir__).grep(/\.rbs?\z/) + ["README.md"]
+  gem.files = Dir.glob("{lib,sig}/**/*", base: __dir__).grep(/\.rbs?\z/) + %w[LICENSE README.md]
   gem.require_paths = ["lib"]
 end

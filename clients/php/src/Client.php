@@ -143,6 +143,9 @@ final class Client
         }
         $this->background->advance($this->clusters);
         if (!isset($this->clusters[$cluster]) && count($this->clusters) >= self::CLUSTERS) {
+            $this->clusters = array_filter($this->clusters, static fn (Cluster $known): bool => !$known->idle());
+        }
+        if (!isset($this->clusters[$cluster]) && count($this->clusters) >= self::CLUSTERS) {
             throw new Unavailable("cluster $cluster: the client has " . self::CLUSTERS . ' clusters', $cluster);
         }
         $known = $this->clusters[$cluster] ??= $this->background->cluster($cluster);

@@ -14,6 +14,7 @@ use Lbd\Exception\UnknownCluster;
 use Lbd\Internal\Batch;
 use Lbd\Internal\Budget;
 use Lbd\Internal\Counts;
+use Lbd\Internal\Deadline;
 use Lbd\Internal\Pause;
 use Lbd\Internal\Transfers;
 use Lbd\Internal\Unreachable;
@@ -59,6 +60,31 @@ final class UnitTest extends TestCase
         foreach ([null, 7, '', 'orders', ':80', '10.0.0.1:', '10.0.0.1:x', '!x:1', "x:1\n", 'x y:1', 'unix:/run/x.sock:1', '10.0.0.1:123456'] as $address) {
             self::assertFalse(Batch::isAddress($address), (string) $address);
         }
+    }
+
+    public function testForgetsClustersWithoutRequests(): void
+    {
+        $client = new Client('http://127.0.0.1:1', 'pick');
+        for ($i = 0; $i < 2000; $i++) {
+            $client->call("orders$i", 1.0, false);
+        }
+        $client = new Client('http://127.0.0.1:1');
+        for ($i = 0; $i < 2000; $i++) {
+            $client->call("orders$i", 1.0, false); // no request takes an endpoint
+        }
+        $clusters = (fn (): array => $this->clusters)->call($client);
+        self::assertCount(1000, $clusters);
+        foreach ($clusters as $cluster) {
+            (fn () => $this->used = Deadline::now())->call($cluster->source);
+        }
+        try {
+            $client->call('other', 1.0, false);
+            self::fail('no error');
+        } catch (Unavailable) {
+        }
+        (fn () => $this->used = -INF)->call($clusters['orders1500']->source);
+        $client->call('other', 1.0, false);
+        self::assertArrayNotHasKey('orders1500', (fn (): array => $this->clusters)->call($client));
     }
 
     public function testShowsNoTokens(): void

@@ -205,6 +205,18 @@ class ClientTest < Minitest::Test
     assert_raises(ArgumentError) { client.request("GET", "http://127.0.0.1:1/", nil, { "A\r\nB" => "x" }) }
   end
 
+  def test_forgets_clusters_without_requests
+    client = Lbd::Client.new("http://127.0.0.1:1")
+    client.instance_variable_set(:@mode, :pick) # without a thread for each cluster
+    Lbd::Client::CLUSTERS_MAX.times { |i| client.call("orders#{i}", Lbd::Deadline.new(1), false) }
+    busy = client.instance_variable_get(:@clusters).values
+    busy.each { |cluster| cluster.instance_variable_set(:@thread, Thread.current) }
+    assert_raises(Lbd::Unavailable) { client.call("other", Lbd::Deadline.new(1), false) }
+    busy.first.instance_variable_set(:@thread, nil)
+    client.call("other", Lbd::Deadline.new(1), false)
+    assert_equal Lbd::Client::CLUSTERS_MAX, client.instance_variable_get(:@clusters).size
+  end
+
   def test_does_not_show_its_token
     assert_includes Lbd::Client.new("http://127.0.0.1:1", token: "hidden").inspect, "127.0.0.1:1"
     refute_includes Lbd::Client.new("http://127.0.0.1:1", token: "hidden").inspect, "hidden"

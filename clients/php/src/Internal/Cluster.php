@@ -13,4 +13,10 @@ final class Cluster
     {
         $this->counts = new Counts();
     }
+
+    /** Whether nothing is lost if the cluster is forgotten: there were no requests for long, or it has no batch. */
+    public function idle(): bool
+    {
+        return $this->source === null || ($this->source instanceof FollowedBatch && $this->source->idle());
+    }
 }

@@ -32,7 +32,7 @@ final class FollowedBatch implements Source
     private int $failures = 0;
     private bool $changed = false;
     private float $due = 0.0;
-    private float $used = 0.0;
+    private float $used = -INF;
     private float $looked = 0.0;
 
     /** @var ?\Closure(): void gives the running call up */
@@ -76,11 +76,17 @@ final class FollowedBatch implements Source
             ?? new Unavailable("cluster $this->cluster: lbd did not answer in time", $this->cluster);
     }
 
+    /** Whether there were no requests for so long that the cluster is not followed any more. */
+    public function idle(): bool
+    {
+        return Deadline::now() - $this->used > self::IDLE_TIME;
+    }
+
     /** Starts the call that is due, if any. */
     public function advance(): void
     {
         $this->looked = $now = Deadline::now();
-        if ($this->stop !== null || $now < $this->due || $now - $this->used > self::IDLE_TIME) {
+        if ($this->stop !== null || $now < $this->due || $this->idle()) {
             return;
         }
         $batch = $this->batch;

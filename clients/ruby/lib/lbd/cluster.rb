@@ -67,6 +67,11 @@ module Lbd
       @batch&.take_other(tried)
     end
 
+    # Whether there is no thread, because there were no requests that need it for long.
+    def idle?
+      !@thread&.alive?
+    end
+
     # Ends the thread.
     def close
       @lock.synchronize do
