@@ -79,6 +79,7 @@ func (d *Daemon) Start() error {
 		"--listen=127.0.0.1:0,tls,anonymous=pick+read", "--tls-cert="+filepath.Join(d.dir, certFile),
 		"--tls-key="+filepath.Join(d.dir, keyFile), "--tokens="+filepath.Join(d.dir, tokensFile))
 	c.Stderr = &d.log
+	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also after a timeout of go test, which cleans up nothing
 	if err := c.Start(); err != nil {
 		return err
 	}

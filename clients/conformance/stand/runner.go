@@ -61,7 +61,7 @@ func StartRunner(client string, environment ...string) (*Runner, error) {
 	r := &Runner{cmd: exec.Command(filepath.Join(client, "conformance", "run")), answers: make(chan []byte, 1), ended: make(chan struct{})}
 	r.cmd.Env = append(os.Environ(), environment...)
 	r.cmd.Stderr = &r.stderr
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	r.cmd.WaitDelay = time.Second // children of fork may keep stderr open
 	in, err := r.cmd.StdinPipe()
 	if err != nil {
