@@ -106,7 +106,7 @@ export class Api {
         return this.#send(call, false, onReused);
       });
     } catch (error) {
-      throw new Unreachable(`${call.path}: ${error instanceof Error ? error.message : error}`, { cause: error });
+      throw new Unreachable(`${call.path}: ${reasonOf(error)}`, { cause: error });
     }
   }
 
@@ -149,6 +149,12 @@ export class Api {
       request.end(data);
     });
   }
+}
+
+/** What an error says. That of a host with several addresses has no message, but an error of each of them. */
+export function reasonOf(error: unknown): string {
+  if (error instanceof AggregateError) return error.errors.map(reasonOf).join(", ");
+  return error instanceof Error ? error.message : String(error);
 }
 
 /** The content of a response that is complete. */

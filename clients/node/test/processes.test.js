@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { text } from "node:stream/consumers";
 import { after, before, beforeEach, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
@@ -112,6 +113,19 @@ test("does not swallow signals", async (t) => {
     child.kill(signal);
     assert.equal(await ended(child), signal);
   }
+});
+
+test("runs the program of the README", async (t) => {
+  const readme = readFileSync(new URL("../README.md", import.meta.url), "utf8");
+  const program = /```js\n(import .*?)```/s.exec(readme)[1].replaceAll("orders.lbd", `${cluster}.lbd`);
+  const child = spawn(process.execPath, ["--input-type=module", "-e", program], {
+    cwd: fileURLToPath(new URL(".", import.meta.url)),
+    env: { ...process.env, LBD: daemon.lbd },
+    stdio: ["ignore", "pipe", "inherit"],
+  });
+  t.after(() => child.kill("SIGKILL"));
+  assert.equal(await text(child.stdout), `200 ${upstream.address}\n`.repeat(3));
+  assert.equal(await daemon.reported(cluster, "success"), 3);
 });
 
 test("reports with the handler of SIGTERM of the README", async (t) => {

@@ -12,6 +12,7 @@ import {
   UnknownClusterError,
 } from "lbd-client";
 
+import { reasonOf } from "../dist/api.js";
 import { Batch, batchOfAnswer } from "../dist/batch.js";
 import { Budget } from "../dist/budget.js";
 import { Counts, REPORT_AGE } from "../dist/counts.js";
@@ -150,6 +151,12 @@ describe("errors", () => {
       assert.match(error.message, /orders/);
     });
   }
+
+  test("have a reason if a host has several addresses", () => {
+    const error = new AggregateError([new Error("connect ECONNREFUSED ::1:1"), new Error("no route")]);
+    assert.equal(reasonOf(error), "connect ECONNREFUSED ::1:1, no route");
+    assert.equal(reasonOf("x"), "x");
+  });
 
   test("blame an endpoint for its connections only", () => {
     const withCode = (code) => Object.assign(new Error(), { code });
