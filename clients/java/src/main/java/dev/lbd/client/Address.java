@@ -63,6 +63,10 @@ record Address(Path socket, String host, int port, SSLSocketFactory tls) {
     if ((!https && !"http".equals(uri.getScheme())) || uri.getHost() == null || path) {
       throw invalid(text);
     }
+    if (uri.getRawUserInfo() != null) {
+      throw new IllegalArgumentException(
+          "lbd: a user in the address is not supported: use a token");
+    }
     int port = uri.getPort() >= 0 ? uri.getPort() : https ? 443 : 80;
     String host = uri.getHost().replaceAll("[\\[\\]]", "");
     return new Address(null, host, port, https ? trusting(ca) : null);

@@ -58,7 +58,15 @@ class SettingsTest {
 
   @ParameterizedTest
   @ValueSource(
-      strings = {"ftp://x", "localhost:8080", "http://x/path", "http://", "unix:", "http://a b"})
+      strings = {
+        "ftp://x",
+        "localhost:8080",
+        "http://x/path",
+        "http://",
+        "unix:",
+        "http://a b",
+        "http://u:p@x"
+      })
   void rejectsAddresses(String address) {
     LbdClientBuilder settings = LbdClient.builder().address(address);
     IllegalArgumentException error = assertThrows(IllegalArgumentException.class, settings::build);
