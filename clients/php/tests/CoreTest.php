@@ -115,6 +115,23 @@ final class CoreTest extends RequestTestCase
         self::assertSame(1, self::$daemon->reported('late', 'success'));
     }
 
+    public function testReportsOnceIfTheDaemonHangsAtTheEnd(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('last-report', [$upstream->address]);
+        $client = $this->client();
+        $client->request('GET', 'http://last-report.lbd/');
+        self::$daemon->signal(SIGSTOP);
+        try {
+            $client->end(1.5); // the call for the report ends before
+        } finally {
+            self::$daemon->signal(SIGCONT);
+        }
+        Process::until(static fn (): bool => self::$daemon->reported('last-report', 'success') > 0, 'the report has arrived');
+        $client->close();
+        self::assertSame(1, self::$daemon->reported('last-report', 'success'));
+    }
+
     public function testSaysWhyThereIsNoEndpointYet(): void
     {
         $daemon = new Daemon('tcp');

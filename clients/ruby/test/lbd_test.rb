@@ -231,6 +231,23 @@ class LbdTest < Case
     assert_equal [{ "id" => "x", "outcome" => "success" }], JSON.parse(ended.pop)["leases"]
   end
 
+  def test_reports_once_if_the_thread_is_killed
+    upstreams(nil)
+    begun = Queue.new
+    front = upstream do |request|
+      sleep(0.3) if request.path == "/v1/reports" && (begun << true).size == 1
+      forward(request)
+    end
+    client = client("http://#{front.address}", report_interval: 0.05)
+    answer(client)
+    eventually("there is a report") { !begun.empty? }
+    client.sender.instance_variable_get(:@thread).kill.join
+    eventually("the report has arrived") { daemon.reported(@cluster, "success") == 1 }
+    answer(client)
+    client.close
+    assert_equal 2, daemon.reported(@cluster, "success")
+  end
+
   def test_respects_retry_after
     calls = 0
     front = upstream do |request|

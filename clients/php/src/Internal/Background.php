@@ -147,7 +147,7 @@ final class Background
                 $this->sharedCounts->add($cluster->name, $cluster->counts);
             }
         } elseif ($this->mode === 'batch') {
-            $this->reports->send(self::counts($clusters), $this->reporter());
+            $this->reports->send(self::counts($clusters), $this->reporter(), true);
         }
         while (!($this->leases->settled() && $this->reports->settled()) && !$deadline->passed()) {
             $this->api->transfers->wait($deadline->atMost(self::WAIT));

@@ -30,17 +30,20 @@ final class Reports
         }
     }
 
-    /** @param array<string, Counts> $clusters */
-    public function send(array $clusters, string $reporter): void
+    /**
+     * @param array<string, Counts> $clusters
+     * @param bool $last whether there is no next report: lbd may have got one whose answer did not come in time
+     */
+    public function send(array $clusters, string $reporter, bool $last = false): void
     {
         foreach ($clusters as $cluster => $counts) {
             [$begin, $taken] = $counts->take();
             foreach (array_chunk($taken, self::ENDPOINTS, true) as $part) {
                 $report = self::report($reporter, Deadline::now() - $begin, (string) $cluster, $part);
                 $this->sending++;
-                $this->api->start('POST', '/v1/reports', function (array|Unreachable|LbdException $answer) use ($counts, $begin, $part): void {
+                $this->api->start('POST', '/v1/reports', function (array|Unreachable|LbdException $answer) use ($counts, $begin, $part, $last): void {
                     $this->sending--;
-                    if (!is_array($answer)) {
+                    if (!is_array($answer) && !$last) {
                         $counts->giveBack($begin, $part);
                     }
                 }, $report);

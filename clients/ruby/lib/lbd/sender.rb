@@ -172,16 +172,13 @@ module Lbd
       end
     end
 
+    # If the thread is killed meanwhile, lbd may have got the part: it is not sent again.
     def send_part(cluster, since, interval, part, deadline)
-      sent = false
       call("POST", "/v1/reports", deadline,
            body: { reporter: @reporter.call, interval: Api.duration(interval),
                    clusters: [{ cluster: cluster.name, endpoints: part }] })
-      sent = true
     rescue Error, Unreachable
-      nil
-    ensure # also if the thread is killed
-      cluster.counts.give_back(since, part) unless sent
+      cluster.counts.give_back(since, part)
     end
 
     def call(method, path, deadline, body:)
