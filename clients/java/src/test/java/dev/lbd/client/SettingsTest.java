@@ -58,19 +58,19 @@ class SettingsTest {
 
   @ParameterizedTest
   @ValueSource(
-      strings = {
-        "ftp://x",
-        "localhost:8080",
-        "http://x/path",
-        "http://",
-        "unix:",
-        "http://a b",
-        "http://u:p@x"
-      })
+      strings = {"ftp://x", "localhost:8080", "http://x/path", "http://", "unix:", "http://a b"})
   void rejectsAddresses(String address) {
     LbdClientBuilder settings = LbdClient.builder().address(address);
     IllegalArgumentException error = assertThrows(IllegalArgumentException.class, settings::build);
     assertTrue(error.getMessage().startsWith("lbd: \"" + address), error.getMessage());
+  }
+
+  @Test
+  void rejectsAUserInAddressesWithoutShowingIt() {
+    Exception error =
+        assertThrows(
+            IllegalArgumentException.class, () -> Address.of("http://user:secret@lbd:8080", ""));
+    assertFalse(error.getMessage().contains("secret"), error.getMessage());
   }
 
   @Test
