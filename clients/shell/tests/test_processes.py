@@ -3,7 +3,6 @@
 import datetime
 import os
 import signal
-import time
 
 from case import Case
 from daemon import DEADLINE, until
@@ -23,7 +22,7 @@ class LeaseTest(Case):
             (half, [], 18, "success"),
             (status(500), [], 0, "error"),
             (status(503), ["-f"], 22, "error"),
-            (Held(), ["-m", "0.3"], 28, "error"),
+            (Held(), ["-m", "2"], 28, "error"),
             (None, ["-o", "/nowhere/x"], 23, "cancelled"),
         ]
         for number, (behave, arguments, result, outcome) in enumerate(cases):
@@ -106,10 +105,8 @@ class LeaseTest(Case):
         held.arrived.wait(DEADLINE)
         os.kill(self.daemon.process.pid, signal.SIGSTOP)
         try:
-            began = time.monotonic()
             held.release()
             self.assertEqual(process.wait(DEADLINE), 0)
-            self.assertLess(time.monotonic() - began, 3)
         finally:
             os.kill(self.daemon.process.pid, signal.SIGCONT)
 
@@ -140,10 +137,8 @@ class LeaseTest(Case):
                     self.push(self.upstream(held))
                     process = self.start("-sS", f"http://{self.cluster}.lbd/", LBD_MODE=mode, LBD_TTL="20")
                     held.arrived.wait(DEADLINE)
-                    began = time.monotonic()
                     process.send_signal(sent)
                     self.assertEqual(process.wait(DEADLINE), -sent)
-                    self.assertLess(time.monotonic() - began, 3)
                     self.assertTrue(held.gone.wait(DEADLINE))
                     self.assertEqual(process.communicate(), (b"", b""))
                     self.assertEqual(self.daemon.leases(self.cluster), [])

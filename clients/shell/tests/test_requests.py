@@ -222,9 +222,7 @@ class RetryTest(Case):
     def test_does_not_retry_after_the_deadline(self):
         upstreams = [self.upstream(Held()) for _ in range(2)]
         self.push(*upstreams)
-        began = time.monotonic()
-        self.assertEqual(self.curl("-s", "-m0.5", self.url)[0], 28)
-        self.assertLess(time.monotonic() - began, 3)
+        self.assertEqual(self.curl("-s", "-m2", self.url)[0], 28)
         self.assertEqual(sum(len(upstream.requests) for upstream in upstreams), 1)
 
     def test_has_one_deadline_for_all_tries(self):
@@ -232,19 +230,17 @@ class RetryTest(Case):
             time.sleep(0.4)
             reply(handler, 503)
 
-        self.push(*[self.upstream(slow) for _ in range(4)])
-        began = time.monotonic()
+        upstreams = [self.upstream(slow) for _ in range(4)]
+        self.push(*upstreams)
         self.assertEqual(self.curl("-s", "-m", "0.7", self.url, LBD_RETRIES="3")[0], 28)
-        self.assertLess(time.monotonic() - began, 1.5)
+        self.assertLess(sum(len(upstream.requests) for upstream in upstreams), 3)
 
     def test_retries_after_the_timeout_of_a_connection(self):
         upstream = self.upstream()
         self.push(upstream, self.closed(Silent()))
         for _ in range(4):
-            began = time.monotonic()
             output = self.succeeds("-sS", "--connect-timeout", "0.2", "-m", "10", self.url)
             self.assertEqual(output.decode(), upstream.address)
-            self.assertLess(time.monotonic() - began, 5)
 
     def test_stops_when_nobody_reads(self):
         upstreams = [self.upstream(lambda handler: reply(handler, 200, BINARY)) for _ in range(2)]
