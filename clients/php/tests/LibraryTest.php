@@ -120,7 +120,8 @@ final class LibraryTest extends RequestTestCase
             } catch (TimedOut | GuzzleException $error) {
                 self::assertStringContainsString('timed out', $error->getMessage());
             }
-            self::assertEqualsWithDelta(0.5, microtime(true) - $began, 0.25);
+            self::assertGreaterThan(0.29, microtime(true) - $began);
+            self::assertLessThan(5.0, microtime(true) - $began);
             self::assertCount(1, [...$one->requests(), ...$two->requests()]);
         }
     }
