@@ -41,29 +41,30 @@ export class Batch {
 export function batchOfAnswer(cluster: string, answer: Record<string, unknown>): Batch {
   const { generation, picks } = answer;
   if (!Number.isSafeInteger(generation) || !Array.isArray(picks)) throw new TypeError("not a batch of picks");
+  if (picks.length > PICKS_MAX) throw new TypeError(`more than ${PICKS_MAX} picks`);
   const elements: Element[] = picks.map((pick: { address?: unknown } | null) => {
     if (!isAddress(pick?.address)) throw new TypeError("a pick without a valid address");
     return pick.address;
   });
   for (const [category, count] of Object.entries(answer.dropped ?? {})) {
     const message = `cluster ${cluster}: drop category ${category} dropped the request`;
-    elements.push(...refusals(count, new DroppedError(message, { cluster, code: "dropped" })));
+    refuse(elements, count, new DroppedError(message, { cluster, code: "dropped" }));
   }
   const message = `cluster ${cluster}: the circuit breaker is full`;
-  elements.push(
-    ...refusals(answer.circuit_broken ?? 0, new CircuitBrokenError(message, { cluster, code: "circuit_broken" })),
-  );
+  const full = new CircuitBrokenError(message, { cluster, code: "circuit_broken" });
+  refuse(elements, answer.circuit_broken ?? 0, full);
   if (elements.length === 0) throw new TypeError("a batch without picks");
   return new Batch(generation as number, elements);
 }
 
-const COUNT_MAX = 1000; // lbd gives no more picks at once
+const PICKS_MAX = 1000; // lbd gives no more picks at once
 
-function refusals(count: unknown, error: LbdError): LbdError[] {
-  if (!Number.isSafeInteger(count) || (count as number) < 0 || (count as number) > COUNT_MAX) {
+/** Adds an error for each of count picks. */
+function refuse(elements: Element[], count: unknown, error: LbdError): void {
+  if (!Number.isSafeInteger(count) || (count as number) < 0 || elements.length + (count as number) > PICKS_MAX) {
     throw new TypeError(`${count} picks with ${error.code}`);
   }
-  return new Array(count as number).fill(error);
+  for (let i = 0; i < (count as number); i++) elements.push(error);
 }
 
 function shuffle<T>(elements: T[]): T[] {

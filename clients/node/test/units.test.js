@@ -67,8 +67,11 @@ describe("Batch", () => {
     { generation: 1, picks: null },
     { generation: 1, picks: [{ address: "a:1" }], dropped: { x: "y" } },
     { generation: 1, picks: [{ address: "a:1" }], circuit_broken: 1e9 },
+    { generation: 1, picks: [{ address: "a:1" }], dropped: { x: 600, y: 600 } },
+    { generation: 1, picks: new Array(2000).fill({ address: "a:1" }) },
   ]) {
-    test(`rejects ${JSON.stringify(wrong)}`, () => assert.throws(() => batchOfAnswer("orders", wrong), TypeError));
+    test(`rejects ${JSON.stringify(wrong).slice(0, 80)}`, () =>
+      assert.throws(() => batchOfAnswer("orders", wrong), TypeError));
   }
 });
 
