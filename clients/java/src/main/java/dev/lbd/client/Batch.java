@@ -18,7 +18,7 @@ final class Batch {
 
   private static final Pattern ADDRESS =
       Pattern.compile("(\\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+):[0-9]{1,5}");
-  private static final int MAX_REFUSALS = 10_000;
+  private static final int MAX_PICKS = 1000; // lbd gives no more at once
 
   private final Element[] elements;
   private final Set<String> addresses;
@@ -53,6 +53,9 @@ final class Batch {
         || !(answer.get("generation") instanceof Long generation)) {
       throw new IllegalArgumentException("an answer without picks or generation");
     }
+    if (picks.size() > MAX_PICKS) {
+      throw new IllegalArgumentException("more than " + MAX_PICKS + " picks");
+    }
     for (Object pick : picks) {
       elements.add(new Element(address(pick), null));
     }
@@ -61,14 +64,13 @@ final class Batch {
         String message =
             "cluster " + cluster + ": drop category " + entry.getKey() + " dropped the request";
         LbdException refusal = new DroppedException(message, cluster, "dropped", Duration.ZERO);
-        elements.addAll(Collections.nCopies(count(entry.getValue()), new Element(null, refusal)));
+        refuse(elements, entry.getValue(), refusal);
       }
     }
     String message = "cluster " + cluster + ": the circuit breaker is full";
     LbdException refusal =
         new CircuitBrokenException(message, cluster, "circuit_broken", Duration.ZERO);
-    int full = count(answer.getOrDefault("circuit_broken", 0L));
-    elements.addAll(Collections.nCopies(full, new Element(null, refusal)));
+    refuse(elements, answer.getOrDefault("circuit_broken", 0L), refusal);
     if (elements.isEmpty()) {
       throw new IllegalArgumentException("a batch without picks");
     }
@@ -94,11 +96,12 @@ final class Batch {
     return ADDRESS.matcher(text).matches();
   }
 
-  private static int count(Object number) {
-    if (number instanceof Long count && count >= 0 && count <= MAX_REFUSALS) {
-      return count.intValue();
+  /** Adds a refusal for each of number picks. */
+  private static void refuse(List<Element> elements, Object number, LbdException refusal) {
+    if (!(number instanceof Long count) || count < 0 || count > MAX_PICKS - elements.size()) {
+      throw new IllegalArgumentException("a count that is not valid");
     }
-    throw new IllegalArgumentException("a count that is not valid");
+    elements.addAll(Collections.nCopies(count.intValue(), new Element(null, refusal)));
   }
 
   long generation() {

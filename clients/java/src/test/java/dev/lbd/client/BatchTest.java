@@ -69,7 +69,8 @@ class BatchTest {
         "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"dropped\":{\"x\":\"y\"}}",
         "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"dropped\":{\"x\":-1}}",
         "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"circuit_broken\":1e9}",
-        "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"circuit_broken\":1000000000}"
+        "{\"generation\":1,\"picks\":[{\"address\":\"a:1\"}],\"circuit_broken\":1000000000}",
+        "{\"generation\":1,\"picks\":[],\"dropped\":{\"x\":600,\"y\":600}}"
       })
   void rejectsWhatIsNotABatch(String answer) {
     assertThrows(IllegalArgumentException.class, () -> batch(answer));
