@@ -14,7 +14,7 @@ const BATCH_SIZE = 100;
 /** Milliseconds after which a batch of nothing but refusals is fetched again. */
 const REFUSED_AGE = 1000;
 
-/** Milliseconds between two calls that follow a cluster, at least. */
+/** Milliseconds between two calls that follow a cluster, and between two batches, at least. */
 const FOLLOW_PAUSE = 100;
 
 const FOLLOW_WAIT = 30_000;
@@ -139,7 +139,7 @@ export class Cluster {
   }
 
   /** Returns when it is time for a new batch. */
-  async #follow({ generation }: Batch): Promise<void> {
+  async #follow({ generation, made }: Batch): Promise<void> {
     const { signal } = this.#stop;
     if (generation === undefined) return await pause(Math.min(REFUSED_AGE, this.#maxAge), signal);
     const end = performance.now() + this.#maxAge;
@@ -154,7 +154,10 @@ export class Cluster {
         background: true,
         signal,
       });
-      if (answer.generation !== generation) return;
+      if (answer.generation !== generation) {
+        // Replicas behind one address do not count generations alike: each call may find another one.
+        return await pause(Math.max(0, made + FOLLOW_PAUSE - performance.now()), signal);
+      }
       await pause(Math.max(0, began + FOLLOW_PAUSE - performance.now()), signal);
     }
   }

@@ -126,6 +126,17 @@ test("the ttl is at most that of lbd, and no timer overflows", async (t) => {
   assert.deepEqual(warnings, []);
 });
 
+test("a generation that never is that of the batch does not make calls without a pause", async (t) => {
+  const { lbd, count } = await fake(t, (path) =>
+    path === "/v1/pick" ? [200, { generation: 5, picks: [{ address: "127.0.0.1:1" }] }] : [200, { generation: 7 }],
+  );
+  const began = performance.now();
+  const client = open(t, { lbd });
+  (await client.call("orders", new Deadline(10_000), true).first()).finish();
+  await until(() => count("/v1/pick") >= 6, "there were six batches");
+  assert(performance.now() - began > 450, "100 ms between two of them");
+});
+
 test("a report that is rejected is part of the next one", async (t) => {
   const upstream = await Upstream.start();
   t.after(() => upstream.close());

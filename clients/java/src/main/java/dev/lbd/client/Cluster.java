@@ -238,6 +238,7 @@ final class Cluster {
     }
     String target =
         "/v1/clusters/" + segment(name) + "?endpoints=false&index=" + current.generation();
+    Deadline soon = Deadline.after(FOLLOW_PAUSE);
     Deadline end = Deadline.after(maxAge);
     while (!stopped && !end.passed()) {
       Deadline pause = Deadline.after(FOLLOW_PAUSE);
@@ -245,6 +246,8 @@ final class Cluster {
       Deadline until = Deadline.after(wait.plusSeconds(1));
       var answer = api.call(slot, name, "GET", target + "&wait=" + Api.duration(wait), null, until);
       if (!Long.valueOf(current.generation()).equals(answer.get("generation"))) {
+        // Replicas behind one address do not count alike: each call may find another generation.
+        pause(soon.left().toNanos());
         return;
       }
       pause(end.atMost(pause.left()).toNanos());

@@ -199,6 +199,26 @@ class ApiTest {
   }
 
   @Test
+  void pausesIfTheGenerationNeverIsThatOfTheBatch() throws Exception {
+    AtomicInteger batches = new AtomicInteger();
+    String batch = "{\"generation\":5,\"picks\":[{\"address\":\"127.0.0.1:1\"}]}";
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  boolean follow = head(socket).contains("/v1/clusters/");
+                  answer(socket, 200, follow ? "{\"generation\":7}" : batch);
+                  batches.addAndGet(follow ? 0 : 1);
+                });
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).build()) {
+      long began = System.nanoTime();
+      pick(lbd).close();
+      Daemon.until("there were six batches", () -> batches.get() >= 6);
+      double seconds = (System.nanoTime() - began) / 1e9;
+      assertTrue(seconds > 0.45, "0.1 s between two of them: " + seconds);
+    }
+  }
+
+  @Test
   void forgetsClustersBeyondTheLimit() throws Exception {
     try (LbdClient lbd =
         LbdClient.builder().address("http://127.0.0.1:1").mode(Mode.PICK).build()) {
