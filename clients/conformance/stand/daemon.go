@@ -31,6 +31,7 @@ type Daemon struct {
 	binary, dir string
 	http        *http.Client
 	log         syncBuffer
+	started     int // where in log the last start begins
 	running     *exec.Cmd
 	ended       chan struct{}
 }
@@ -78,7 +79,7 @@ func (d *Daemon) Start() error {
 		"--listen=unix:"+d.Socket+",anonymous=all", "--listen=unix:"+d.TokenSocket,
 		"--listen=127.0.0.1:0,tls,anonymous=pick+read", "--tls-cert="+filepath.Join(d.dir, certFile),
 		"--tls-key="+filepath.Join(d.dir, keyFile), "--tokens="+filepath.Join(d.dir, tokensFile))
-	c.Stderr = &d.log
+	c.Stderr, d.started = &d.log, len(d.log.String())
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // also after a timeout of go test, which cleans up nothing
 	if err := c.Start(); err != nil {
 		return err
@@ -133,13 +134,18 @@ func (d *Daemon) Log() string { return d.log.String() }
 
 var tcpAddress = regexp.MustCompile(`addresses="\[.* 127\.0\.0\.1:(\d+)\]"`)
 
-// TLS returns the URL of the listener with TLS.
-func (d *Daemon) TLS() (string, error) {
-	m := tcpAddress.FindAllStringSubmatch(d.log.String(), -1)
-	if m == nil {
-		return "", fmt.Errorf("lbd does not log its addresses: %s", d.log.String())
-	}
-	return "https://localhost:" + m[len(m)-1][1], nil
+// TLS returns the URL of the listener with TLS. lbd may be ready before its log is read.
+func (d *Daemon) TLS() (address string, err error) {
+	err = d.until("known by its address", func() error {
+		log := d.log.String()[d.started:]
+		m := tcpAddress.FindStringSubmatch(log)
+		if m == nil {
+			return fmt.Errorf("it does not log its addresses: %s", log)
+		}
+		address = "https://localhost:" + m[1]
+		return nil
+	})
+	return address, err
 }
 
 // Call calls the API. body is sent as JSON, and the answer is read into into, unless
