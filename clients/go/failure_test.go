@@ -59,13 +59,12 @@ func TestNoRetryAfterTheDeadline(t *testing.T) {
 	defer close(release)
 	client, sender := connect(t, lbdclient.Config{Address: d.Address})
 	sender.Timeout = 100 * time.Millisecond
-	begin := time.Now()
 	var timeout net.Error
 	if _, _, err := get(sender, "http://orders.lbd/"); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("error %v", err)
 	}
-	if took := time.Since(begin); took > 5*time.Second || requests.Load() != 1 {
-		t.Errorf("%d requests in %v", requests.Load(), took)
+	if got := requests.Load(); got != 1 {
+		t.Errorf("%d requests", got)
 	}
 	client.Close()
 	if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="error"}`); got != 1 {

@@ -56,7 +56,11 @@ func New(args ...string) (*Daemon, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		}},
 	}}
-	return d, d.Restart()
+	if err := d.Restart(); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
 }
 
 // Restart starts lbd, and waits until it is ready.
@@ -72,6 +76,7 @@ func (d *Daemon) Restart() error {
 	d.process = exec.Command(bin, args...) //nolint:gosec,noctx // the binary is what is tested, and Stop ends it
 	var log bytes.Buffer
 	d.process.Stderr = &log
+	endWithTest(d.process)
 	if err := d.process.Start(); err != nil {
 		return err
 	}
