@@ -147,6 +147,12 @@ class ErrorTest(Case):
             with self.subTest(text=text):
                 self.fails(102, "no endpoint", LBD=self.closed(Answers(text)).lbd, LBD_MODE="lease")
 
+    def test_rejections_without_a_code(self):
+        upstream = self.upstream()
+        for code, result in [(401, 104), (403, 104), (429, 102)]:
+            lbd = self.closed(Answers(answer(b"no", code))).lbd
+            self.fails(result, rf"status {code} \(\w+\)", LBD=lbd, LBD_FALLBACK=upstream.address)
+
     def test_messages_of_a_hostile_lbd(self):
         detail = rb"\u001b[2J \"$(touch x)`touch x`%s%n\\ \n \ud83d" + b"\xc3\xa9" + b'","code":"dropped'
         lbd = self.closed(Answers(answer(b'{"detail":"' + detail + b'"}', 503))).lbd
