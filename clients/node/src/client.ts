@@ -50,9 +50,10 @@ export class Client {
   /** The cluster that a host names; undefined if requests to the host are not for lbd. */
   clusterOf(host: string): string | undefined {
     const { hosts } = this.#settings;
-    const name = typeof hosts === "function" ? hosts(host) : Object.hasOwn(hosts, host) ? hosts[host] : undefined;
-    if (name) return name;
-    return host.endsWith(".lbd") && host.length > ".lbd".length ? host.slice(0, -".lbd".length) : undefined;
+    const name = host.toLowerCase();
+    const other = typeof hosts === "function" ? hosts(name) : Object.hasOwn(hosts, name) ? hosts[name] : undefined;
+    if (other) return other;
+    return name.endsWith(".lbd") && name.length > ".lbd".length ? name.slice(0, -".lbd".length) : undefined;
   }
 
   /**

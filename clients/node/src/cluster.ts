@@ -142,8 +142,10 @@ export class Cluster {
   async #follow({ generation, made }: Batch): Promise<void> {
     const { signal } = this.#stop;
     if (generation === undefined) return await pause(Math.min(REFUSED_AGE, this.#maxAge), signal);
-    const end = performance.now() + this.#maxAge;
-    for (let left = this.#maxAge; left > 0 && !signal.aborted; left = end - performance.now()) {
+    // A change makes all clients get a batch at the same time: their next ones are apart.
+    const age = this.#maxAge * (0.8 + Math.random() * 0.2);
+    const end = performance.now() + age;
+    for (let left = age; left > 0 && !signal.aborted; left = end - performance.now()) {
       const began = performance.now();
       const wait = Math.ceil(Math.min(left, FOLLOW_WAIT));
       const answer = await this.#api.call({

@@ -153,13 +153,15 @@ export class Sender {
     }, time).unref();
   }
 
-  /** Sends the counts of all clusters. Counts that could not be sent are part of the next report. */
+  /** Sends the counts of all clusters. Counts that could not be sent are part of the next report, if there is one. */
   async #report(timeout: number): Promise<void> {
     for (const { name, counts } of this.#clusters.values()) {
       const taken = counts.take();
       while (taken.endpoints.length > 0) {
         const part = { since: taken.since, endpoints: taken.endpoints.splice(0, REPORT_ENDPOINTS) };
-        await this.#sendReport(name, part, timeout).catch(() => counts.giveBack(part));
+        await this.#sendReport(name, part, timeout).catch(() => {
+          if (!this.#closed) counts.giveBack(part);
+        });
       }
     }
   }

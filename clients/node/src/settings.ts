@@ -73,11 +73,11 @@ export function resolve(settings: Settings): Resolved {
     mode,
     fallback,
     lbd: settings.lbd || env.LBD || defaultAddress(),
-    token: settings.token || env.LBD_TOKEN || "",
+    token: settings.token || (!settings.tokenFile && env.LBD_TOKEN) || "",
     tokenFile: settings.tokenFile || env.LBD_TOKEN_FILE || "",
     ca: settings.ca || env.LBD_CA || "",
     owner: settings.owner || env.LBD_OWNER || "",
-    hosts: settings.hosts ?? {},
+    hosts: inLowerCase(settings.hosts ?? {}),
     timeout: number("timeout", settings.timeout, 30_000, 1),
     staleFor: number("staleFor", settings.staleFor, 60_000),
     maxAge: number("maxAge", settings.maxAge, 10_000, 1),
@@ -86,6 +86,11 @@ export function resolve(settings: Settings): Resolved {
     ttl: number("ttl", settings.ttl, 30_000, 1),
     reportInterval: number("reportInterval", settings.reportInterval, 5000, 1),
   };
+}
+
+function inLowerCase(hosts: Hosts): Hosts {
+  if (typeof hosts === "function") return hosts;
+  return Object.fromEntries(Object.entries(hosts).map(([host, cluster]) => [host.toLowerCase(), cluster]));
 }
 
 function number(name: string, value: number | undefined, byDefault: number, least = 0): number {

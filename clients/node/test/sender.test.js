@@ -2,7 +2,10 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 
@@ -15,7 +18,8 @@ async function fake(t, answer) {
   const calls = [];
   const server = http.createServer(async (request, response) => {
     const url = new URL(request.url, "http://lbd");
-    calls.push({ path: url.pathname, query: url.searchParams, body: await text(request) });
+    const { authorization } = request.headers;
+    calls.push({ path: url.pathname, query: url.searchParams, authorization, body: await text(request) });
     const [status, object] = await answer(url.pathname);
     response.writeHead(status).end(JSON.stringify(object));
   });
@@ -124,6 +128,42 @@ test("the ttl is at most that of lbd, and no timer overflows", async (t) => {
   assert.equal(await (await client.request("http://orders.lbd/")).text(), upstream.address);
   await new Promise(setImmediate);
   assert.deepEqual(warnings, []);
+});
+
+test("a report that is under way at the end is not sent again", async (t) => {
+  const upstream = await Upstream.start();
+  t.after(() => upstream.close());
+  const answer = deferred();
+  const { lbd, count } = await fake(t, (path) =>
+    path === "/v1/reports" ? answer.promise : [200, { generation: 1, picks: [{ address: upstream.address }] }],
+  );
+  const client = open(t, { lbd, reportInterval: 50 });
+  await (await client.request("http://orders.lbd/")).text();
+  await until(() => count("/v1/reports") === 1, "a report is under way");
+  const closed = client.close();
+  answer.resolve([503, away]);
+  await closed;
+  assert.equal(count("/v1/reports"), 1);
+});
+
+test("the token of the program goes before that of the environment", async (t) => {
+  const { lbd, calls } = await fake(t, () => [200, lease]);
+  const file = join(mkdtempSync(join(tmpdir(), "lbd")), "token");
+  writeFileSync(file, "of-the-program\n");
+  process.env.LBD_TOKEN = "of-the-environment";
+  t.after(() => {
+    delete process.env.LBD_TOKEN;
+    rmSync(dirname(file), { recursive: true });
+  });
+  for (const settings of [{ tokenFile: file }, { token: "of-the-program", tokenFile: "/no/such/file" }, {}]) {
+    const client = open(t, { lbd, mode: "pick", ...settings });
+    (await client.call("orders", new Deadline(10_000), true).first()).finish();
+  }
+  const tokens = ["of-the-program", "of-the-program", "of-the-environment"];
+  assert.deepEqual(
+    calls.map(({ authorization }) => authorization),
+    tokens.map((token) => `Bearer ${token}`),
+  );
 });
 
 test("a generation that never is that of the batch does not make calls without a pause", async (t) => {

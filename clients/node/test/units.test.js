@@ -192,11 +192,13 @@ describe("fieldsOf", () => {
 
 describe("Client", () => {
   test("knows the hosts of clusters", () => {
-    const client = new Client({ lbd: "http://127.0.0.1:1", hosts: { "shop.test": "eu/orders" } });
+    const client = new Client({ lbd: "http://127.0.0.1:1", hosts: { "Shop.test": "eu/orders" } });
     for (const [host, cluster] of [
       ["orders.lbd", "orders"],
       ["eu.orders.lbd", "eu.orders"],
       ["shop.test", "eu/orders"],
+      ["SHOP.test", "eu/orders"],
+      ["Orders.LBD", "orders"],
       ["lbd", undefined],
       [".lbd", undefined],
       ["orders.lbd.example", undefined],
