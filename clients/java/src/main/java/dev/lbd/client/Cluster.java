@@ -239,7 +239,9 @@ final class Cluster {
     String target =
         "/v1/clusters/" + segment(name) + "?endpoints=false&index=" + current.generation();
     Deadline soon = Deadline.after(FOLLOW_PAUSE);
-    Deadline end = Deadline.after(maxAge);
+    // A change makes all clients get a batch at the same time: their next ones are apart.
+    double part = ThreadLocalRandom.current().nextDouble(0.8, 1);
+    Deadline end = Deadline.after(Duration.ofNanos((long) (maxAge.toNanos() * part)));
     while (!stopped && !end.passed()) {
       Deadline pause = Deadline.after(FOLLOW_PAUSE);
       Duration wait = end.atMost(MAX_WAIT);

@@ -55,7 +55,7 @@ public final class LbdClient implements Closeable {
    * @return settings with their defaults
    */
   public static LbdClientBuilder builder() {
-    return new LbdClientBuilder();
+    return new LbdClientBuilder(System::getenv);
   }
 
   /**

@@ -5,21 +5,26 @@ import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
+import java.util.function.UnaryOperator;
+import java.util.stream.Collectors;
 
 /** Settings of a new {@link LbdClient}. All have defaults, some of them from the environment. */
 public final class LbdClientBuilder {
   private static final AtomicInteger CLIENTS = new AtomicInteger();
+  private static final Duration FOREVER = Duration.ofDays(36500); // more would overflow nanoseconds
 
-  private String address = environment("LBD");
+  private final UnaryOperator<String> environment; // returns null for what is not set
+  private String address;
   private Mode mode = Mode.BATCH;
-  private String token = environment("LBD_TOKEN");
-  private String tokenFile = environment("LBD_TOKEN_FILE");
-  private String ca = environment("LBD_CA");
-  private String owner = environment("LBD_OWNER");
+  private String token; // null, and so tokenFile, for that of the environment
+  private String tokenFile;
+  private String ca;
+  private String owner;
   private Function<String, String> hosts = host -> null;
   private String fallback;
   private Duration timeout = Duration.ofSeconds(30);
@@ -30,7 +35,12 @@ public final class LbdClientBuilder {
   private Duration ttl = Duration.ofSeconds(30);
   private Duration reportInterval = Duration.ofSeconds(5);
 
-  LbdClientBuilder() {}
+  LbdClientBuilder(UnaryOperator<String> environment) {
+    this.environment = environment;
+    this.address = environment("LBD");
+    this.ca = environment("LBD_CA");
+    this.owner = environment("LBD_OWNER");
+  }
 
   /**
    * Sets the address of lbd. Default: environment LBD, else the first of unix:/run/lbd.sock and
@@ -104,11 +114,16 @@ public final class LbdClientBuilder {
   /**
    * Maps hosts that do not end in .lbd to clusters, for names that are not valid in a URL.
    *
-   * @param hosts the clusters by host, in lower case
+   * @param hosts the clusters by host
    * @return this
    */
   public LbdClientBuilder hosts(Map<String, String> hosts) {
-    return hosts(Map.copyOf(hosts)::get);
+    return hosts(
+        hosts.entrySet().stream()
+                .collect(
+                    Collectors.toUnmodifiableMap(
+                        entry -> entry.getKey().toLowerCase(Locale.ROOT), Map.Entry::getValue))
+            ::get);
   }
 
   /**
@@ -160,7 +175,7 @@ public final class LbdClientBuilder {
   }
 
   /**
-   * Sets the age at which a batch is replaced in any case. Default: 10 s.
+   * Sets the age at which a batch is replaced in any case, at most. Default: 10 s.
    *
    * @param age the age
    * @return this
@@ -228,14 +243,18 @@ public final class LbdClientBuilder {
    */
   public LbdClient build() {
     Address lbd = Address.of(address.isEmpty() ? Address.byDefault() : address, ca);
+    String usedToken = token;
+    if (usedToken == null) {
+      usedToken = tokenFile == null ? environment("LBD_TOKEN") : "";
+    }
     String process = process();
     int number = CLIENTS.incrementAndGet(); // each client reports what it counts itself
     return new LbdClient(
         new Settings(
             lbd,
             mode,
-            Api.checkToken(token),
-            tokenFile,
+            Api.checkToken(usedToken),
+            tokenFile == null ? environment("LBD_TOKEN_FILE") : tokenFile,
             owner.isEmpty() ? process : owner,
             number == 1 ? process : process + "/" + number,
             hosts,
@@ -253,11 +272,11 @@ public final class LbdClientBuilder {
     if (duration.isZero() || duration.isNegative()) {
       throw new IllegalArgumentException(name + ": " + duration + " is not positive");
     }
-    return duration;
+    return duration.compareTo(FOREVER) < 0 ? duration : FOREVER;
   }
 
-  private static String environment(String name) {
-    return Objects.requireNonNullElse(System.getenv(name), "");
+  private String environment(String name) {
+    return Objects.requireNonNullElse(environment.apply(name), "");
   }
 
   private static String process() {

@@ -208,7 +208,9 @@ final class Sender {
         } catch (IOException e) {
           reachable = e instanceof LbdException;
         }
-        cluster.counts().giveBack(counted.since(), part);
+        if (!closed) {
+          cluster.counts().giveBack(counted.since(), part);
+        }
       }
     }
   }

@@ -15,6 +15,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.temporal.ChronoUnit;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CopyOnWriteArrayList;
@@ -189,7 +190,12 @@ class ApiTest {
                   lines.add(head(socket));
                   answer(socket, 200, batch);
                 });
-        LbdClient lbd = LbdClient.builder().address(fake.lbd()).build()) {
+        LbdClient lbd =
+            LbdClient.builder()
+                .address(fake.lbd())
+                .staleFor(ChronoUnit.FOREVER.getDuration())
+                .maxAge(ChronoUnit.FOREVER.getDuration())
+                .build()) {
       for (var path : Map.of("watch", "%77atch", "a/b", "a%2Fb", "é", "%C3%A9").entrySet()) {
         lbd.call(path.getKey(), Deadline.NEVER, true).first().close();
         String followed = "GET /v1/clusters/" + path.getValue() + "?";
@@ -215,6 +221,35 @@ class ApiTest {
       Daemon.until("there were six batches", () -> batches.get() >= 6);
       double seconds = (System.nanoTime() - began) / 1e9;
       assertTrue(seconds > 0.45, "0.1 s between two of them: " + seconds);
+    }
+  }
+
+  @Test
+  void doesNotSendAReportAgainThatIsUnderWayAtTheEnd() throws Exception {
+    CountDownLatch closing = new CountDownLatch(1);
+    AtomicInteger reports = new AtomicInteger();
+    String batch = "{\"generation\":1,\"picks\":[{\"address\":\"127.0.0.1:1\"}]}";
+    try (Fake fake =
+        new Fake(
+            socket -> {
+              if (head(socket).contains("/v1/reports")) {
+                reports.incrementAndGet();
+                closing.await();
+                answer(socket, 503, "{\"code\":\"shutting_down\"}");
+              } else {
+                answer(socket, 200, batch);
+              }
+            })) {
+      LbdClient lbd =
+          LbdClient.builder().address(fake.lbd()).reportInterval(Duration.ofMillis(50)).build();
+      pick(lbd).close();
+      Daemon.until("a report is under way", () -> reports.get() == 1);
+      Thread close = new Thread(lbd::close);
+      close.start();
+      Daemon.until("the client is closed", lbd::isClosed);
+      closing.countDown();
+      close.join();
+      assertEquals(1, reports.get());
     }
   }
 

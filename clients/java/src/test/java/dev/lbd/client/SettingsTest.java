@@ -9,11 +9,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.net.BindException;
 import java.net.ConnectException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Supplier;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -32,7 +35,7 @@ class SettingsTest {
     "'',"
   })
   void knowsTheHostsOfClusters(String host, String cluster) {
-    try (LbdClient lbd = LbdClient.builder().hosts(Map.of("shop.test", "eu/orders")).build()) {
+    try (LbdClient lbd = LbdClient.builder().hosts(Map.of("Shop.test", "eu/orders")).build()) {
       assertEquals(Optional.ofNullable(cluster), lbd.clusterOf(host));
       assertEquals(Optional.empty(), lbd.clusterOf(null));
     }
@@ -71,6 +74,22 @@ class SettingsTest {
         assertThrows(
             IllegalArgumentException.class, () -> Address.of("http://user:secret@lbd:8080", ""));
     assertFalse(error.getMessage().contains("secret"), error.getMessage());
+  }
+
+  @Test
+  void settingsGoBeforeTheEnvironment(@TempDir Path directory) throws Exception {
+    Path file = Files.writeString(directory.resolve("token"), "of-the-file");
+    Map<String, String> environment = Map.of("LBD_TOKEN", "of-the-environment");
+    Supplier<LbdClientBuilder> settings = () -> new LbdClientBuilder(environment::get);
+    assertEquals("of-the-environment", token(settings.get()));
+    assertEquals("", token(settings.get().tokenFile(file)));
+    assertEquals("of-the-program", token(settings.get().tokenFile(file).token("of-the-program")));
+  }
+
+  private static String token(LbdClientBuilder settings) {
+    try (LbdClient lbd = settings.build()) {
+      return lbd.settings().token();
+    }
   }
 
   @Test
