@@ -36,8 +36,9 @@ func main() {
 	only := flag.String("only", "", "clients to measure, separated by spaces (default all with a runner)")
 	rounds := flag.Int("rounds", 15, "rounds of each adapter")
 	seconds := flag.Float64("seconds", 0.15, "approximate time of each way in a round, in seconds")
+	warmup := flag.Duration("warmup", 4*time.Second, "time for which each way is used before the first round, for compilers such as Java's")
 	flag.Parse()
-	b := bench{lbd: *lbd, nginx: *nginx, rounds: *rounds, seconds: *seconds}
+	b := bench{lbd: *lbd, nginx: *nginx, rounds: *rounds, seconds: *seconds, warmup: *warmup}
 	if err := b.run(*clients, strings.Fields(*only)); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -48,6 +49,7 @@ type bench struct {
 	lbd, nginx string
 	rounds     int
 	seconds    float64
+	warmup     time.Duration
 
 	daemon   *stand.Daemon
 	upstream *stand.Upstream
@@ -174,7 +176,7 @@ func (b *bench) measure(folder, name, adapter string) error {
 	n := make([]int, len(ways))
 	for i, w := range ways { // warms up, and finds out how many requests take the time of a round
 		n[i] = 10
-		for end := time.Now().Add(5 * time.Duration(b.seconds*float64(time.Second))); time.Now().Before(end); {
+		for end := time.Now().Add(b.warmup); time.Now().Before(end); {
 			micros, err := w.once(n[i])
 			if err != nil {
 				return err
