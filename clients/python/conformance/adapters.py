@@ -43,7 +43,7 @@ def with_requests(client):
     session = requests.Session()
     session.trust_env = False
     if client is not None:
-        lbd.requests.mount(session, client, pool_maxsize=100)
+        lbd.requests.mount(session, client)
 
     def send(method, url, body, headers, timeout):
         response = session.request(method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import ssl
 import stat
 import urllib.parse
@@ -12,6 +13,8 @@ from typing import Any, Optional
 
 from . import errors
 from ._connection import Connection, Deadline, Pool
+
+TOKEN = re.compile("[!-~]+")
 
 SOCKETS = ("/run/lbd.sock", "/run/lbd/lbd.sock")
 MAX_ANSWER = 16 << 20
@@ -44,18 +47,24 @@ class Api:
 
     def __init__(self, lbd: str, token: str, token_file: str, ca: str) -> None:
         self._address, self._context, self._server_name, self._host = _parse(lbd, ca)
+        if token and not TOKEN.fullmatch(token):
+            raise ValueError("token: it has characters that a header cannot have")
         self._token = token
         self._token_file = token_file
         self._pool = Pool()
         if token_file and not token:
             self._token = self._read_token()
+            if not self._token:
+                raise ValueError(f"token_file: {token_file} cannot be read, or has no token")
 
     def _read_token(self) -> str:
+        """The token in the file; the last one while the file has none, because it is just replaced."""
         try:
             with open(self._token_file, encoding="ascii") as file:
-                return file.read().strip()
+                token = file.read().strip()
         except (OSError, UnicodeDecodeError):
             return self._token
+        return token if TOKEN.fullmatch(token) else self._token
 
     def connect(self) -> Connection:
         """A connection that is not open yet."""
@@ -161,13 +170,21 @@ class Api:
 
 def _parse(lbd: str, ca: str) -> tuple[str, Optional[ssl.SSLContext], str, str]:
     if lbd.startswith("unix:"):
-        return lbd.replace("unix://", "unix:", 1), None, "", "localhost"
+        address = lbd.replace("unix://", "unix:", 1)
+        if address == "unix:":
+            raise ValueError("lbd: unix: has no path")
+        return address, None, "", "localhost"
     parts = urllib.parse.urlsplit(lbd)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+    if "@" in parts.netloc:
+        raise ValueError("lbd: the address has a user; use token or token_file")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ValueError(f"lbd: {lbd!r} is not unix:PATH, http://HOST:PORT or https://HOST:PORT")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    context = ssl.create_default_context(cafile=ca or None) if parts.scheme == "https" else None
+    try:
+        context = ssl.create_default_context(cafile=ca or None) if parts.scheme == "https" else None
+    except OSError as error:
+        raise ValueError(f"ca: {ca}: {error}") from error
     return f"{host}:{port}", context, parts.hostname, f"{host}:{port}"
 
 

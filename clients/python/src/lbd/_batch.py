@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 import time
 from typing import Optional, Union
 
@@ -11,6 +12,15 @@ from . import errors
 
 REFUSALS_MAX = 1000
 """Refusals of one kind in an answer, at most: lbd never sends more than the picks that were asked for."""
+
+
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):(\d{1,5})", re.ASCII)
+
+
+def is_address(value: object) -> bool:
+    """Whether a value is HOST:PORT or [IPV6]:PORT."""
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    return match is not None and 0 < int(match[1]) < 1 << 16
 
 
 class Refusal:
@@ -57,7 +67,7 @@ def of_answer(cluster: str, answer: dict) -> Batch:
     elements: list[Union[str, Refusal]] = []
     for pick in answer["picks"]:
         address = pick["address"]
-        if not isinstance(address, str) or not address:
+        if not is_address(address):
             raise ValueError("a pick without an address")
         elements.append(address)
     for category, count in (answer.get("dropped") or {}).items():

@@ -19,7 +19,10 @@ REFUSED_AGE = 1.0
 """Seconds after which a batch of nothing but refusals is fetched again."""
 
 FOLLOW_PAUSE = 0.1
-"""Seconds between two calls that follow a cluster, at least."""
+"""Seconds between two calls that follow a cluster, or get its batch, at least."""
+
+FOLLOW_WAIT = 30.0
+"""Seconds that a call waits for a change of a cluster, at most."""
 
 BACKOFF_FIRST, BACKOFF_MAX, RETRY_AFTER_MAX = 0.1, 5.0, 60.0
 
@@ -41,7 +44,7 @@ class Cluster:
         self._reset()
 
     def _reset(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._changed = threading.Condition()
         self._thread: Optional[threading.Thread] = None
         self._connection: Optional[Connection] = None
         self._stopped = threading.Event()
@@ -57,6 +60,10 @@ class Cluster:
         self.budget.after_fork()
         if connection is not None:
             connection.close()
+
+    def idle(self) -> bool:
+        """Whether there was no request for long, so that it can be forgotten."""
+        return self._thread is None and self.counts.empty()
 
     def ready(self) -> bool:
         """Whether take answers without waiting for lbd."""
@@ -79,8 +86,7 @@ class Cluster:
         with self._changed:
             while not self._stopped.is_set():
                 if self._thread is None:  # at first, and after it ended because there were no requests
-                    self._thread = threading.Thread(target=self._run, name=f"lbd {self.name}", daemon=True)
-                    self._thread.start()
+                    self._start()
                 if self._usable() or self._tries > 0 or deadline.passed():
                     break
                 if not self._changed.wait(deadline.left()):
@@ -92,6 +98,14 @@ class Cluster:
             raise errors.like(error)
         reason = "the client is closed" if self._stopped.is_set() else "lbd did not answer in time"
         raise errors.Unavailable(f"cluster {self.name}: {reason}", cluster=self.name)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"lbd {self.name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # there are too many, or the interpreter ends
+            raise errors.Unavailable(f"cluster {self.name}: {error}", cluster=self.name) from error
+        self._thread = thread
 
     def _usable(self) -> bool:
         """Whether requests use the batch: it is not older than stale_for, or lbd has answered the last call."""
@@ -118,12 +132,13 @@ class Cluster:
         backoff, used = BACKOFF_FIRST, time.monotonic()
         try:
             while not stopped.is_set():
-                pause = 0.0
+                pause, began = 0.0, time.monotonic()
                 try:
                     batch = self._fetch(connection)
                     self._publish(batch, None)
                     self._follow(connection, batch)
                     backoff = BACKOFF_FIRST
+                    pause = max(0.0, began + FOLLOW_PAUSE - time.monotonic())
                 except Exception as error:  # the thread has to survive whatever comes
                     wanted = self._note(error)
                     pause = max(backoff * random.uniform(0.8, 1.2), min(wanted, RETRY_AFTER_MAX))
@@ -177,18 +192,20 @@ class Cluster:
         if batch.generation is None:
             self._stopped.wait(min(REFUSED_AGE, self._max_age))
             return
-        end = time.monotonic() + self._max_age
+        end = time.monotonic() + self._max_age * random.uniform(0.8, 1)
+        # v1/clusters/watch is the stream of all clusters.
+        name = "%77atch" if self.name == "watch" else urllib.parse.quote(self.name, safe="")
         while not self._stopped.is_set():
             left = end - time.monotonic()
             if left <= 0:
                 return
-            began = time.monotonic()
+            began, wait = time.monotonic(), min(left, FOLLOW_WAIT)
             answer = self._api.call(
                 "GET",
-                "/v1/clusters/" + urllib.parse.quote(self.name, safe=""),
-                {"endpoints": "false", "index": batch.generation, "wait": duration(min(left, 30.0))},
+                "/v1/clusters/" + name,
+                {"endpoints": "false", "index": batch.generation, "wait": duration(wait)},
                 cluster=self.name,
-                deadline=Deadline(left + 1.0),
+                deadline=Deadline(wait + 1.0),
                 connection=connection,
             )
             if answer.get("generation") != batch.generation:

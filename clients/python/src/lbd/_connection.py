@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import encodings.idna  # noqa: F401 (socket imports it at its first use: see _connect)
+import encodings.idna  # noqa: F401 (socket imports it at its first use: see _open)
 import http.client
 import io
-import selectors
+import select
 import socket
 import ssl
 import threading
@@ -24,6 +24,9 @@ IDLE_EACH = 32
 IDLE_ALL = 256
 """Idle connections that are kept in all."""
 
+TIMEOUT_MAX = 1e6
+"""Seconds; sockets accept at most 2**31 ms."""
+
 
 class Deadline:
     """A point in time; None is never."""
@@ -31,7 +34,7 @@ class Deadline:
     __slots__ = ("at",)
 
     def __init__(self, timeout: Optional[float]) -> None:
-        self.at = None if timeout is None else time.monotonic() + timeout
+        self.at = None if timeout is None else time.monotonic() + min(timeout, TIMEOUT_MAX)
 
     def left(self) -> Optional[float]:
         """The seconds left, not below 0; None without a deadline."""
@@ -60,8 +63,10 @@ class _Socket:
         self.sock.settimeout(left)
 
     def sendall(self, data: Any) -> None:
-        self.arm()
-        self.sock.sendall(data)
+        left = memoryview(data).cast("B")
+        while left:  # not sendall of the socket: with TLS, each part has the whole timeout
+            self.arm()
+            left = left[self.sock.send(left) :]
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
         self._users += 1
@@ -90,23 +95,40 @@ class _Reader(io.RawIOBase):
             self._stream.close()
 
 
-def _connect(host: str, port: int, timeout: Optional[float]) -> socket.socket:
+def _connect(address: str, deadline: Deadline) -> socket.socket:
+    if address.startswith("unix:"):
+        return _open(socket.AF_UNIX, address[len("unix:") :], deadline)
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)
         except OSError:
             continue
-        # Not create_connection: it imports the IDNA codec, and in a child of fork the lock of that
-        # import may be held by a thread that does not live there.
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        return _open(family, (host.encode(), int(port)), deadline)
+    failed: Optional[OSError] = None
+    for family, _, _, _, name in socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM):
         try:
-            sock.settimeout(timeout)
-            sock.connect((host.encode(), port))
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-    return socket.create_connection((host, port), timeout)
+            return _open(family, name, deadline)
+        except OSError as error:
+            failed = error
+    raise failed or OSError(f"{host} has no address")
+
+
+def _open(family: int, name: Any, deadline: Deadline) -> socket.socket:
+    # Hosts in names are bytes: else socket imports the IDNA codec, and in a child of fork the lock of that import may
+    # be held by a thread that does not live there.
+    left = deadline.left()
+    if left is not None and left <= 0:
+        raise TimeoutError("the deadline of the request has passed")
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(left)
+        sock.connect(name)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 class Connection(http.client.HTTPConnection):
@@ -126,20 +148,7 @@ class Connection(http.client.HTTPConnection):
 
     def open(self, deadline: Deadline) -> None:
         """Connects. Raises OSError; TimeoutError at the deadline."""
-        left = deadline.left()
-        if left is not None and left <= 0:
-            raise TimeoutError("the deadline of the request has passed")
-        if self.address.startswith("unix:"):
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                sock.settimeout(left)
-                sock.connect(self.address[len("unix:") :])
-            except BaseException:
-                sock.close()
-                raise
-        else:
-            host, _, port = self.address.rpartition(":")
-            sock = _connect(host.strip("[]"), int(port), left)
+        sock = _connect(self.address, deadline)
         try:
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -159,9 +168,9 @@ class Connection(http.client.HTTPConnection):
         """Whether an idle connection can be used again: the peer neither closed it nor sent anything."""
         if self.sock is None:
             return False
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.sock.sock, selectors.EVENT_READ)
-            return not selector.select(0)
+        poll = select.poll()
+        poll.register(self.sock.sock, select.POLLIN)
+        return not poll.poll(0)
 
     def interrupt(self) -> None:
         """Ends a call that another thread waits for."""
@@ -175,7 +184,7 @@ class Pool:
     """Idle connections, the youngest first. Safe for threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may close the client
         self._idle: dict[Any, collections.deque[Connection]] = {}
         self._count = 0
         self._swept = time.monotonic()

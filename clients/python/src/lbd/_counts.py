@@ -95,6 +95,9 @@ class Counts:
                 count.advance(time.monotonic())
                 count.in_flight -= 1
 
+    def empty(self) -> bool:
+        return not self._endpoints
+
     def take(self) -> tuple[float, list[dict]]:
         """The counts since they were taken last, in the form of a report, and the time when that was."""
         taken = []

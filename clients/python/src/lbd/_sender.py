@@ -6,13 +6,14 @@ import math
 import queue
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable
 from typing import Optional
 
 from . import errors
 from ._api import Api, Unreachable, duration
 from ._cluster import Cluster
-from ._connection import Deadline
+from ._connection import TIMEOUT_MAX, Deadline
 from ._counts import REPORT_ENDPOINTS
 
 LEASES_AT_ONCE = 1000
@@ -21,16 +22,23 @@ LEASES_AT_ONCE = 1000
 LEASES_WAITING = 100_000
 """Ends of leases that wait for lbd, at most. The others expire."""
 
+RETRY_PAUSE = 0.5
+"""Seconds after a call that ended no lease."""
+
 
 class Lease:
     """A lease of a request in flight."""
 
-    __slots__ = ("id", "renew_at", "ttl")
+    __slots__ = ("id", "outcome", "renew_at", "ttl")
 
     def __init__(self, lease_id: str, ttl: float) -> None:
         self.id = lease_id
         self.ttl = ttl
+        self.outcome = "cancelled"
         self.renew_at = time.monotonic() + ttl / 2
+
+    def ended(self) -> dict:
+        return {"id": self.id, "outcome": self.outcome}
 
 
 class Sender:
@@ -40,16 +48,15 @@ class Sender:
         self._api = api
         self._clusters = clusters
         self._reporter = reporter
-        self._interval = interval
-        self._leases: dict[str, Lease] = {}
+        self._interval = min(interval, TIMEOUT_MAX)
         self.after_fork()
 
     def after_fork(self) -> None:
         """Forgets the leases of the parent; the thread stayed there."""
-        self._leases = {}
+        self._leases: dict[str, Lease] = {}
         # Ends of leases and wake-ups. Its put is reentrant: the garbage collector may end a request at any point.
         self._ended: queue.SimpleQueue = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: Optional[threading.Thread] = None
         self._closed = False
         self._wake = math.inf  # when the thread looks for leases to renew, at the latest
@@ -59,20 +66,29 @@ class Sender:
             with self._lock:
                 if self._thread is None and not self._closed:
                     thread = threading.Thread(target=self._run, name="lbd reports", daemon=True)
-                    thread.start()
+                    try:
+                        thread.start()
+                    except RuntimeError:  # there are too many, or the interpreter ends: close sends what is left
+                        return
                     self._thread = thread
 
-    def hold(self, lease: Lease) -> None:
-        """Renews a lease until it is ended."""
-        self._leases[lease.id] = lease
-        if lease.renew_at < self._wake:
-            self._ended.put(None)
-        self.start()
+    def hold(self, lease: Lease) -> bool:
+        """Renews a lease until it is ended. If the client is closed, ends it and returns False."""
+        with self._lock:
+            if not self._closed:
+                self._leases[lease.id] = lease
+                if lease.renew_at < self._wake:
+                    self._ended.put(None)
+                self.start()
+                return True
+        self._send_ended([lease.ended()], Deadline(1.0))
+        return False
 
-    def end(self, lease: Lease, outcome: str) -> None:
+    def end(self, lease: Lease) -> None:
         """Ends a lease in the background."""
-        if self._leases.pop(lease.id, None) is not None and self._ended.qsize() < LEASES_WAITING:
-            self._ended.put({"id": lease.id, "outcome": outcome})
+        with self._lock:  # close sends all that has ended, and then all that is held
+            if self._leases.pop(lease.id, None) is not None and self._ended.qsize() < LEASES_WAITING:
+                self._ended.put(lease.ended())
 
     def close(self, timeout: float) -> None:
         """Ends the thread, the leases and the last interval. Waits for timeout seconds at most."""
@@ -85,10 +101,10 @@ class Sender:
         if thread is not None:
             self._ended.put(None)
             thread.join(deadline.at_most(timeout / 2))
-        ended = [{"id": lease_id, "outcome": "cancelled"} for lease_id in list(self._leases)]
-        self._leases = {}
-        for end in ended:
-            self._ended.put(end)
+        with self._lock:
+            for lease in list(self._leases.values()):
+                self._ended.put(lease.ended())
+            self._leases = {}
         while True:
             batch = self._take_ended()
             if not batch or deadline.passed() or not self._send_ended(batch, deadline):
@@ -107,8 +123,8 @@ class Sender:
                 self._renew()
                 self._wake = min([next_report, *(lease.renew_at for lease in list(self._leases.values()))])
                 first = self._ended.get(timeout=max(0.0, self._wake - time.monotonic()))
-                if first is not None:
-                    self._send_ended([first, *self._take_ended()], None)
+                if first is not None and not self._send_ended([first, *self._take_ended()], None):
+                    time.sleep(RETRY_PAUSE)
             except queue.Empty:
                 continue
             except Exception:  # the thread has to survive whatever comes
@@ -126,33 +142,38 @@ class Sender:
         return ended
 
     def _send_ended(self, ended: list[dict], deadline: Optional[Deadline]) -> bool:
-        """Ends leases; if lbd is unreachable, later. Leases whose end is never sent expire."""
+        """Ends leases. If that fails, they are ended later; leases whose end is never sent expire."""
         try:
             self._api.call("POST", "/v1/leases/done", body={"leases": ended}, deadline=deadline)
-            return True
-        except errors.LbdError:
-            return True
-        except Unreachable:
-            if self._ended.qsize() < LEASES_WAITING:
-                for end in ended:
-                    self._ended.put(end)
-            if deadline is None:
-                time.sleep(0.5)
+        except (Unreachable, errors.LbdError) as error:
+            if getattr(error, "code", "") == "invalid_argument":  # it would be the next answer, too
+                return True
+            for end in ended[: max(0, LEASES_WAITING - self._ended.qsize())]:
+                self._ended.put(end)
             return False
+        return True
 
     def _renew(self) -> None:
-        now = time.monotonic()
+        """Renews the leases that have had half of their time, until lbd is unreachable."""
+        now, reachable = time.monotonic(), True
         for lease in list(self._leases.values()):
-            if now >= lease.renew_at:
+            if now < lease.renew_at:
+                continue
+            lease.renew_at = now + min(1.0, lease.ttl / 4)
+            if not reachable:
+                continue
+            try:
+                path = f"/v1/leases/{urllib.parse.quote(lease.id, safe='')}/renew"
+                self._api.call("POST", path, {"ttl": duration(lease.ttl)})
                 lease.renew_at = now + lease.ttl / 2
-                try:
-                    self._api.call("POST", f"/v1/leases/{lease.id}/renew", {"ttl": duration(lease.ttl)})
-                except errors.LbdError:
-                    self._leases.pop(lease.id, None)  # it has expired: the request goes on without it
-                except Unreachable:
-                    lease.renew_at = now + min(1.0, lease.ttl / 4)
+            except errors.LbdError as error:
+                if error.code == "unknown_lease":  # it has expired: the request goes on without it
+                    self._leases.pop(lease.id, None)
+            except Unreachable:
+                reachable = False
 
     def _report(self, deadline: Optional[Deadline]) -> None:
+        reachable = True
         for cluster in self._clusters():
             begin, endpoints = cluster.counts.take()
             interval = min(300.0, max(0.1, time.monotonic() - begin))
@@ -164,6 +185,12 @@ class Sender:
                     "clusters": [{"cluster": cluster.name, "endpoints": part}],
                 }
                 try:
-                    self._api.call("POST", "/v1/reports", body=report, deadline=deadline)
-                except (Unreachable, errors.LbdError):
+                    if reachable:
+                        self._api.call("POST", "/v1/reports", body=report, deadline=deadline)
+                        continue
+                except errors.LbdError:
+                    pass
+                except Unreachable:
+                    reachable = False
+                if not self._closed:  # else lbd may have got it, and close would send it again
                     cluster.counts.give_back(begin, part)

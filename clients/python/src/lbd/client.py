@@ -11,19 +11,27 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, Optional, Union
+from multiprocessing import util
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import errors
 from ._api import Api, Unreachable, default_address, duration
-from ._batch import Refusal
+from ._batch import Refusal, is_address
 from ._cluster import Cluster
 from ._connection import Deadline
 from ._sender import Lease, Sender
+
+if TYPE_CHECKING:
+    from .upstream import Response
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 RETRIED_STATUSES = frozenset({502, 503, 504})
 WAIT_MAX = 5.0
 CLUSTERS_MAX = 1000
+DRAIN_MAX = 16 << 10
+"""Bytes that are read of a response that is retried, at most: then its connection can be used again."""
+DRAIN_TIME = 0.05
+"""Seconds for that, at most."""
 LEASE_GRACE = 5.0
 LEASE_MAX = 600.0  # lbd's default of --max-ttl
 
@@ -76,34 +84,45 @@ class Client:
     ) -> None:
         if mode not in ("batch", "pick", "lease"):
             raise ValueError(f"mode: {mode!r} is not batch, pick or lease")
+        if fallback is not None and not is_address(fallback):
+            raise ValueError(f"fallback: {fallback!r} is not HOST:PORT")
+        for name, value in {"max_age": max_age, "ttl": ttl, "report_interval": report_interval}.items():
+            if not value > 0:
+                raise ValueError(f"{name}: {value!r} is not above 0")
+        for name, value in {"stale_for": stale_for, "retries": retries, "max_tokens": max_tokens}.items():
+            if not value >= 0:
+                raise ValueError(f"{name}: {value!r} is not 0 or more")
         environ = os.environ.get
+        if not token and not token_file:
+            token, token_file = environ("LBD_TOKEN"), environ("LBD_TOKEN_FILE")
         self.mode = mode
         self.timeout = timeout
         self.retries = retries
         self.ttl = ttl
         self.fallback = fallback
-        self.epoch = 0  # the number of forks before this process
+        self._epoch, self._pid = 0, os.getpid()
         self._owner = owner or environ("LBD_OWNER")
-        self._hosts = hosts
+        self._hosts = hosts if hosts is None or callable(hosts) else {k.lower(): v for k, v in hosts.items()}
         self._settings = {"max_age": max_age, "stale_for": stale_for, "max_tokens": max_tokens}
         self._api = Api(
             lbd or environ("LBD") or default_address(),
-            token or environ("LBD_TOKEN") or "",
-            token_file or environ("LBD_TOKEN_FILE") or "",
+            token or "",
+            token_file or "",
             ca or environ("LBD_CA") or "",
         )
         self._clusters: dict[str, Cluster] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler of a signal may call close
         self._closed = False
         self._number = next(_numbers)
         self._sender = Sender(self._api, lambda: list(self._clusters.values()), self._reporter, report_interval)
         self._upstreams: Any = None
-        _register(self)
+        _clients.add(self)
 
     def cluster_of(self, host: Optional[str]) -> Optional[str]:
         """The cluster that a host names; None if requests to the host are not for lbd."""
         if not host:
             return None
+        host = host.lower()
         if self._hosts is not None:
             name = self._hosts(host) if callable(self._hosts) else self._hosts.get(host)
             if name:
@@ -119,7 +138,7 @@ class Client:
         *,
         timeout: Union[float, None, str] = "default",
         idempotent: Optional[bool] = None,
-    ) -> Any:
+    ) -> Response:
         """Sends a request, and returns the http.client.HTTPResponse: read it to its end, or close it.
 
         url is http://CLUSTER.lbd/PATH, with https for upstreams with TLS. body is bytes or str, or else a file or an
@@ -138,6 +157,7 @@ class Client:
         """A request to a cluster, for an adapter of an HTTP library. repeatable permits retries."""
         if self._closed:
             raise errors.Unavailable(f"cluster {cluster}: the client is closed", cluster=cluster)
+        self.epoch()
         known = self._clusters.get(cluster)
         return Call(self, known or self._add(cluster), deadline, repeatable)
 
@@ -145,6 +165,9 @@ class Client:
         with self._lock:
             known = self._clusters.get(name)
             if known is None:
+                if len(self._clusters) >= CLUSTERS_MAX:
+                    for other in [other for other in self._clusters.values() if other.idle()]:
+                        del self._clusters[other.name]
                 if len(self._clusters) >= CLUSTERS_MAX:
                     raise errors.Unavailable(f"cluster {name}: the client has {CLUSTERS_MAX} clusters", cluster=name)
                 known = self._clusters[name] = Cluster(name, self._api, **self._settings)
@@ -180,15 +203,24 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def epoch(self) -> int:
+        """The number of forks before this process. A server that forks in C, as uWSGI, does not call _after_fork."""
+        if self._pid != os.getpid():
+            with _forked:
+                if self._pid != os.getpid():
+                    self._after_fork()
+        return self._epoch
+
     def _after_fork(self) -> None:
-        self.epoch += 1
-        self._lock = threading.Lock()
+        self._epoch += 1
+        self._lock = threading.RLock()
         self._api.after_fork()
         for cluster in list(self._clusters.values()):
             cluster.after_fork()
         self._sender.after_fork()
         if self._upstreams is not None:
             self._upstreams.after_fork()
+        self._pid = os.getpid()
 
 
 class Attempt:
@@ -201,7 +233,7 @@ class Attempt:
         self._call = call
         self._lease = lease
         self._outcome = ""
-        self._epoch = call.client.epoch
+        self._epoch = call.client.epoch()
         self._counted = counted
         self._begin = call.cluster.counts.begin(address) if counted else 0.0
 
@@ -219,14 +251,19 @@ class Attempt:
     def finish(self) -> None:
         """The request is no longer in flight. Without an outcome, its caller has given it up."""
         call, self._call = self._call, None  # type: ignore[assignment]
-        if call is None or self._epoch != call.client.epoch:
+        if call is None or self._epoch != call.client.epoch():
             return
         if not self._outcome:
             self._ended_of(call, "cancelled")
         if self._counted:
             call.cluster.counts.end(self.address)
         if self._lease is not None:
-            call.client._sender.end(self._lease, self._outcome)
+            call.client._sender.end(self._lease)
+
+    def __del__(self) -> None:
+        """Ends a request that was given up in any way: its task was cancelled, or nobody read the response."""
+        if getattr(self, "_call", None) is not None:
+            self.finish()
 
     def _ended(self, outcome: str) -> None:
         if self._call is not None and not self._outcome:
@@ -234,7 +271,9 @@ class Attempt:
 
     def _ended_of(self, call: Call, outcome: str) -> None:
         self._outcome = outcome
-        if self._counted and self._epoch == call.client.epoch:
+        if self._lease is not None:
+            self._lease.outcome = outcome
+        if self._counted and self._epoch == call.client.epoch():
             call.cluster.counts.answered(self.address, outcome, self._begin)
 
 
@@ -255,7 +294,7 @@ class Call:
         return self.client.mode != "batch" or not self.cluster.ready()
 
     def first(self) -> Attempt:
-        """The first try. Raises an LbdError if there is no endpoint for it."""
+        """The first try. Raises an LbdError if there is no endpoint for it, and TimeoutError at the deadline."""
         try:
             return self._take()
         except errors.Unavailable as error:
@@ -280,7 +319,7 @@ class Call:
             if self.client.mode != "batch":
                 return self._take()
             address = self.cluster.take_other(self._tried)
-        except errors.LbdError:
+        except (errors.LbdError, TimeoutError):
             return None
         return None if address is None else self._at(address)
 
@@ -290,8 +329,13 @@ class Call:
         element = self.cluster.take(self.deadline)
         if isinstance(element, Refusal):
             raise errors.like(element.error)
+        self._check_deadline()
         self.client._sender.start()
         return self._at(element)
+
+    def _check_deadline(self) -> None:
+        if self.deadline.passed():
+            raise TimeoutError(f"cluster {self.cluster.name}: the deadline of the request has passed")
 
     def _at(self, address: str, lease: Optional[Lease] = None) -> Attempt:
         self._tried.append(address)
@@ -308,12 +352,16 @@ class Call:
             parameters.update(ttl=duration(ttl), owner=client.owner())
         try:
             answer = client._api.call(method, "/v1/pick", parameters, cluster=name, deadline=Deadline(wait + 1.0))
-            address = answer["address"]
-            lease = Lease(answer["lease"]["id"], ttl) if ttl else None
+            lease = Lease(str(answer["lease"]["id"]), ttl) if ttl else None
+            if not is_address(address := answer["address"]):
+                raise TypeError(f"{address!r} is not an address")
         except (Unreachable, KeyError, TypeError) as error:
             raise errors.Unavailable(f"cluster {name}: lbd is unreachable: {error}", cluster=name) from error
-        if lease is not None:
-            client._sender.hold(lease)
+        if lease is not None and not client._sender.hold(lease):
+            raise errors.Unavailable(f"cluster {name}: the client is closed", cluster=name, code="closed")
+        if self.deadline.passed() and lease is not None:
+            client._sender.end(lease)
+        self._check_deadline()
         return self._at(address, lease)
 
 
@@ -328,37 +376,30 @@ def shortage(error: Optional[BaseException]) -> bool:
     return False
 
 
-_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+class _Clients(weakref.WeakSet):
+    """The clients of this process that are not closed."""
+
+    def close_at_exit(self) -> None:
+        util.Finalize(None, self.close, exitpriority=10)
+
+    def close(self) -> None:
+        """Closes all, within 1 s in all."""
+        end, clients = time.monotonic() + 1.0, list(self)
+        for at, client in enumerate(clients):
+            client.close(max(0.0, end - time.monotonic()) / (len(clients) - at))
+
+    def after_fork(self) -> None:
+        for client in list(self):
+            client._after_fork()
+
+
+_clients = _Clients()
 _numbers = itertools.count(1)
+_forked = threading.Lock()
 
-
-def _register(client: Client) -> None:
-    _clients.add(client)
-    try:  # processes of multiprocessing end without atexit
-        from multiprocessing import util
-
-        util.register_after_fork(client, _close_at_exit)
-    except ImportError:
-        pass
-
-
-def _close_at_exit(client: Client) -> None:
-    from multiprocessing import util
-
-    util.Finalize(None, client.close, exitpriority=10)
-
-
-def _close_all() -> None:
-    end = time.monotonic() + 1.0
-    for client in list(_clients):
-        client.close(max(0.1, end - time.monotonic()))
-
-
-def _after_fork() -> None:
-    for client in list(_clients):
-        client._after_fork()
-
-
-atexit.register(_close_all)
+atexit.register(_clients.close)
+# Processes of multiprocessing end without atexit, and forget the finalizers of their parent.
+_clients.close_at_exit()
+util.register_after_fork(_clients, _Clients.close_at_exit)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_clients.after_fork)

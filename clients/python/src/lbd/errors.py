@@ -62,7 +62,7 @@ def of_answer(cluster: str, status: int, problem: dict, retry_after: float) -> L
     if kind is None:
         kind = PermissionDenied if status in (401, 403) else Unavailable
     detail = problem.get("detail") or problem.get("title") or f"status {status}"
-    message = f"cluster {cluster}: {detail}" + (f" ({code})" if code else "")
+    message = f"cluster {cluster}: {str(detail)[:500]}" + (f" ({code})" if code else "")
     if kind is Dropped and isinstance(problem.get("category"), str):
         message += f": drop category {problem['category']}"
     return kind(message, cluster=cluster, code=code or str(status), retry_after=retry_after)

@@ -7,15 +7,20 @@ http.get("http://orders.lbd/items/7")
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Optional
+from typing import Any, Generic, Optional, TypeVar
 
+import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import httpx
 
 from . import errors
 from ._connection import Deadline
-from .client import IDEMPOTENT, RETRIED_STATUSES, Attempt, Call, Client, shortage
+from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Attempt, Call, Client, shortage
 
 
 class Dropped(errors.Dropped, httpx.TransportError):
@@ -45,6 +50,38 @@ _UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None, 
 """For threads. At a limit, httpcore 1.0.9 closes connections that it counts as idle, while another thread that it gave
 them to begins to use them: that request fails, or waits for its timeout. Each thread has one connection in use, which
 limits them."""
+
+
+CALLS_MAX = 100
+"""Threads of an event loop that wait for lbd, at most."""
+
+_calls: anyio.lowlevel.RunVar[anyio.CapacityLimiter] = anyio.lowlevel.RunVar("lbd calls")
+
+_T = TypeVar("_T", httpx.BaseTransport, httpx.AsyncBaseTransport)
+
+
+class _Inner(Generic[_T]):
+    """The transports that have the connections: one for each host with TLS, whose certificates were checked for it."""
+
+    def __init__(self, client: Client, make: Callable[[], _T]) -> None:
+        if not callable(make):
+            raise TypeError(f"make: {make!r} is not a function that returns a transport")
+        self._client = client
+        self._make: Callable[[], _T] = make
+        self._transports: dict[str, _T] = {}
+        self._epoch = client.epoch()
+
+    def of(self, url: Optional[httpx.URL] = None) -> _T:
+        """The transport for a cluster, or without one for other hosts."""
+        epoch = self._client.epoch()
+        if epoch != self._epoch:  # a child of fork does not use the connections of its parent
+            self._epoch, self._transports = epoch, {}
+        host = url.host if url is not None and url.scheme == "https" else ""
+        transport = self._transports.get(host)
+        return transport or self._transports.setdefault(host, self._make())
+
+    def all(self) -> list[_T]:
+        return list(self._transports.values())
 
 
 class _Request:
@@ -78,7 +115,11 @@ class _Request:
             request.url.copy_with(host=host.strip("[]"), port=int(port)),
             headers=request.headers,
             stream=request.stream,
-            extensions={**request.extensions, "timeout": timeouts, "sni_hostname": request.url.host},
+            extensions={
+                **request.extensions,
+                "timeout": timeouts,
+                "sni_hostname": request.url.raw_host.decode("ascii"),
+            },
         )
 
     def failed(self, attempt: Attempt, error: BaseException) -> bool:
@@ -86,63 +127,69 @@ class _Request:
         if shortage(error) or isinstance(error, httpx.PoolTimeout):
             attempt.finish()
             return False
-        if isinstance(error, (httpx.NetworkError, httpx.ProtocolError, httpx.TimeoutException)):
+        if isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError, httpx.TimeoutException)):
             attempt.failed()
         attempt.finish()
         return isinstance(error, _FAILED) and not self.deadline.passed()
 
 
 class Transport(httpx.BaseTransport):
-    """Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks, and the others as inner does.
+    """Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks, and the others as httpx does.
 
     The deadline of a request is its read timeout, else the timeout of the client. The extension idempotent=True, or a
-    header Idempotency-Key, permits retries of a POST or PATCH.
+    header Idempotency-Key, permits retries of a POST or PATCH. make returns a transport of httpx that has the
+    connections; it is called for each host with https, and again in a child of fork.
     """
 
-    def __init__(self, client: Client, inner: Optional[httpx.BaseTransport] = None) -> None:
+    def __init__(self, client: Client, make: Optional[Callable[[], httpx.BaseTransport]] = None) -> None:
         self._client = client
-        self._inner = inner or httpx.HTTPTransport(limits=_UNLIMITED)
+        self._inner = _Inner(client, make or (lambda: httpx.HTTPTransport(limits=_UNLIMITED)))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         cluster = self._client.cluster_of(request.url.host)
         if cluster is None:
-            return self._inner.handle_request(request)
+            return self._inner.of().handle_request(request)
         try:
             sent = _Request(self._client, cluster, request)
             attempt = sent.call.first()
         except errors.LbdError as error:
             raise _of(error, request) from error
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(str(error), request=request) from error
+        inner = self._inner.of(request.url)
         while True:
             try:
-                response = self._inner.handle_request(sent.to(attempt.address))
+                tried = sent.to(attempt.address)
+                response = inner.handle_request(tried)
             except BaseException as error:
                 other = sent.call.retry() if sent.failed(attempt, error) else None
                 if other is None:
                     raise
             else:
                 attempt.answered(response.status_code)
-                other = sent.call.retry() if response.status_code in RETRIED_STATUSES else None
                 response.stream = _Stream(response.stream, attempt)
+                other = sent.call.retry() if response.status_code in RETRIED_STATUSES else None
                 if other is None:
                     return response
-                response.close()
+                _discard(response, tried)
             attempt = other
 
     def close(self) -> None:
-        self._inner.close()
+        for transport in self._inner.all():
+            transport.close()
 
 
 class AsyncTransport(httpx.AsyncBaseTransport):
-    """Transport for httpx.AsyncClient. Calls to lbd that wait are made in a thread."""
+    """Transport for httpx.AsyncClient, with asyncio or trio. Calls to lbd that wait are made in a thread."""
 
-    def __init__(self, client: Client, inner: Optional[httpx.AsyncBaseTransport] = None) -> None:
+    def __init__(self, client: Client, make: Optional[Callable[[], httpx.AsyncBaseTransport]] = None) -> None:
         self._client = client
-        self._inner = inner or httpx.AsyncHTTPTransport()
+        self._inner = _Inner(client, make or httpx.AsyncHTTPTransport)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         cluster = self._client.cluster_of(request.url.host)
         if cluster is None:
-            return await self._inner.handle_async_request(request)
+            return await self._inner.of().handle_async_request(request)
         try:
             sent = _Request(self._client, cluster, request)
             first = await _call(sent.call, sent.call.first)
@@ -150,9 +197,13 @@ class AsyncTransport(httpx.AsyncBaseTransport):
             attempt: Attempt = first
         except errors.LbdError as error:
             raise _of(error, request) from error
+        except TimeoutError as error:
+            raise httpx.ReadTimeout(str(error), request=request) from error
+        inner = self._inner.of(request.url)
         while True:
             try:
-                response = await self._inner.handle_async_request(sent.to(attempt.address))
+                tried = sent.to(attempt.address)
+                response = await inner.handle_async_request(tried)
             except BaseException as error:
                 other = await _call(sent.call, sent.call.retry) if sent.failed(attempt, error) else None
                 if other is None:
@@ -162,29 +213,78 @@ class AsyncTransport(httpx.AsyncBaseTransport):
                 response.stream = _AsyncStream(response.stream, attempt)
                 if response.status_code not in RETRIED_STATUSES:
                     return response
-                other = await _call(sent.call, sent.call.retry)
-                if other is None:
-                    return response
+                other = None
+                try:
+                    other = await _call(sent.call, sent.call.retry)
+                    if other is None:
+                        return response
+                    if _is_short(response):
+                        with anyio.move_on_after(DRAIN_TIME), contextlib.suppress(httpx.TransportError):
+                            await response.aread()
+                except BaseException:
+                    if other is not None:
+                        other.finish()
+                    with anyio.CancelScope(shield=True):
+                        await response.aclose()
+                    raise
                 await response.aclose()
             attempt = other
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        for transport in self._inner.all():
+            await transport.aclose()
 
 
 async def _call(call: Call, function: Callable[[], Optional[Attempt]]) -> Optional[Attempt]:
-    """The result of function, which a thread runs if it may wait for lbd."""
+    """The result of function, which a thread runs if it may wait for lbd. Raises TimeoutError."""
     if not call.waits():
         return function()
+    lock, given_up = threading.Lock(), False
     taken: list[Optional[Attempt]] = []
+
+    def take() -> None:
+        attempt = function()
+        with lock:
+            taken.append(attempt)
+            late = given_up
+        if late and attempt is not None:
+            attempt.finish()
+
     try:
-        await anyio.to_thread.run_sync(lambda: taken.append(function()), abandon_on_cancel=False)
+        limiter = _calls.get()
+    except LookupError:
+        limiter = anyio.CapacityLimiter(CALLS_MAX)
+        _calls.set(limiter)
+    # A call ends 1 s after the deadline at the latest, but it may have to wait for a thread.
+    left = call.deadline.left()
+    try:
+        with anyio.fail_after(None if left is None else left + 1.5):
+            await anyio.to_thread.run_sync(take, abandon_on_cancel=True, limiter=limiter)
     except BaseException:
-        for attempt in taken:  # the task was cancelled while the thread took it
+        with lock:
+            given_up = True
+        for attempt in taken:
             if attempt is not None:
                 attempt.finish()
         raise
     return taken[0]
+
+
+def _is_short(response: httpx.Response) -> bool:
+    length = response.headers.get("content-length", "")
+    return length.isdecimal() and int(length) <= DRAIN_MAX
+
+
+def _discard(response: httpx.Response, request: httpx.Request) -> None:
+    """Closes a response; before, reads the rest of it if it is short and there, to keep the connection."""
+    if _is_short(response):
+        request.extensions["timeout"]["read"] = DRAIN_TIME
+        end = time.monotonic() + DRAIN_TIME
+        with contextlib.suppress(httpx.TransportError):
+            for _ in response.iter_raw():
+                if time.monotonic() > end:
+                    break
+    response.close()
 
 
 class _Stream(httpx.SyncByteStream):
@@ -201,9 +301,6 @@ class _Stream(httpx.SyncByteStream):
         finally:
             self._attempt.finish()
 
-    def __del__(self) -> None:
-        self._attempt.finish()
-
 
 class _AsyncStream(httpx.AsyncByteStream):
     def __init__(self, stream: Any, attempt: Attempt) -> None:
@@ -219,9 +316,6 @@ class _AsyncStream(httpx.AsyncByteStream):
             await self._stream.aclose()
         finally:
             self._attempt.finish()
-
-    def __del__(self) -> None:
-        self._attempt.finish()
 
 
 def _of(error: errors.LbdError, request: httpx.Request) -> errors.LbdError:

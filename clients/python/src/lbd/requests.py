@@ -7,16 +7,26 @@ session.get("http://orders.lbd/items/7")
 
 from __future__ import annotations
 
+import contextlib
+import time
 import urllib.parse
 from collections.abc import Callable
 from typing import Any, Optional
 
 import requests
+import urllib3
 from requests.adapters import HTTPAdapter
 
 from . import errors
 from ._connection import Deadline
-from .client import IDEMPOTENT, RETRIED_STATUSES, Attempt, Client, shortage
+from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Attempt, Client, shortage
+
+POOL_IDLE = 60.0
+"""Seconds without a request after which the connections to an endpoint are closed."""
+
+DEFAULTS = {"pool_connections": 1000, "pool_maxsize": 100}
+"""Endpoints, and idle connections to each of them. With the defaults of HTTPAdapter, 10 and 10, requests to more
+endpoints or of more threads would make connections all the time."""
 
 
 class Dropped(errors.Dropped, requests.RequestException):
@@ -46,12 +56,16 @@ class Adapter(HTTPAdapter):
     """Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks, and the others as HTTPAdapter does.
 
     The deadline of a request is the read timeout that requests passes, else the timeout of the client. Arguments after
-    client are those of HTTPAdapter.
+    client are those of HTTPAdapter; pool_connections is 1000 and pool_maxsize 100 by default.
     """
 
     def __init__(self, client: Client, **arguments: Any) -> None:
         self._client = client
-        super().__init__(**arguments)
+        self._epoch = client.epoch()
+        self._of_parents: list[Any] = []
+        self._used: dict[str, float] = {}
+        self._swept = time.monotonic()
+        super().__init__(**(DEFAULTS | arguments))
 
     def build_connection_pool_key_attributes(self, request: Any, verify: Any, cert: Any = None) -> Any:
         attributes: tuple[dict, dict] = super().build_connection_pool_key_attributes(request, verify, cert)  # type: ignore[assignment]
@@ -69,6 +83,7 @@ class Adapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> requests.Response:
+        self._check_process()
         parts = urllib.parse.urlsplit(request.url or "")
         cluster = self._client.cluster_of(parts.hostname)
         if cluster is None:
@@ -85,9 +100,13 @@ class Adapter(HTTPAdapter):
             attempt = call.first()
         except errors.LbdError as error:
             raise _of(error, request) from error
+        except TimeoutError as error:
+            raise requests.Timeout(error, request=request) from error
         while True:
+            self._keep(attempt.address)
             try:
                 left = deadline.left()
+                left = left if left is None else max(left, 0.001)  # urllib3 has no timeout of 0
                 limits: Any = (_least(connect, left), left)
                 sent = _copy(request, parts, attempt.address)
                 response = super().send(sent, stream, limits, verify, cert, {})
@@ -109,13 +128,38 @@ class Adapter(HTTPAdapter):
                 raise
             else:
                 attempt.answered(response.status_code)
-                other = call.retry() if response.status_code in RETRIED_STATUSES else None
                 _finish_with(response.raw, attempt)
+                other = call.retry() if response.status_code in RETRIED_STATUSES else None
                 if other is None:
                     response.url, response.request = request.url or "", request
                     return response
-                response.close()
+                _discard(response)
             attempt = other
+
+    def _check_process(self) -> None:
+        """A child of fork does not use the connections of its parent."""
+        if self._epoch != self._client.epoch():
+            # Kept: another thread of the parent may have held a lock that closes them.
+            self._of_parents.append((self.poolmanager, self.proxy_manager))
+            self.proxy_manager = {}
+            self.init_poolmanager(self._pool_connections, self._pool_maxsize, block=self._pool_block)  # type: ignore[attr-defined]
+            self._epoch = self._client.epoch()
+
+    def _keep(self, address: str) -> None:
+        """Notes that address is in use, and closes the connections to those that are not any more."""
+        now = time.monotonic()
+        self._used[address] = now
+        if now - self._swept < POOL_IDLE / 4:
+            return
+        self._swept = now
+        unused = {old for old, used in list(self._used.items()) if now - used > POOL_IDLE}
+        for old in unused:
+            self._used.pop(old, None)
+        pools = self.poolmanager.pools
+        for key in list(pools.keys()) if unused else ():
+            if f"{_bracketed(key.key_host)}:{key.key_port}" in unused:
+                with contextlib.suppress(KeyError):  # another thread was faster
+                    del pools[key]
 
 
 def mount(session: requests.Session, client: Client, **arguments: Any) -> requests.Session:
@@ -124,6 +168,23 @@ def mount(session: requests.Session, client: Client, **arguments: Any) -> reques
     session.mount("http://", adapter)
     session.mount("https://", adapter)
     return session
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host.strip('[]')}]" if ":" in host else host
+
+
+def _discard(response: requests.Response) -> None:
+    """Closes a response; before, reads the rest of it if it is short and there, to keep the connection."""
+    length = response.headers.get("Content-Length", "")
+    sock = getattr(getattr(response.raw, "connection", None), "sock", None)
+    if sock is not None and length.isdecimal() and int(length) <= DRAIN_MAX:
+        end = time.monotonic() + DRAIN_TIME
+        with contextlib.suppress(OSError, urllib3.exceptions.HTTPError):
+            sock.settimeout(DRAIN_TIME)
+            while response.raw.read1(DRAIN_MAX, decode_content=False) and time.monotonic() < end:
+                pass
+    response.close()
 
 
 def _least(first: Optional[float], second: Optional[float]) -> Optional[float]:

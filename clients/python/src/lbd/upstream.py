@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import http.client
 import ssl
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
 from ._connection import Connection, Deadline, Pool
-from .client import IDEMPOTENT, RETRIED_STATUSES, Attempt, shortage
+from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Attempt, shortage
 
 if TYPE_CHECKING:
     from .client import Client
@@ -75,6 +76,14 @@ class Response(http.client.HTTPResponse):
         finally:
             self._check()
 
+    def discard(self) -> None:
+        """Closes the response; before, reads the rest of it if it is short and there, to keep the connection."""
+        if self._connection is not None and self.length is not None and self.length <= DRAIN_MAX:
+            self._connection.expire(Deadline(DRAIN_TIME))
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.read()
+        self.close()
+
     def close(self) -> None:
         connection = self._connection
         if connection is not None and not self.isclosed():  # given up before its end
@@ -110,7 +119,7 @@ class Upstreams:
     ) -> Response:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"url: {url!r} is not http://HOST/PATH or https://HOST/PATH")
+            raise ValueError("url: it is not http://HOST/PATH or https://HOST/PATH")  # it may have a password
         if isinstance(body, str):
             body = body.encode()
         fields = dict(headers or {})
@@ -139,8 +148,8 @@ class Upstreams:
                     attempt.finish()
                     raise
                 attempt.failed()
-                timeout = isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT
-                other = None if timeout else call.retry()
+                timed_out = isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT
+                other = None if timed_out else call.retry()
                 if other is None:
                     raise
             except BaseException as error:
@@ -151,12 +160,12 @@ class Upstreams:
                 raise
             else:
                 attempt.answered(response.status)
-                other = call.retry() if response.status in RETRIED_STATUSES else None
                 response.follow(attempt)
+                other = call.retry() if response.status in RETRIED_STATUSES else None
                 if other is None:
                     response.url = url  # type: ignore[attr-defined]
                     return response
-                response.close()
+                response.discard()
             attempt = other
 
     def context(self) -> ssl.SSLContext:
@@ -220,8 +229,11 @@ def _connection(address: str, context: Optional[ssl.SSLContext], host: str) -> C
     return connection
 
 
-class Handler(urllib.request.BaseHandler):
-    """Sends requests of urllib to hosts CLUSTER.lbd through a client. Others go to the next handler."""
+class Handler(urllib.request.HTTPRedirectHandler):
+    """Sends requests of urllib to hosts CLUSTER.lbd through a client. Others go to the next handler.
+
+    It follows redirects within a cluster, but not from or to one: urllib would send the headers of the request along.
+    """
 
     handler_order = 50  # before that of proxies
 
@@ -234,10 +246,19 @@ class Handler(urllib.request.BaseHandler):
         headers = {**request.headers, **request.unredirected_hdrs}
         timeout = request.timeout if isinstance(request.timeout, (int, float)) else "default"
         response = self._client.request(request.get_method(), request.full_url, request.data, headers, timeout=timeout)
-        response.msg = response.reason  # as urllib's own handler does
+        response.msg = response.reason  # type: ignore[assignment] # as urllib's own handler does
         return response
 
     https_open = http_open
+
+    def redirect_request(self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str) -> Any:
+        old, new = urllib.parse.urlsplit(req.full_url), urllib.parse.urlsplit(newurl)
+        cluster = self._client.cluster_of(old.hostname)
+        if cluster != self._client.cluster_of(new.hostname) or (
+            cluster is not None and old.scheme == "https" != new.scheme
+        ):
+            return None
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def opener(client: Client, *handlers: Any) -> urllib.request.OpenerDirector:
