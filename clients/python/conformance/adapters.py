@@ -14,6 +14,7 @@ import lbd.httpx
 import lbd.requests
 
 TIMEOUTS = (TimeoutError, requests.Timeout, httpx.TimeoutException)
+CONNECT_TIMEOUTS = (requests.ConnectTimeout, httpx.ConnectTimeout)
 CONNECTION = (requests.ConnectionError, httpx.TransportError)
 
 

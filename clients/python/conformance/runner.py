@@ -13,7 +13,7 @@ import adapters
 
 import lbd
 
-OPTIONS = {"stale_for", "report_interval", "max_age", "retries", "max_tokens", "fallback", "ttl"}
+OPTIONS = {"stale_for", "report_interval", "max_age", "retries", "max_tokens", "fallback", "ttl", "connect_timeout"}
 ERRORS = {
     lbd.Dropped: "dropped",
     lbd.CircuitBroken: "circuit_broken",
@@ -51,6 +51,7 @@ class Runner:
         send = self.plain if "url" in command else self.send
         url = command.get("url") or "http://upstream.test" + command.get("path", "/")
         body = command["body"].encode() if "body" in command else None
+        end = time.monotonic() + (command.get("timeout") or 30)
         headers = {"Idempotency-Key": "1"} if command.get("idempotent") else {}
         try:
             status, content = send(command.get("method", "GET"), url, body, headers, command.get("timeout"))
@@ -58,7 +59,8 @@ class Runner:
         except lbd.LbdError as error:
             return next(name for kind, name in ERRORS.items() if isinstance(error, kind)), str(error)
         except adapters.TIMEOUTS as error:
-            return "timeout", repr(error)
+            connecting = isinstance(error, adapters.CONNECT_TIMEOUTS) and time.monotonic() < end
+            return "connection" if connecting else "timeout", repr(error)
         except (OSError, http.client.HTTPException, *adapters.CONNECTION) as error:
             return "connection", repr(error)
         except Exception as error:

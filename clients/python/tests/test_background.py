@@ -1,6 +1,8 @@
 """What a client does in the background, with a real daemon."""
 
 import math
+import os
+import re
 import socket
 import threading
 import time
@@ -72,9 +74,13 @@ class BackgroundTest(unittest.TestCase):
         self.assertFalse(waiter.is_alive())
 
     def test_clients_of_a_process_report_by_different_names(self):
-        names = {self.client()._reporter() for _ in range(3)}
-        self.assertEqual(len(names), 3)
-        self.assertTrue(all(name.startswith(socket.gethostname()[:100] + "/") for name in names))
+        clients = [self.client() for _ in range(3)]
+        names = {client._sender.reporter for client in clients}
+        clients[0]._after_fork()
+        names.add(clients[0]._sender.reporter)
+        self.assertEqual(len(names), 4)
+        for name in names:
+            self.assertRegex(name, re.escape(f"{socket.gethostname()[:100]}/{os.getpid()}/") + "[0-9a-f]{8}$")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ from ._connection import Connection, Deadline
 from ._counts import Budget, Counts
 
 BATCH_SIZE = 100
+BATCH_WAIT = 1.0
+"""Seconds that a call for a batch waits until an endpoint is ready, at most."""
+
 REFUSED_AGE = 1.0
 """Seconds after which a batch of nothing but refusals is fetched again."""
 
@@ -176,8 +179,9 @@ class Cluster:
             answer = self._api.call(
                 "GET",
                 "/v1/pick",
-                {"cluster": self.name, "n": BATCH_SIZE, "reports": "true"},
+                {"cluster": self.name, "n": BATCH_SIZE, "reports": "true", "wait": duration(BATCH_WAIT)},
                 cluster=self.name,
+                deadline=Deadline(BATCH_WAIT + 1.0),
                 connection=connection,
             )
         except (errors.Dropped, errors.CircuitBroken) as error:

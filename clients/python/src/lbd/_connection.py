@@ -134,7 +134,13 @@ def _open(family: int, name: Any, deadline: Deadline) -> socket.socket:
 class Connection(http.client.HTTPConnection):
     """A connection to an address: HOST:PORT, [IPV6]:PORT or unix:PATH; with TLS if context is not None."""
 
-    def __init__(self, address: str, context: Optional[ssl.SSLContext] = None, server_name: str = "") -> None:
+    def __init__(
+        self,
+        address: str,
+        context: Optional[ssl.SSLContext] = None,
+        server_name: str = "",
+        connect_timeout: Optional[float] = None,
+    ) -> None:
         super().__init__("localhost")
         self.address = address
         self.sock: Any = None
@@ -142,23 +148,37 @@ class Connection(http.client.HTTPConnection):
         self.idle_since = 0.0
         self._context = context
         self._server_name = server_name
+        self._connect_timeout = connect_timeout
 
     def connect(self) -> None:
         raise NotImplementedError("use open")
 
     def open(self, deadline: Deadline) -> None:
         """Connects. Raises OSError; TimeoutError at the deadline."""
-        sock = _connect(self.address, deadline)
+        within = Deadline(self._connect_timeout)
+        if within.at is None or (deadline.at is not None and deadline.at < within.at):
+            within = deadline
+        try:
+            sock = self._open(within)
+        except TimeoutError as error:
+            if within is deadline or error.errno is not None:
+                raise
+            raise ConnectionError(f"{self.address}: no connection within {self._connect_timeout:g} s") from error
+        self.sock = _Socket(sock)
+        self.expire(deadline)
+
+    def _open(self, within: Deadline) -> socket.socket:
+        sock = _connect(self.address, within)
         try:
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._context is not None:
+                sock.settimeout(within.left())
                 sock = self._context.wrap_socket(sock, server_hostname=self._server_name)
         except BaseException:
             sock.close()
             raise
-        self.sock = _Socket(sock)
-        self.expire(deadline)
+        return sock
 
     def expire(self, deadline: Deadline) -> None:
         """Sets the deadline of all that follows on this connection."""

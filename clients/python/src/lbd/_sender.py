@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import queue
 import threading
 import time
@@ -44,15 +45,15 @@ class Lease:
 class Sender:
     """Sends what a client tells lbd, in the background. Safe for threads."""
 
-    def __init__(self, api: Api, clusters: Callable[[], list[Cluster]], reporter: Callable[[], str], interval: float):
+    def __init__(self, api: Api, clusters: Callable[[], list[Cluster]], process: str, interval: float):
         self._api = api
         self._clusters = clusters
-        self._reporter = reporter
         self._interval = min(interval, TIMEOUT_MAX)
-        self.after_fork()
+        self.after_fork(process)
 
-    def after_fork(self) -> None:
+    def after_fork(self, process: str) -> None:
         """Forgets the leases of the parent; the thread stayed there."""
+        self.reporter = f"{process}/{os.urandom(4).hex()}"  # containers share names and process IDs
         self._leases: dict[str, Lease] = {}
         # Ends of leases and wake-ups. Its put is reentrant: the garbage collector may end a request at any point.
         self._ended: queue.SimpleQueue = queue.SimpleQueue()
@@ -180,7 +181,7 @@ class Sender:
             for at in range(0, len(endpoints), REPORT_ENDPOINTS):
                 part = endpoints[at : at + REPORT_ENDPOINTS]
                 report = {
-                    "reporter": self._reporter(),
+                    "reporter": self.reporter,
                     "interval": duration(interval),
                     "clusters": [{"cluster": cluster.name, "endpoints": part}],
                 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import errno
-import itertools
 import os
 import socket
 import threading
@@ -53,6 +52,7 @@ class Client:
     hosts       clusters of other hosts: a mapping, or a function that returns None for a host that is not one
     fallback    HOST:PORT for requests while lbd is unreachable and the last batch is too old
     timeout     default deadline of a request, in seconds; None for none
+    connect_timeout  seconds after which an endpoint counts as not reachable, if the request has more time
     stale_for   seconds for which the last batch is used while lbd is unreachable
     max_age     seconds after which a batch is replaced in any case
     retries     retries of a request, at most
@@ -75,6 +75,7 @@ class Client:
         hosts: Optional[Hosts] = None,
         fallback: Optional[str] = None,
         timeout: Optional[float] = 30.0,
+        connect_timeout: float = 5.0,
         stale_for: float = 60.0,
         max_age: float = 10.0,
         retries: int = 2,
@@ -86,7 +87,8 @@ class Client:
             raise ValueError(f"mode: {mode!r} is not batch, pick or lease")
         if fallback is not None and not is_address(fallback):
             raise ValueError(f"fallback: {fallback!r} is not HOST:PORT")
-        for name, value in {"max_age": max_age, "ttl": ttl, "report_interval": report_interval}.items():
+        above_0 = {"connect_timeout": connect_timeout, "max_age": max_age, "ttl": ttl}
+        for name, value in (above_0 | {"report_interval": report_interval}).items():
             if not value > 0:
                 raise ValueError(f"{name}: {value!r} is not above 0")
         for name, value in {"stale_for": stale_for, "retries": retries, "max_tokens": max_tokens}.items():
@@ -97,6 +99,7 @@ class Client:
             token, token_file = environ("LBD_TOKEN"), environ("LBD_TOKEN_FILE")
         self.mode = mode
         self.timeout = timeout
+        self.connect_timeout = connect_timeout
         self.retries = retries
         self.ttl = ttl
         self.fallback = fallback
@@ -113,8 +116,7 @@ class Client:
         self._clusters: dict[str, Cluster] = {}
         self._lock = threading.RLock()  # a handler of a signal may call close
         self._closed = False
-        self._number = next(_numbers)
-        self._sender = Sender(self._api, lambda: list(self._clusters.values()), self._reporter, report_interval)
+        self._sender = Sender(self._api, lambda: list(self._clusters.values()), self._process(), report_interval)
         self._upstreams: Any = None
         _clients.add(self)
 
@@ -176,12 +178,9 @@ class Client:
     def owner(self) -> str:
         return self._owner or self._process()
 
-    def _process(self) -> str:
+    @staticmethod
+    def _process() -> str:
         return f"{socket.gethostname()[:100]}/{os.getpid()}"
-
-    def _reporter(self) -> str:
-        """The process, with a number if it is not the first client of it."""
-        return self._process() + (f"/{self._number}" if self._number > 1 else "")
 
     def close(self, timeout: float = 1.0) -> None:
         """Sends the last report, ends the leases, and stops the threads, for at most timeout seconds."""
@@ -217,7 +216,7 @@ class Client:
         self._api.after_fork()
         for cluster in list(self._clusters.values()):
             cluster.after_fork()
-        self._sender.after_fork()
+        self._sender.after_fork(self._process())
         if self._upstreams is not None:
             self._upstreams.after_fork()
         self._pid = os.getpid()
@@ -394,7 +393,6 @@ class _Clients(weakref.WeakSet):
 
 
 _clients = _Clients()
-_numbers = itertools.count(1)
 _forked = threading.Lock()
 
 atexit.register(_clients.close)

@@ -99,6 +99,8 @@ class _Request:
         self.deadline = Deadline(client.timeout if read is None else read)
         self.call: Call = client.call(cluster, self.deadline, repeatable)
         self._request = request
+        connect = timeouts.get("connect")
+        timeouts["connect"] = client.connect_timeout if connect is None else min(connect, client.connect_timeout)
         self._timeouts = timeouts
 
     def to(self, address: str) -> httpx.Request:
@@ -108,7 +110,7 @@ class _Request:
         left = self.deadline.left()
         timeouts = {
             name: left if value is None else value if left is None else min(value, left)
-            for name, value in {"connect": None, "read": None, "write": None, "pool": None, **self._timeouts}.items()
+            for name, value in {"read": None, "write": None, "pool": None, **self._timeouts}.items()
         }
         return httpx.Request(
             request.method,

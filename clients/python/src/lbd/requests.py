@@ -107,7 +107,7 @@ class Adapter(HTTPAdapter):
             try:
                 left = deadline.left()
                 left = left if left is None else max(left, 0.001)  # urllib3 has no timeout of 0
-                limits: Any = (_least(connect, left), left)
+                limits: Any = (_least(self._client.connect_timeout, _least(connect, left)), left)
                 sent = _copy(request, parts, attempt.address)
                 response = super().send(sent, stream, limits, verify, cert, {})
             except requests.ConnectionError as error:

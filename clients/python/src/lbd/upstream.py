@@ -98,6 +98,7 @@ class Upstreams:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.connect_timeout = client.connect_timeout
         self._pool = Pool()
         self._context: Optional[ssl.SSLContext] = None
 
@@ -205,7 +206,7 @@ class _Request:
         pool, context = self._owner._pool, self._owner.context() if self._tls else None
         fresh = False
         while True:
-            connection = pool.get(key, lambda: _connection(address, context, self._host), deadline, fresh)
+            connection = pool.get(key, lambda: self._connection(address, context), deadline, fresh)
             try:
                 connection.request(self._method, self._path, self._body, self._headers)
                 response = connection.getresponse()
@@ -222,11 +223,10 @@ class _Request:
                 connection.close()
                 raise
 
-
-def _connection(address: str, context: Optional[ssl.SSLContext], host: str) -> Connection:
-    connection = Connection(address, context, host)
-    connection.response_class = Response  # type: ignore[assignment]
-    return connection
+    def _connection(self, address: str, context: Optional[ssl.SSLContext]) -> Connection:
+        connection = Connection(address, context, self._host, self._owner.connect_timeout)
+        connection.response_class = Response  # type: ignore[assignment]
+        return connection
 
 
 class Handler(urllib.request.HTTPRedirectHandler):
