@@ -1,5 +1,6 @@
 // The HTTP libraries that the runner sends requests with: with a client of lbd, or alone if client is undefined.
-// Each sends a request to url, and resolves with its status and body. timeout is in milliseconds.
+// Each sends a request to url, and resolves with its status and body. timeout is in milliseconds, and so is
+// connectTimeout, which is a setting of the client for core, and of the library for others.
 
 import http from "node:http";
 import { text } from "node:stream/consumers";
@@ -26,8 +27,8 @@ function core(client) {
     });
 }
 
-function undici(client) {
-  const agent = new Agent();
+function undici(client, connectTimeout = 5000) {
+  const agent = new Agent({ connect: { timeout: connectTimeout } });
   const dispatcher = client === undefined ? agent : agent.compose(interceptor(client));
   return async (url, { timeout, ...options }) => {
     const limits = { headersTimeout: timeout, signal: signal(timeout) };

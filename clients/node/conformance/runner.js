@@ -17,6 +17,7 @@ const ms = (seconds) => seconds * 1000;
 const options = {
   stale_for: (value) => ({ staleFor: ms(value) }),
   report_interval: (value) => ({ reportInterval: ms(value) }),
+  connect_timeout: (value) => ({ connectTimeout: ms(value) }),
   max_age: (value) => ({ maxAge: ms(value) }),
   retries: (value) => ({ retries: value }),
   max_tokens: (value) => ({ maxTokens: value }),
@@ -35,7 +36,9 @@ const commands = {
     const settings = Object.entries(wanted).map(([name, value]) => options[name](value));
     const hosts = { "upstream.test": cluster };
     client = new Client(Object.assign({ lbd, token, tokenFile, mode, hosts }, ...settings));
-    send = adapters[adapter](client);
+    const { connectTimeout } = Object.assign({}, ...settings);
+    if (connectTimeout !== undefined && adapter === "fetch") return { unsupported: "fetch of Node has no such option" };
+    send = adapters[adapter](client, connectTimeout);
     plain = adapters[adapter]();
     return { ok: true };
   },

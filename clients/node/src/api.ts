@@ -16,6 +16,9 @@ const ANSWER_MAX = 16 * 1024 * 1024;
 
 const IDLE_TIME = 30_000;
 
+/** Statuses of answers that reject without a code: a proxy before lbd gives them, too. */
+const PLAIN_REJECTIONS: ReadonlySet<number> = new Set([401, 403, 429]);
+
 /** A call failed: lbd is unreachable, or what came is not a complete answer. */
 export class Unreachable extends Error {}
 
@@ -84,8 +87,9 @@ export class Api {
       if (decoded === undefined) throw new Unreachable(`${call.path}: the answer is not JSON`);
       return decoded;
     }
-    if (decoded === undefined && ![401, 403, 404, 429].includes(status)) {
-      throw new Unreachable(`${call.path}: status ${status}`);
+    const code = typeof decoded?.code === "string" && decoded.code !== "";
+    if (status < 400 || !(code || PLAIN_REJECTIONS.has(status))) {
+      throw new Unreachable(`${call.path}: status ${status} without a code of lbd`);
     }
     throw ofAnswer(call.cluster ?? "", status, decoded ?? {}, retryAfter);
   }

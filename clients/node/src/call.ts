@@ -5,7 +5,7 @@ import { type Api, CALL_TIMEOUT, Unreachable } from "./api.js";
 import type { Cluster } from "./cluster.js";
 import type { Outcome } from "./counts.js";
 import type { Deadline } from "./deadline.js";
-import { blamesEndpoint, isTimeout, LbdError, like, UnavailableError } from "./errors.js";
+import { blamesEndpoint, isTimeout, LbdError, like, timeoutError, UnavailableError } from "./errors.js";
 import { Lease, type Sender } from "./sender.js";
 import type { Resolved } from "./settings.js";
 
@@ -81,6 +81,7 @@ export class Call {
     const batch = this.#cluster.current() ?? (await this.#cluster.wait(this.deadline));
     const element = batch.take();
     if (typeof element !== "string") throw like(element);
+    if (this.deadline.passed()) throw timeoutError(); // no endpoint is to blame
     this.#context.sender.start();
     return this.#at(element);
   }
@@ -89,6 +90,13 @@ export class Call {
     this.#tried.push(address);
     const { sender, settings } = this.#context;
     return new Attempt(sender, this.#cluster, address, lease, settings.mode === "batch");
+  }
+
+  /** The attempt, unless lbd has taken all of the time. */
+  #inTime(attempt: Attempt): Attempt {
+    if (!this.deadline.passed()) return attempt;
+    attempt.finish();
+    throw timeoutError();
   }
 
   async #pick(): Promise<Attempt> {
@@ -101,7 +109,7 @@ export class Call {
     try {
       if (settings.mode === "pick") {
         const answer = await api.call({ path: "/v1/pick", query, cluster: name, timeout });
-        return this.#at(address(answer));
+        return this.#inTime(this.#at(address(answer)));
       }
       const ttl = Math.ceil(Math.min(left === Number.POSITIVE_INFINITY ? settings.ttl : left + LEASE_GRACE, TTL_MAX));
       const answer = await api.call({
@@ -116,7 +124,7 @@ export class Call {
       if (!sender.hold(lease)) {
         throw new UnavailableError(`cluster ${name}: the client is closed`, { cluster: name });
       }
-      return this.#at(to, lease);
+      return this.#inTime(this.#at(to, lease));
     } catch (error) {
       if (!(error instanceof Unreachable)) throw error;
       throw new UnavailableError(`cluster ${name}: lbd is unreachable: ${error.message}`, { cluster: name });

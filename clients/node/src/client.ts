@@ -1,7 +1,7 @@
 // The client: knows the clusters, and makes calls for the adapters of HTTP libraries.
 
+import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
-import { threadId } from "node:worker_threads";
 
 import { Api } from "./api.js";
 import { Call, type Context } from "./call.js";
@@ -36,9 +36,11 @@ export class Client {
     const { owner, reportInterval } = this.#settings;
     const api = new Api(this.#settings);
     const name = processName();
-    const sender = new Sender(api, this.#clusters, name, reportInterval);
+    // Containers may have the same host name, and all have the PID 1.
+    const reporter = `${name}/${randomBytes(4).toString("hex")}`;
+    const sender = new Sender(api, this.#clusters, reporter, reportInterval);
     this.#context = { settings: this.#settings, owner: owner || name, api, sender };
-    this.#upstreams = new Upstreams(this);
+    this.#upstreams = new Upstreams(this, this.#settings.connectTimeout);
     add(this, () => this.#flush());
   }
 
@@ -116,13 +118,7 @@ export class Client {
   }
 }
 
-let made = 0;
-
-/** A name that is unique for each client: HOSTNAME/PID of the first client of the main thread. */
-function processName(): string {
-  const suffix = [threadId, made++].join(".").replace(/^0\.0$/, "");
-  return `${hostname().slice(0, 90)}/${process.pid}${suffix && `.${suffix}`}`;
-}
+const processName = () => `${hostname().slice(0, 90)}/${process.pid}`;
 
 /** The open clients, and what they do when the event loop has no work left. */
 const clients = new Map<Client, () => Promise<void>>();

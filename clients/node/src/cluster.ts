@@ -14,8 +14,11 @@ const BATCH_SIZE = 100;
 /** Milliseconds after which a batch of nothing but refusals is fetched again. */
 const REFUSED_AGE = 1000;
 
-/** Milliseconds between two calls that follow a cluster, and between two batches, at least. */
-const FOLLOW_PAUSE = 100;
+/** Milliseconds between two batches, and between two calls that follow a cluster, at least. */
+const PAUSE_MIN = 100;
+
+/** Milliseconds that lbd may wait for an endpoint. */
+const BATCH_WAIT = 1000;
 
 const FOLLOW_WAIT = 30_000;
 const BACKOFF_FIRST = 100;
@@ -95,9 +98,14 @@ export class Cluster {
   async #run(tried: () => void): Promise<void> {
     const { signal } = this.#stop;
     let backoff = BACKOFF_FIRST;
+    let next = 0;
     while (!signal.aborted && performance.now() - this.#used < IDLE_TIME) {
       try {
+        // Replicas behind one address do not count generations alike: each call may find another one.
+        const early = next - performance.now();
+        if (early > 0) await pause(early, signal);
         const batch = await this.#fetch();
+        next = batch.made + PAUSE_MIN;
         this.#batch = batch;
         this.#error = undefined;
         tried();
@@ -126,8 +134,9 @@ export class Cluster {
     try {
       const answer = await this.#api.call({
         path: "/v1/pick",
-        query: { cluster: this.name, n: String(BATCH_SIZE), reports: "true" },
+        query: { cluster: this.name, n: String(BATCH_SIZE), reports: "true", wait: `${BATCH_WAIT}ms` },
         cluster: this.name,
+        timeout: BATCH_WAIT + CALL_TIMEOUT / 2,
         background: true,
         signal: this.#stop.signal,
       });
@@ -139,7 +148,7 @@ export class Cluster {
   }
 
   /** Returns when it is time for a new batch. */
-  async #follow({ generation, made }: Batch): Promise<void> {
+  async #follow({ generation }: Batch): Promise<void> {
     const { signal } = this.#stop;
     if (generation === undefined) return await pause(Math.min(REFUSED_AGE, this.#maxAge), signal);
     // A change makes all clients get a batch at the same time: their next ones are apart.
@@ -156,11 +165,8 @@ export class Cluster {
         background: true,
         signal,
       });
-      if (answer.generation !== generation) {
-        // Replicas behind one address do not count generations alike: each call may find another one.
-        return await pause(Math.max(0, made + FOLLOW_PAUSE - performance.now()), signal);
-      }
-      await pause(Math.max(0, began + FOLLOW_PAUSE - performance.now()), signal);
+      if (answer.generation !== generation) return;
+      await pause(Math.max(0, began + PAUSE_MIN - performance.now()), signal);
     }
   }
 }

@@ -1,17 +1,29 @@
 import type { IncomingHttpHeaders, IncomingMessage } from "node:http";
 import { buffer, json, text } from "node:stream/consumers";
 
-/** A response. Its request is in flight until the body is read to its end, or destroyed. */
+/** Ends requests whose response was forgotten: its body cannot be read any more. */
+const forgotten = new FinalizationRegistry<IncomingMessage>((message) => message.destroy());
+
+/**
+ * A response. Its request is in flight until the body is read to its end or destroyed, or the response is garbage and
+ * nobody has asked for its body.
+ */
 export class Response {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
-  /** The body, and what else node:http knows of the response. */
-  readonly body: IncomingMessage;
+  readonly #message: IncomingMessage;
 
   constructor(message: IncomingMessage) {
     this.status = message.statusCode ?? 0;
     this.headers = message.headers;
-    this.body = message;
+    this.#message = message;
+    forgotten.register(this, message, this);
+  }
+
+  /** The body, and what else node:http knows of the response. */
+  get body(): IncomingMessage {
+    forgotten.unregister(this);
+    return this.#message;
   }
 
   /** Reads the body as UTF-8. */

@@ -7,6 +7,9 @@ import type { EndpointReport, Outcome, Taken } from "./counts.js";
 import { Deadline, pause, within } from "./deadline.js";
 import { LbdError } from "./errors.js";
 
+/** Calls that end leases at the same time, at most: one that gets no answer does not hold up the others. */
+const ENDS_AT_ONCE = 8;
+
 /** Leases that one call ends, at most. */
 const LEASES_AT_ONCE = 1000;
 
@@ -45,7 +48,7 @@ export class Sender {
   readonly #stop = new AbortController();
   readonly #held = new Set<Lease>();
   #ended: Ended[] = [];
-  #sending: Promise<void> | undefined;
+  readonly #sending = new Set<Promise<void>>();
   #reporting: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -89,11 +92,10 @@ export class Sender {
     clearTimeout(lease.timer);
     if (!this.#held.delete(lease) || this.#stop.signal.aborted || this.#ended.length >= LEASES_WAITING) return;
     this.#ended.push({ id: lease.id, outcome });
-    if (this.#sending !== undefined) return;
+    if (this.#sending.size >= ENDS_AT_ONCE) return;
     inBackground(() => {
-      this.#sending = this.#sendEnded().finally(() => {
-        this.#sending = undefined;
-      });
+      const sending = this.#sendEnded().finally(() => this.#sending.delete(sending));
+      this.#sending.add(sending);
     });
   }
 
@@ -102,7 +104,7 @@ export class Sender {
     const deadline = new Deadline(timeout);
     for (const lease of [...this.#held]) this.end(lease, "cancelled");
     const sent = async () => {
-      await this.#sending;
+      await Promise.all(this.#sending);
       await this.#reporting;
       await this.#report(deadline.left());
     };
@@ -120,6 +122,7 @@ export class Sender {
   /** Ends leases until none is left. After an error, it tries again; leases whose end is not sent expire. */
   async #sendEnded(): Promise<void> {
     const { signal } = this.#stop;
+    await Promise.resolve(); // more may end at once
     while (this.#ended.length > 0 && !signal.aborted) {
       const leases = this.#ended.splice(0, LEASES_AT_ONCE);
       try {

@@ -28,6 +28,8 @@ export interface Settings {
   fallback?: string | undefined;
   /** Deadline of a request that sets none. Default: 30,000; Infinity for none. */
   timeout?: number | undefined;
+  /** Time to connect to an endpoint, with TLS, in client.request. Default: 5,000; Infinity for that of the request. */
+  connectTimeout?: number | undefined;
   /** How long the last batch is used while lbd is unreachable. Default: 60,000. */
   staleFor?: number | undefined;
   /** Age after which a batch is replaced in any case. Default: 10,000. */
@@ -53,6 +55,7 @@ export interface Resolved {
   readonly hosts: Hosts;
   readonly fallback: string | undefined;
   readonly timeout: number;
+  readonly connectTimeout: number;
   readonly staleFor: number;
   readonly maxAge: number;
   readonly retries: number;
@@ -79,6 +82,7 @@ export function resolve(settings: Settings): Resolved {
     owner: settings.owner || env.LBD_OWNER || "",
     hosts: inLowerCase(settings.hosts ?? {}),
     timeout: number("timeout", settings.timeout, 30_000, 1),
+    connectTimeout: number("connectTimeout", settings.connectTimeout, 5000, 1),
     staleFor: number("staleFor", settings.staleFor, 60_000),
     maxAge: number("maxAge", settings.maxAge, 10_000, 1),
     retries: number("retries", settings.retries, 2),

@@ -7,7 +7,7 @@ import { Readable } from "node:stream";
 
 import { type Attempt, IDEMPOTENT } from "./call.js";
 import type { Client } from "./client.js";
-import { Deadline } from "./deadline.js";
+import { Deadline, TIMER_MAX } from "./deadline.js";
 import { Limit } from "./limit.js";
 import { Response } from "./response.js";
 import { type Answer, DRAIN_MAX, DRAIN_TIME, sendWithRetries, type Transport } from "./tries.js";
@@ -33,11 +33,13 @@ const AGENT = { keepAlive: true, maxFreeSockets: 32, timeout: 30_000 };
 /** The connections of one client to upstreams. */
 export class Upstreams {
   readonly #client: Client;
+  readonly #connectTimeout: number;
   readonly #http = new http.Agent(AGENT);
   readonly #https = new https.Agent(AGENT);
 
-  constructor(client: Client) {
+  constructor(client: Client, connectTimeout: number) {
     this.#client = client;
+    this.#connectTimeout = Math.min(connectTimeout, TIMER_MAX);
   }
 
   /** Closes the idle connections; the others are closed after their responses. */
@@ -56,6 +58,7 @@ export class Upstreams {
       const upstream = new Upstream(target, options, target.protocol === "https:" ? this.#https : this.#http, limit);
       const cluster = this.#client.clusterOf(target.hostname);
       if (cluster === undefined) return follow(await upstream.sendTo(target.host), limit);
+      upstream.connectTimeout = this.#connectTimeout;
       const call = this.#client.call(cluster, limit.deadline, upstream.repeatable);
       const { message } = await sendWithRetries(call, limit, upstream);
       return follow(message, limit);
@@ -73,6 +76,7 @@ interface Received extends Answer {
 /** One request of node:http, with all of its tries. */
 class Upstream implements Transport<Received> {
   readonly repeatable: boolean;
+  connectTimeout = TIMER_MAX;
   readonly #options: http.RequestOptions & https.RequestOptions;
   readonly #tls: boolean;
   readonly #body: RequestOptions["body"];
@@ -142,6 +146,15 @@ class Upstream implements Transport<Received> {
       const request = (this.#tls ? https : http).request({ ...this.#options, ...options, host, port }, (message) => {
         received = true;
         resolve(message);
+      });
+      request.on("socket", (socket) => {
+        if (!socket.connecting) return;
+        const error = new Error(`no connection to ${address} in ${this.connectTimeout} ms`);
+        const late = () => request.destroy(Object.assign(error, { code: "ETIMEDOUT" }));
+        const timer = setTimeout(late, this.connectTimeout).unref();
+        for (const event of [this.#tls ? "secureConnect" : "connect", "close"]) {
+          socket.once(event, () => clearTimeout(timer));
+        }
       });
       request.on("error", (error) => {
         this.#reused = request.reusedSocket;

@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
 import { Client, UnavailableError } from "lbd-client";
 
@@ -142,6 +144,28 @@ test("clusters whose names are special in URLs are followed", async (t) => {
     await push(after);
     await until(async () => (await send()) === after.address, `${cluster} is followed`);
   }
+});
+
+test("a response that was forgotten is no longer in flight", async (t) => {
+  const { client, cluster, url } = await open(t, (_, response) => response.write("."), { mode: "lease" });
+  const endless = { timeout: Number.POSITIVE_INFINITY };
+  const collect = () => {
+    setFlagsFromString("--expose-gc");
+    runInNewContext("gc")();
+  };
+  const held = await client.request(url, endless);
+  const { body } = await client.request(url, endless);
+  await client.request(url, endless);
+  assert.equal(await daemon.inFlight(cluster), 3);
+  await until(async () => {
+    collect();
+    return (await daemon.inFlight(cluster)) === 2;
+  }, "the lease of the third is ended");
+  collect();
+  assert.equal(await daemon.inFlight(cluster), 2);
+  held.body.destroy();
+  body.destroy();
+  await until(async () => (await daemon.inFlight(cluster)) === 0, "all leases are ended");
 });
 
 test("a closed client sends nothing", async (t) => {

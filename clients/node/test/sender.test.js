@@ -4,14 +4,15 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
-import { tmpdir } from "node:os";
+import net from "node:net";
+import { hostname, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 
-import { Client, UnavailableError } from "lbd-client";
+import { Client, DroppedError, PermissionDeniedError, UnavailableError, UnknownClusterError } from "lbd-client";
 import { Deadline } from "../dist/deadline.js";
-import { Upstream, until } from "./stand.js";
+import { Silent, Upstream, until } from "./stand.js";
 
 /** A server whose answers are [STATUS, OBJECT], or promises of them. It has the calls that it got. */
 async function fake(t, answer) {
@@ -103,6 +104,22 @@ test("a lease that comes during close is ended", async (t) => {
   assert.deepEqual(fallback.requests, []);
 });
 
+test("a lease is ended although the end of another gets no answer", async (t) => {
+  let picks = 0;
+  const { lbd, calls, count } = await fake(t, (path) =>
+    path === "/v1/pick" ? [200, { ...lease, lease: { id: `id-${++picks}` } }] : deferred().promise,
+  );
+  const client = open(t, { lbd, mode: "lease" });
+  const attempts = [];
+  for (let i = 0; i < 3; i++) attempts.push(await client.call("orders", new Deadline(60_000), true).first());
+  for (const [index, attempt] of attempts.entries()) {
+    attempt.finish();
+    await until(() => count(DONE) === index + 1, "its end is sent");
+  }
+  const ids = calls.filter(({ path }) => path === DONE).map(({ body }) => JSON.parse(body).leases[0].id);
+  assert.deepEqual(ids, ["id-1", "id-2", "id-3"]);
+});
+
 test("a request that was given up before takes no lease", async (t) => {
   const { lbd, count } = await fake(t, () => [200, lease]);
   const client = open(t, { lbd, mode: "lease" });
@@ -164,6 +181,112 @@ test("the token of the program goes before that of the environment", async (t) =
     calls.map(({ authorization }) => authorization),
     tokens.map((token) => `Bearer ${token}`),
   );
+});
+
+test("an answer without a code of lbd is that of an lbd that is unreachable", async (t) => {
+  let answer = [];
+  const { lbd } = await fake(t, () => answer);
+  const cases = /** @type {[number, object, any, string][]} */ ([
+    [400, {}, UnavailableError, ""],
+    [404, { detail: "no route" }, UnavailableError, ""],
+    [502, {}, UnavailableError, ""],
+    [503, { code: "" }, UnavailableError, ""],
+    [503, { code: 7 }, UnavailableError, ""],
+    [302, { code: "moved" }, UnavailableError, ""],
+    [429, {}, UnavailableError, "429"],
+    [401, {}, PermissionDeniedError, "401"],
+    [403, {}, PermissionDeniedError, "403"],
+    [404, { code: "unknown_cluster" }, UnknownClusterError, "unknown_cluster"],
+  ]);
+  for (const mode of /** @type {const} */ (["batch", "pick", "lease"])) {
+    for (const [status, object, Kind, code] of cases) {
+      answer = [status, object];
+      const client = open(t, { lbd, mode });
+      await assert.rejects(client.call("orders", new Deadline(10_000), true).first(), (error) => {
+        assert(error instanceof Kind, `${mode} ${status}: ${error}`);
+        assert.equal(/** @type {any} */ (error).code, code, `${mode} ${status}`);
+        return true;
+      });
+    }
+  }
+});
+
+test("lbd waits for an endpoint of a batch for no longer than the call", async (t) => {
+  const { lbd, calls } = await fake(t, () => [200, { generation: 1, picks: [{ address: "127.0.0.1:1" }] }]);
+  const client = open(t, { lbd });
+  (await client.call("orders", new Deadline(10_000), true).first()).finish();
+  assert.equal(calls[0].query.get("wait"), "1000ms");
+});
+
+test("refusals do not make calls without a pause", async (t) => {
+  const { lbd, count } = await fake(t, () => [503, { code: "dropped" }]);
+  const began = performance.now();
+  const client = open(t, { lbd, maxAge: 1 });
+  await assert.rejects(client.call("orders", new Deadline(10_000), true).first(), DroppedError);
+  await until(() => count("/v1/pick") >= 6, "there were six batches");
+  assert(performance.now() - began > 450, "100 ms between two of them");
+});
+
+test("each client reports with a name of its own", async (t) => {
+  const upstream = await Upstream.start();
+  t.after(() => upstream.close());
+  const { lbd, calls } = await fake(t, () => [200, { generation: 1, picks: [{ address: upstream.address }] }]);
+  for (let i = 0; i < 2; i++) {
+    const client = open(t, { lbd });
+    await (await client.request("http://orders.lbd/")).text();
+    await client.close();
+  }
+  const names = calls.filter(({ path }) => path === "/v1/reports").map(({ body }) => JSON.parse(body).reporter);
+  for (const name of names) assert.match(name, new RegExp(`^${hostname()}/${process.pid}/[0-9a-f]{8}$`));
+  assert.equal(new Set(names).size, 2);
+});
+
+test("no endpoint is to blame for a deadline that passed before the request was sent", async (t) => {
+  const upstream = await Upstream.start();
+  t.after(() => upstream.close());
+  const { lbd, calls, count } = await fake(t, () => [
+    200,
+    { ...lease, generation: 1, picks: [{ address: upstream.address }] },
+  ]);
+  const client = open(t, { lbd });
+  await (await client.request("http://orders.lbd/")).text();
+  await assert.rejects(client.call("orders", new Deadline(0), true).first(), { name: "TimeoutError" });
+  await client.close();
+  const [report] = calls.filter(({ path }) => path === "/v1/reports").map(({ body }) => JSON.parse(body));
+  const { requests, errors, cancelled } = report.clusters[0].endpoints[0];
+  assert.deepEqual({ requests, errors, cancelled }, { requests: 1, errors: 0, cancelled: 0 });
+  for (const mode of /** @type {const} */ (["pick", "lease"])) {
+    const other = open(t, { lbd, mode });
+    await assert.rejects(other.call("orders", new Deadline(0), true).first(), { name: "TimeoutError" });
+  }
+  await until(() => count(DONE) === 1, "the lease is ended");
+  assert.equal(JSON.parse(calls.find(({ path }) => path === DONE).body).leases[0].outcome, "cancelled");
+});
+
+test("a connection that is not made in time is one that failed", async (t) => {
+  const [ok, silent] = [await Upstream.start(), await Silent.start(t)];
+  t.after(() => ok.close());
+  const picks = [ok, silent].map(({ address }) => ({ address }));
+  const { lbd, calls } = await fake(t, () => [200, { generation: 1, picks }]);
+  const client = open(t, { lbd, connectTimeout: 100 });
+  for (let i = 0; i < 4; i++) {
+    assert.equal(await (await client.request("http://orders.lbd/")).text(), ok.address);
+  }
+  await client.close();
+  const [report] = calls.filter(({ path }) => path === "/v1/reports").map(({ body }) => JSON.parse(body));
+  const { errors } = report.clusters[0].endpoints.find(({ address }) => address === silent.address);
+  assert(errors > 0);
+});
+
+test("a TLS handshake that does not end is a connection that failed", async (t) => {
+  const server = net.createServer(() => {});
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  t.after(() => server.close());
+  const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+  const { lbd } = await fake(t, () => [200, { generation: 1, picks: [{ address: `127.0.0.1:${port}` }] }]);
+  const client = open(t, { lbd, connectTimeout: 100 });
+  await assert.rejects(client.request("https://orders.lbd/"), { code: "ETIMEDOUT" });
 });
 
 test("a generation that never is that of the batch does not make calls without a pause", async (t) => {

@@ -5,6 +5,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import http from "node:http";
+import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -113,6 +114,31 @@ export class Upstream {
   close() {
     this.#server.close();
     this.#server.closeAllConnections();
+  }
+}
+
+/** An endpoint that answers no SYN: a process whose queue of new connections is full. */
+export class Silent {
+  address = "";
+
+  static async start(t) {
+    const program = `const server = require("node:net").createServer();
+      server.listen({ port: 0, host: "127.0.0.1", backlog: 1 }, () => {
+        require("node:fs").writeSync(1, String(server.address().port));
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
+      });`;
+    const child = spawn(process.execPath, ["-e", program], { stdio: ["ignore", "pipe", "inherit"] });
+    t.after(() => child.kill("SIGKILL"));
+    const [port] = await once(child.stdout, "data");
+    const silent = new Silent();
+    silent.address = `127.0.0.1:${port}`;
+    for (let full = false; !full; ) {
+      const socket = net.connect(Number(port), "127.0.0.1");
+      t.after(() => socket.destroy());
+      socket.on("error", () => {});
+      full = await Promise.race([once(socket, "connect").then(() => false), sleep(500, true)]);
+    }
+    return silent;
   }
 }
 
