@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -237,6 +238,15 @@ class DeadlineTest(Case):
         for timeout in (1e12, float("inf"), None):
             with client.request("GET", "http://orders.lbd/", timeout=timeout) as response:
                 self.assertEqual(response.status, 200)
+
+    def test_an_endpoint_that_does_not_shake_hands_cannot_be_reached(self):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            server = self.lbd(address=f"127.0.0.1:{silent.getsockname()[1]}")
+            client = self.client(server, connect_timeout=0.1)
+            with self.assertRaises(ConnectionError):
+                client.request("POST", "https://orders.lbd/", b"x")
+            with self.assertRaises(TimeoutError):
+                client.request("POST", "https://orders.lbd/", b"x", timeout=0.05)
 
     def test_limits_the_time_of_each_part_that_is_sent(self):
         class Slow:

@@ -135,18 +135,21 @@ class ProcessTest(unittest.TestCase):
         )
 
     def test_reports_in_children_of_multiprocessing(self):
-        for method, made in (("fork", "before"), ("fork", "in the child"), ("forkserver", ""), ("spawn", "")):
-            with self.subTest((method, made)), tempfile.TemporaryDirectory() as directory:
+        for method, made_in_target in (("fork", False), ("fork", True), ("forkserver", False), ("spawn", False)):
+            with self.subTest((method, made_in_target)), tempfile.TemporaryDirectory() as directory:
                 reported = self.reported()
                 program = os.path.join(directory, "program.py")
                 with open(program, "w") as file:
                     file.write(
                         textwrap.dedent(
                             f"""
-                            import multiprocessing, lbd
-                            client = None if {made == "in the child"} else lbd.Client()
+                            import multiprocessing
+                            def make():
+                                import lbd
+                                return lbd.Client()
+                            client = {"None" if made_in_target else "make()"}
                             def send(_):
-                                (client or lbd.Client()).request("GET", {self.url!r}).read()
+                                (client or make()).request("GET", {self.url!r}).read()
                             if __name__ == "__main__":
                                 context = multiprocessing.get_context({method!r})
                                 children = [context.Process(target=send, args=(0,)) for _ in range(3)]
