@@ -1,12 +1,14 @@
 package lbdclient_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -140,16 +142,80 @@ func TestLeaseIsRenewedUnderLoad(t *testing.T) {
 		}
 	})
 	client, _ = connect(t, lbdclient.Config{Address: address, Mode: lbdclient.ModeLease, TTL: time.Second})
-	for range 2 { // one is held
-		pick, err := client.Pick(t.Context(), "orders")
+	held, err := client.Pick(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pick, err := client.Pick(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pick.End(lbdclient.Success)
+	lbdtest.Until(t, "the lease is renewed", func() bool { return renewed.Load() > 0 })
+	runtime.KeepAlive(held)
+}
+
+// slowCall is a call about one lease that is not answered until one about another lease has arrived. Its repetitions are
+// answered at once.
+type slowCall struct {
+	first             sync.Once
+	arrived, answered chan struct{}
+	others            chan struct{}
+}
+
+func newSlowCall() *slowCall {
+	return &slowCall{arrived: make(chan struct{}), answered: make(chan struct{}), others: make(chan struct{}, 1000)}
+}
+
+func (s *slowCall) serve(t *testing.T, r *http.Request) {
+	s.first.Do(func() {
+		close(s.arrived)
+		defer close(s.answered)
+		select {
+		case <-s.others:
+		case <-r.Context().Done():
+			t.Errorf("%s: the others wait for this call", r.URL)
+		}
+	})
+}
+
+// TestSlowCallsAboutLeases has a renewal and an end of a lease that lbd does not answer: the others do not wait.
+func TestSlowCallsAboutLeases(t *testing.T) {
+	var taken atomic.Int64
+	renewal, end := newSlowCall(), newSlowCall()
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		switch body, _ := io.ReadAll(r.Body); {
+		case r.URL.Path == "/v1/pick":
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, `{"address":"127.0.0.1:1","lease":{"id":"L%d"}}`, taken.Add(1))
+			return
+		case strings.Contains(string(body), `"L1"`):
+			end.serve(t, r)
+		case r.URL.Path == "/v1/leases/done":
+			end.others <- struct{}{}
+		case r.URL.Path == "/v1/leases/L1/renew":
+			renewal.serve(t, r)
+		default:
+			renewal.others <- struct{}{}
+		}
+		fmt.Fprint(w, `{}`)
+	})
+	client, _ := connect(t, lbdclient.Config{Address: address, Mode: lbdclient.ModeLease, TTL: 400 * time.Millisecond})
+	pick := func() *lbdclient.Pick {
+		p, err := client.Pick(t.Context(), "orders")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if taken.Load() == 2 {
-			pick.End(lbdclient.Success)
-		}
+		return p
 	}
-	lbdtest.Until(t, "the lease is renewed", func() bool { return renewed.Load() > 0 })
+	first := pick()
+	<-renewal.arrived
+	second := pick()
+	<-renewal.answered
+	first.End(lbdclient.Success)
+	<-end.arrived
+	second.End(lbdclient.Success)
+	<-end.answered
 }
 
 // TestRejectedRenewal has a lease whose renewals lbd rejects: the other one is renewed.
@@ -169,12 +235,15 @@ func TestRejectedRenewal(t *testing.T) {
 		}
 	})
 	client, _ := connect(t, lbdclient.Config{Address: address, Mode: lbdclient.ModeLease, TTL: 200 * time.Millisecond})
-	for range 50 { // in any order
-		if _, err := client.Pick(t.Context(), "orders"); err != nil {
+	held := make([]*lbdclient.Pick, 50) // they are renewed in any order
+	for i := range held {
+		var err error
+		if held[i], err = client.Pick(t.Context(), "orders"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	lbdtest.Until(t, "the lease is renewed, again and again", func() bool { return renewed.Load() > 3 })
+	runtime.KeepAlive(held)
 }
 
 func TestAnswerWithoutLease(t *testing.T) {
@@ -210,6 +279,88 @@ func TestNoRequestWithoutTime(t *testing.T) {
 		if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="`+outcome+`"}`); got != want {
 			t.Errorf("%s: %v, want %v", outcome, got, want)
 		}
+	}
+}
+
+// lateContext is a context whose deadline passes while lbd answers. Nothing that waits for it is woken.
+type lateContext struct {
+	context.Context
+
+	late *atomic.Bool
+}
+
+func (lateContext) Done() <-chan struct{} { return nil }
+
+func (c lateContext) Err() error {
+	if c.late.Load() {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// TestNoRequestWithoutTimeAfterPick has callers whose deadline passes before lbd has answered: no endpoint is to blame.
+func TestNoRequestWithoutTimeAfterPick(t *testing.T) {
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModePick, lbdclient.ModeLease} {
+		t.Run(string(mode), func(t *testing.T) {
+			var late, told atomic.Bool
+			address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/v1/pick":
+					late.Store(true)
+					fmt.Fprint(w, `{"generation":1,"picks":[{"address":"127.0.0.1:1"}],"address":"127.0.0.1:1","lease":{"id":"L"}}`)
+				case "/v1/leases/done":
+					if body, _ := io.ReadAll(r.Body); !strings.Contains(string(body), `{"id":"L","outcome":"cancelled"}`) {
+						t.Errorf("ends of leases: %s", body)
+					}
+					told.Store(true)
+					fmt.Fprint(w, `{}`)
+				case "/v1/reports":
+					t.Error("there is something to report")
+				default:
+					<-r.Context().Done()
+				}
+			})
+			client, _ := connect(t, lbdclient.Config{Address: address, Mode: mode})
+			transport := &lbdclient.Transport{Client: client, Base: baseFunc(func(*http.Request) (*http.Response, error) {
+				t.Error("the request is sent")
+				return nil, context.DeadlineExceeded
+			})}
+			request, err := http.NewRequestWithContext(lateContext{t.Context(), &late}, http.MethodGet, "http://orders.lbd/", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := transport.RoundTrip(request); !errors.Is(err, context.DeadlineExceeded) { //nolint:bodyclose // there is an error
+				t.Errorf("error %v", err)
+			}
+			client.Close()
+			if mode == lbdclient.ModeLease && !told.Load() {
+				t.Error("the lease has not ended")
+			}
+		})
+	}
+}
+
+// TestBatchesOfManyGenerations has a cluster whose generation is different in each answer.
+func TestBatchesOfManyGenerations(t *testing.T) {
+	const batches, pause = 8, 100 * time.Millisecond
+	var generation, fetched atomic.Int64
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/pick" {
+			fetched.Add(1)
+			if got := r.URL.Query().Get("wait"); got != "1000ms" {
+				t.Errorf("wait=%s", got)
+			}
+		}
+		fmt.Fprintf(w, `{"generation":%d,"picks":[{"address":"127.0.0.1:1"}]}`, generation.Add(1))
+	})
+	begin := time.Now()
+	client, _ := connect(t, lbdclient.Config{Address: address})
+	if _, err := client.Pick(t.Context(), "orders"); err != nil {
+		t.Fatal(err)
+	}
+	lbdtest.Until(t, "there are some batches", func() bool { return fetched.Load() >= batches })
+	if took := time.Since(begin); took < (batches-1)*pause {
+		t.Errorf("%d batches within %v", batches, took)
 	}
 }
 

@@ -53,18 +53,18 @@ func New(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{config: config, api: calls, reporter: reporter(process())}
+	c := &Client{config: config, api: calls, reporter: reporter()}
 	c.leases = newLeases(c)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.reports, c.cancelReports = context.WithCancel(context.Background())
 	c.clusters.Store(&map[string]*cluster{})
-	dialer := net.Dialer{Timeout: 5 * time.Second} // for endpoints that do not answer: the request is retried
+	dialer := net.Dialer{Timeout: config.ConnectTimeout}
 	c.upstream = &http.Transport{
 		DialContext:           dialer.DialContext,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   100,
 		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   5 * time.Second,
+		TLSHandshakeTimeout:   config.ConnectTimeout,
 		ExpectContinueTimeout: time.Second,
 	}
 	return c, nil
@@ -85,6 +85,9 @@ func (c *Client) ClusterOf(host string) string {
 
 // Mode returns the mode of the client.
 func (c *Client) Mode() Mode { return c.config.Mode }
+
+// ConnectTimeout returns the maximum time to connect to an endpoint.
+func (c *Client) ConnectTimeout() time.Duration { return c.config.ConnectTimeout }
 
 // Retries returns the maximum number of retries of a request.
 func (c *Client) Retries() int { return max(0, c.config.Retries) }

@@ -15,6 +15,8 @@ import (
 const (
 	// batchSize is the number of picks of a batch.
 	batchSize = 100
+	// fetchWait is how long lbd may wait for an endpoint, before it answers that there is none.
+	fetchWait = time.Second
 	// refusedAge is the age after which a batch of nothing but refusals is replaced.
 	refusedAge = time.Second
 	// followPause is the time between two calls that follow a cluster, at least.
@@ -154,11 +156,13 @@ func (c *cluster) publish(b *batch, err *Error) {
 func (c *cluster) fetch(ctx context.Context) (*batch, error) {
 	var answer answered
 	err := c.client.api.do(ctx, call{
-		method:  http.MethodGet,
-		path:    "/v1/pick",
-		query:   url.Values{"cluster": {c.name}, "n": {strconv.Itoa(batchSize)}, "reports": {"true"}},
+		method: http.MethodGet,
+		path:   "/v1/pick",
+		query: url.Values{
+			"cluster": {c.name}, "n": {strconv.Itoa(batchSize)}, "reports": {"true"}, "wait": {milliseconds(fetchWait)},
+		},
 		cluster: c.name,
-		timeout: callTimeout,
+		timeout: fetchWait + waitGrace,
 	}, &answer)
 	if errors.Is(err, ErrDropped) || errors.Is(err, ErrCircuitBroken) {
 		return refusedBatch(errorOf(c.name, err)), nil

@@ -3,9 +3,8 @@ package lbdclient
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"os"
-	"strconv"
-	"sync/atomic"
 	"time"
 )
 
@@ -50,6 +49,9 @@ type Config struct {
 	// MaxAge is the age at which a batch is replaced at the latest. Each batch has its own, from 80 % of MaxAge on, so
 	// that clients do not call lbd at the same time. Default: 10 s.
 	MaxAge time.Duration
+	// ConnectTimeout is the time to connect to an endpoint, and that for the TLS handshake with it, at most. After it,
+	// the try has failed, and the request is retried. It does not hold for Transport.Base. Default: 5 s.
+	ConnectTimeout time.Duration
 	// Retries of a request, at most. Default: 2; negative: none.
 	Retries int
 	// MaxTokens is the size of the budget of retries of a cluster (gRFC A6). Default: 100.
@@ -60,16 +62,9 @@ type Config struct {
 	ReportInterval time.Duration
 }
 
-// clients counts the clients of the process.
-var clients atomic.Int64
-
-// reporter returns a name that is unique for each client of this process.
-func reporter(owner string) string {
-	if n := clients.Add(1); n > 1 {
-		return owner + "/" + strconv.FormatInt(n, 10)
-	}
-	return owner
-}
+// reporter returns a name for the reports of one client. In containers, other processes may have the same host name and
+// process ID.
+func reporter() string { return fmt.Sprintf("%s/%08x", process(), rand.Uint32()) }
 
 // process returns HOSTNAME/PID.
 func process() string {
@@ -99,12 +94,13 @@ func (c Config) withDefaults() (Config, error) {
 	c.Owner = cmp.Or(c.Owner, os.Getenv("LBD_OWNER"), process())
 	c.StaleFor = cmp.Or(c.StaleFor, time.Minute)
 	c.MaxAge = cmp.Or(c.MaxAge, 10*time.Second)
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, 5*time.Second)
 	c.Retries = cmp.Or(c.Retries, 2)
 	c.MaxTokens = cmp.Or(c.MaxTokens, 100)
 	c.TTL = cmp.Or(c.TTL, 30*time.Second)
 	c.ReportInterval = cmp.Or(c.ReportInterval, 5*time.Second)
-	if c.MaxAge < 0 || c.MaxTokens < 0 || c.TTL < 0 || c.ReportInterval < 0 {
-		return c, fmt.Errorf("MaxAge, MaxTokens, TTL and ReportInterval must not be negative")
+	if c.MaxAge < 0 || c.ConnectTimeout < 0 || c.MaxTokens < 0 || c.TTL < 0 || c.ReportInterval < 0 {
+		return c, fmt.Errorf("MaxAge, ConnectTimeout, MaxTokens, TTL and ReportInterval must not be negative")
 	}
 	return c, nil
 }

@@ -1,6 +1,9 @@
 package lbdclient
 
 import (
+	"errors"
+	"regexp"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -164,5 +167,71 @@ func TestBatch(t *testing.T) {
 	}
 	if e := b.takeAccepted(func(string) bool { return false }); e != nil {
 		t.Errorf("element %v, want none", e)
+	}
+}
+
+func TestSpread(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for range 1000 {
+		age := spread(10 * time.Second)
+		if age < 8*time.Second || age > 10*time.Second {
+			t.Fatalf("a batch of 10 s is replaced after %v", age)
+		}
+		seen[age.Truncate(time.Second/2)] = true
+	}
+	if len(seen) < 4 {
+		t.Errorf("batches are replaced after %v only", seen)
+	}
+}
+
+func TestReporter(t *testing.T) {
+	first, second := reporter(), reporter()
+	form := regexp.MustCompile(`^` + regexp.QuoteMeta(process()) + `/[0-9a-f]{8}$`)
+	if !form.MatchString(first) || !form.MatchString(second) || first == second {
+		t.Errorf("reporters %q and %q", first, second)
+	}
+}
+
+func TestClustersWithoutRequestsAreForgotten(t *testing.T) {
+	c, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i := range maxClusters {
+		known, err := c.cluster(strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		known.following.Store(true)
+	}
+	if _, err := c.cluster("one more"); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("%d clusters are in use: %v", maxClusters, err)
+	}
+	for name, known := range *c.clusters.Load() {
+		known.following.Store(name == "1")
+	}
+	if _, err := c.cluster("one more"); err != nil {
+		t.Errorf("without requests: %v", err)
+	}
+	if all := *c.clusters.Load(); len(all) != 2 || all["1"] == nil || all["one more"] == nil {
+		t.Errorf("%d clusters are left", len(all))
+	}
+}
+
+func TestFailedRenewal(t *testing.T) {
+	c, err := New(Config{Address: "unix:/nowhere/lbd.sock"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	held := &lease{id: "L", ttl: time.Hour}
+	c.leases.held["L"] = held
+	if due := c.leases.due(); len(due) != 1 || len(c.leases.due()) != 0 {
+		t.Errorf("due are %v", due)
+	}
+	c.leases.renew(t.Context(), held)
+	if pause := held.renewAt - now(); pause > maxRenewPause {
+		t.Errorf("it is tried again after %v", pause)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -100,6 +101,39 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 	pick.End(lbdclient.Success)
 	lbdtest.Until(t, "the lease ends", func() bool { return d.InFlight(t) == 0 })
+}
+
+// TestForgottenLeases has callers that neither end a pick nor close the body of a response.
+func TestForgottenLeases(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 1<<20)) // nobody reads it
+	}))
+	client, sender := connect(t, lbdclient.Config{Address: d.Address, Mode: lbdclient.ModeLease})
+	pick, err := client.Pick(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := sender.Get("http://orders.lbd/") //nolint:bodyclose // it is forgotten
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.GC()
+	runtime.GC()
+	time.Sleep(100 * time.Millisecond) // an end that is sent too early arrives
+	if got := d.InFlight(t); got != 2 {
+		t.Errorf("%d requests are in flight", got)
+	}
+	runtime.KeepAlive(pick)
+	runtime.KeepAlive(response)
+	pick, response = nil, nil //nolint:ineffassign,wastedassign // the garbage collector sees it
+	lbdtest.Until(t, "the leases end", func() bool {
+		runtime.GC()
+		return d.InFlight(t) == 0
+	})
+	if got := d.Metric(t, `lbd_leases_finished_total{cluster="orders",outcome="cancelled"}`); got != 1 {
+		t.Errorf("%v leases are cancelled", got) // the response was there: that is a success
+	}
 }
 
 // TestLeaseThatIsGrantedTooLate has callers that give up while lbd still answers.

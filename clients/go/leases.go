@@ -15,6 +15,12 @@ const (
 	maxEnded = 100_000
 	// renewTick is the time between two looks at the leases that may have to be renewed.
 	renewTick = 200 * time.Millisecond
+	// endPause is the time after which leases are ended again whose end lbd has not got.
+	endPause = 500 * time.Millisecond
+	// maxRenewPause is the time between two tries to renew a lease, at most.
+	maxRenewPause = time.Second
+	// endsAtOnce and renewalsAtOnce are the numbers of calls that wait for lbd at the same time, at most.
+	endsAtOnce, renewalsAtOnce = 8, 100
 )
 
 // lease is a lease of a request in flight.
@@ -30,10 +36,11 @@ type endedLease struct {
 	Outcome Outcome `json:"outcome"`
 }
 
-// leases renews and ends the leases of a client, in one goroutine.
+// leases renews and ends the leases of a client, in the background.
 type leases struct {
 	client *Client       // fixed
 	wake   chan struct{} // has an element if ended has some
+	slots  chan struct{} // has an element for each renewal that waits for lbd
 
 	mu      sync.Mutex
 	held    map[string]*lease
@@ -42,7 +49,7 @@ type leases struct {
 }
 
 func newLeases(client *Client) *leases {
-	return &leases{client: client, wake: make(chan struct{}, 1), held: map[string]*lease{}}
+	return &leases{client: client, wake: make(chan struct{}, 1), slots: make(chan struct{}, renewalsAtOnce), held: map[string]*lease{}}
 }
 
 // hold renews a lease until it is ended.
@@ -52,7 +59,10 @@ func (l *leases) hold(id string, ttl time.Duration) *lease {
 	defer l.mu.Unlock()
 	l.held[id] = held
 	if !l.running {
-		l.running = l.client.start(l.run)
+		l.running = l.client.start(l.renewAll)
+		for range endsAtOnce {
+			l.client.start(l.endAll)
+		}
 	}
 	return held
 }
@@ -71,30 +81,32 @@ func (l *leases) end(held *lease, outcome Outcome) {
 	l.wakeUp()
 }
 
-func (l *leases) run() {
+// endAll is one of the goroutines that end leases.
+func (l *leases) endAll() {
 	ctx := l.client.ctx
-	tick := time.NewTicker(renewTick)
-	defer tick.Stop()
 	for {
 		select {
-		case <-l.wake: // once for each part, so that renewals get their turn
+		case <-l.wake:
 			if l.sendEnded(ctx) != nil {
-				sleep(ctx, renewTick)
+				sleep(ctx, endPause)
+				l.wakeUp()
 			}
-		case <-tick.C:
-			l.renew(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// sendEnded ends the leases that wait for it, with one call, and wakes run if there are more. After an error, they still
-// wait.
+// sendEnded ends leases that wait for it, with one call. Another goroutine ends those that are left. After an error, they
+// wait again.
 func (l *leases) sendEnded(ctx context.Context) error {
 	l.mu.Lock()
 	n := min(len(l.ended), leasesAtOnce)
 	part := l.ended[:n:n]
+	l.ended = l.ended[n:]
+	if len(l.ended) > 0 {
+		l.wakeUp()
+	}
 	l.mu.Unlock()
 	if n == 0 {
 		return nil
@@ -108,14 +120,12 @@ func (l *leases) sendEnded(ctx context.Context) error {
 		timeout: callTimeout,
 		key:     new(string), // the second end of a lease gets the answer of the first
 	}, &struct{}{})
+	if err == nil || codeOf(err) == "invalid_argument" { // that would be the answer to the next try, too
+		return nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err == nil || codeOf(err) == "invalid_argument" { // that would be the answer to the next try, too
-		l.ended, err = l.ended[n:], nil
-	}
-	if len(l.ended) > 0 {
-		l.wakeUp()
-	}
+	l.ended = append(l.ended, part[:min(n, max(0, maxEnded-len(l.ended)))]...)
 	return err
 }
 
@@ -126,42 +136,68 @@ func (l *leases) wakeUp() {
 	}
 }
 
-// renew renews the leases that have had half of their time.
-func (l *leases) renew(ctx context.Context) {
-	at := now()
-	var due []*lease
-	l.mu.Lock()
-	for _, held := range l.held {
-		if at >= held.renewAt {
-			due = append(due, held)
-		}
-	}
-	l.mu.Unlock()
-	for _, held := range due {
-		err := l.client.api.do(ctx, call{
-			method:  http.MethodPost,
-			path:    "/v1/leases/" + url.PathEscape(held.id) + "/renew",
-			query:   url.Values{"ttl": {milliseconds(held.ttl)}},
-			timeout: callTimeout,
-			key:     new(string),
-		}, &struct{}{})
-		expired := codeOf(err) == "unknown_lease"
-		if err != nil && !expired {
-			if codeOf(err) == "" {
-				return // lbd is unreachable: the next tick tries again
+// renewAll renews the leases that have had half of their time.
+func (l *leases) renewAll() {
+	ctx := l.client.ctx
+	var renewals sync.WaitGroup
+	defer renewals.Wait()
+	for sleep(ctx, renewTick) {
+		for _, held := range l.due() {
+			select {
+			case l.slots <- struct{}{}:
+			case <-ctx.Done():
+				return
 			}
-			continue // lbd rejects it, but maybe not the others
+			renewals.Go(func() {
+				l.renew(ctx, held)
+				<-l.slots
+			})
 		}
-		l.mu.Lock()
-		held.renewAt = now() + held.ttl/2
-		if expired {
-			delete(l.held, held.id) // the request goes on without it
-		}
-		l.mu.Unlock()
 	}
 }
 
-// close ends all leases, after the goroutine has ended.
+// due returns the leases to renew.
+func (l *leases) due() (due []*lease) {
+	at := now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, held := range l.held {
+		if at >= held.renewAt {
+			held.renewAt = at + held.ttl // renew sets it again
+			due = append(due, held)
+		}
+	}
+	return due
+}
+
+// renew renews a lease. If that fails, it is tried again, unless the lease has expired: the request goes on without it.
+func (l *leases) renew(ctx context.Context, held *lease) {
+	l.mu.Lock()
+	ended := l.held[held.id] != held
+	l.mu.Unlock()
+	if ended {
+		return
+	}
+	err := l.client.api.do(ctx, call{
+		method:  http.MethodPost,
+		path:    "/v1/leases/" + url.PathEscape(held.id) + "/renew",
+		query:   url.Values{"ttl": {milliseconds(held.ttl)}},
+		timeout: callTimeout,
+		key:     new(string),
+	}, &struct{}{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case err == nil:
+		held.renewAt = now() + held.ttl/2
+	case codeOf(err) == "unknown_lease":
+		delete(l.held, held.id)
+	default:
+		held.renewAt = now() + min(maxRenewPause, held.ttl/8)
+	}
+}
+
+// close ends all leases, after the goroutines have ended.
 func (l *leases) close(ctx context.Context) {
 	l.mu.Lock()
 	for id := range l.held {

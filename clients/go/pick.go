@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -69,6 +70,7 @@ func (c *Client) Pick(ctx context.Context, cluster string) (*Pick, error) {
 	if err := c.pick(ctx, cluster, p); err != nil {
 		return nil, err
 	}
+	p.endIfForgotten()
 	return p, nil
 }
 
@@ -130,6 +132,9 @@ func (p *Pick) take(ctx context.Context) error {
 		if b, err = p.cluster.wait(ctx); err != nil {
 			return err
 		}
+		if ctx.Err() != nil { // no endpoint is to blame
+			return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
+		}
 		at = now()
 	}
 	e := b.take()
@@ -183,7 +188,7 @@ func (p *Pick) ask(ctx context.Context) error {
 // answer checks an answer to ask.
 func (p *Pick) answer(ctx context.Context, answer picked, err error) error {
 	switch {
-	case err != nil && ctx.Err() != nil:
+	case ctx.Err() != nil: // no endpoint is to blame
 		return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
 	case err != nil:
 		return errorOf(p.cluster.name, err)
@@ -281,6 +286,15 @@ func (p *Pick) End(outcome Outcome) {
 	}
 }
 
+// endIfForgotten ends the lease of a pick that its caller loses without a call of End.
+func (p *Pick) endIfForgotten() {
+	if p.lease == nil {
+		return
+	}
+	leases := p.cluster.client.leases
+	runtime.AddCleanup(p, func(held *lease) { leases.end(held, Cancelled) }, p.lease)
+}
+
 // Retry ends the try as a Failure, and returns an endpoint for the next one: one that the tries before have not had. Its
 // error is [ErrNoRetry] if the request has had all of its retries, if the budget of retries of the cluster is used up,
 // or if there is no other endpoint. Call it for requests that are idempotent, when an endpoint was unreachable or
@@ -292,6 +306,7 @@ func (p *Pick) Retry(ctx context.Context) (*Pick, error) {
 	if !retried {
 		return nil, ErrNoRetry
 	}
+	next.endIfForgotten()
 	return next, nil
 }
 

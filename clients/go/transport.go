@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -27,7 +28,7 @@ type Transport struct {
 	// Client picks the endpoints. It is required.
 	Client *Client
 	// Base sends the requests. Default: for clusters, an http.Transport without a proxy that keeps 100 idle connections
-	// to each endpoint, and connects within 5 s; for other hosts, http.DefaultTransport.
+	// to each endpoint, and connects within ConnectTimeout of the client; for other hosts, http.DefaultTransport.
 	//
 	// Base sees the address of the endpoint in URL, and the host of the cluster in Host. Its errors count as those of
 	// the endpoint: a RoundTripper that calls other servers, such as one that gets tokens, belongs around Transport. With
@@ -223,10 +224,34 @@ func (t *try) result(original *http.Request, response *http.Response, err error)
 	t.response = response.Body
 	if writer, ok := response.Body.(io.Writer); ok { // the connection, after 101 Switching Protocols
 		response.Body = &upgraded{t, writer}
-	} else {
-		response.Body = t
+		return response, nil
 	}
-	return response, nil
+	if t.pick.lease == nil {
+		response.Body = t
+		return response, nil
+	}
+	// The connection refers to the try, and to the response of Base, but not to what the caller gets.
+	copied := *response
+	body := &leasedBody{t, response, &copied}
+	copied.Body = body
+	runtime.AddCleanup(body, func(t *try) { go func() { _ = t.Close() }() }, t)
+	return &copied, nil
+}
+
+// leasedBody is the body of a response with a lease. If its caller loses it, it is closed, so that the lease ends.
+type leasedBody struct {
+	*try
+
+	original, copied *http.Response
+}
+
+// Read reads the body of the response.
+func (b *leasedBody) Read(p []byte) (int, error) {
+	n, err := b.try.Read(p)
+	if err != nil {
+		b.copied.Trailer = b.original.Trailer // maybe it was not announced
+	}
+	return n, err
 }
 
 // Read reads the body of the response.

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	lbdclient "github.com/lbd-dev/lbd/clients/go"
 	"github.com/lbd-dev/lbd/clients/go/internal/lbdtest"
@@ -159,27 +160,36 @@ func TestRequestIsNotModified(t *testing.T) {
 func TestResponseTrailersAndFlush(t *testing.T) {
 	d := lbdtest.Start(t)
 	next := make(chan struct{})
-	d.Push(t, "orders", "", upstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Trailer", "Sum")
+	d.Push(t, "orders", "", upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		trailer := http.TrailerPrefix + "Sum"
+		if r.URL.Path == "/announced" {
+			trailer = "Sum"
+			w.Header().Set("Trailer", trailer)
+		}
 		fmt.Fprint(w, "first")
 		w.(http.Flusher).Flush() //nolint:errcheck,forcetypeassert // it always is
 		<-next
 		fmt.Fprint(w, "second")
-		w.Header().Set("Sum", "42")
+		w.Header().Set(trailer, "42")
 	}))
-	_, client := connect(t, lbdclient.Config{Address: d.Address})
-	response, err := client.Get("http://orders.lbd/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	first := make([]byte, 5)
-	if _, err := io.ReadFull(response.Body, first); err != nil || string(first) != "first" {
-		t.Errorf("%q, %v", first, err)
-	}
-	close(next)
-	if rest, err := io.ReadAll(response.Body); err != nil || string(rest) != "second" || response.Trailer.Get("Sum") != "42" {
-		t.Errorf("%q, %v, trailer %v", rest, err, response.Trailer)
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModeLease} {
+		_, client := connect(t, lbdclient.Config{Address: d.Address, Mode: mode})
+		for _, path := range []string{"announced", "not-announced"} {
+			response, err := client.Get("http://orders.lbd/" + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			first := make([]byte, 5)
+			if _, err := io.ReadFull(response.Body, first); err != nil || string(first) != "first" {
+				t.Errorf("%s: %q, %v", mode, first, err)
+			}
+			next <- struct{}{}
+			rest, err := io.ReadAll(response.Body)
+			if err != nil || string(rest) != "second" || response.Trailer.Get("Sum") != "42" {
+				t.Errorf("%s, %s: %q, %v, trailer %v", mode, path, rest, err, response.Trailer)
+			}
+		}
 	}
 }
 
@@ -335,5 +345,30 @@ func TestPickAndRetry(t *testing.T) {
 		if _, err := client.Pick(ctx, "nobody"); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: error %v", mode, err)
 		}
+	}
+}
+
+// TestConnectTimeout has an endpoint that does not answer when a connection is made.
+func TestConnectTimeout(t *testing.T) {
+	d := lbdtest.Start(t)
+	silent, ok := lbdtest.Silent(t), upstream(t, nil)
+	d.Push(t, "orders", "", silent, ok)
+	d.Push(t, "silent", "", silent)
+	client, sender := connect(t, lbdclient.Config{Address: d.Address, ConnectTimeout: 50 * time.Millisecond})
+	for range 6 {
+		if got := mustGet(t, sender, "http://orders.lbd/"); got != ok {
+			t.Errorf("answer of %s", got)
+		}
+	}
+	var dial *net.OpError
+	if _, _, err := get(sender, "http://silent.lbd/"); !errors.As(err, &dial) || dial.Op != "dial" || !dial.Timeout() {
+		t.Errorf("error %v", err)
+	}
+	client.Close()
+	if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="error"}`); got == 0 {
+		t.Error("no error is reported")
+	}
+	if got := d.Metric(t, `lbd_reported_requests_total{cluster="silent",outcome="error"}`); got != 1 {
+		t.Errorf("%v errors are reported", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -140,6 +141,8 @@ func set(config *lbdclient.Config, option string, value any) error {
 		config.ReportInterval = duration
 	case "max_age":
 		config.MaxAge = duration
+	case "connect_timeout":
+		config.ConnectTimeout = duration
 	case "retries":
 		config.Retries = orNone(int(number))
 	case "max_tokens":
@@ -240,12 +243,15 @@ func name(err error) string {
 		{lbdclient.ErrUnavailable, "unavailable"},
 		{lbdclient.ErrUnknownCluster, "unknown_cluster"},
 		{lbdclient.ErrPermissionDenied, "permission_denied"},
-		{context.DeadlineExceeded, "timeout"},
 	}
 	for _, kind := range kinds {
 		if errors.Is(err, kind.err) {
 			return kind.name
 		}
+	}
+	var dial *net.OpError // has timed out at ConnectTimeout: at the deadline, net/http returns that of the context
+	if errors.Is(err, context.DeadlineExceeded) && !(errors.As(err, &dial) && dial.Op == "dial") {
+		return "timeout"
 	}
 	// What is left are errors of the connection: net/http has types for some of them only.
 	return "connection"

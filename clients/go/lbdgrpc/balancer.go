@@ -3,6 +3,7 @@ package lbdgrpc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -42,6 +43,7 @@ type conn struct {
 	subConn balancer.SubConn
 	state   connectivity.State // TRANSIENT_FAILURE lasts until READY
 	err     error              // of TRANSIENT_FAILURE
+	timeout *time.Timer        // makes CONNECTING a TRANSIENT_FAILURE: gRPC itself gives a connection 20 s
 }
 
 // lbBalancer keeps a connection to each endpoint, and the RPCs that wait for a pick.
@@ -129,6 +131,7 @@ func (b *lbBalancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	b.source = from
 	for address, c := range b.conns {
 		if !wanted[address] {
+			c.timeout.Stop()
 			c.subConn.Shutdown()
 			delete(b.conns, address)
 		}
@@ -157,6 +160,8 @@ func (b *lbBalancer) connect(addresses []string) {
 			continue // the channel is closed
 		}
 		c.subConn = subConn
+		limit := b.source.client.ConnectTimeout()
+		c.timeout = time.AfterFunc(limit, func() { b.connectTimedOut(address, c, limit) })
 		b.conns[address] = c
 		b.picker = nil
 		subConn.Connect()
@@ -175,7 +180,25 @@ func (b *lbBalancer) connChanged(address string, c *conn, s balancer.SubConnStat
 	if c.state == connectivity.TransientFailure && (s.ConnectivityState == connectivity.Idle || s.ConnectivityState == connectivity.Connecting) {
 		return // as gRPC's round_robin: an endpoint that failed is not waited for
 	}
+	switch s.ConnectivityState {
+	case connectivity.Idle:
+		c.timeout.Reset(b.source.client.ConnectTimeout())
+	case connectivity.Ready, connectivity.TransientFailure:
+		c.timeout.Stop()
+	}
 	c.state, c.err = s.ConnectivityState, s.ConnectionError
+	b.picker = nil
+	b.update()
+}
+
+// connectTimedOut lets RPCs go to other endpoints than one that does not answer.
+func (b *lbBalancer) connectTimedOut(address string, c *conn, limit time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conns[address] != c || c.state == connectivity.Ready || c.state == connectivity.TransientFailure {
+		return
+	}
+	c.state, c.err = connectivity.TransientFailure, fmt.Errorf("no connection within %v", limit)
 	b.picker = nil
 	b.update()
 }
@@ -196,6 +219,7 @@ func (b *lbBalancer) Close() {
 	defer b.mu.Unlock()
 	b.closed = true
 	for address, c := range b.conns {
+		c.timeout.Stop()
 		c.subConn.Shutdown()
 		delete(b.conns, address)
 	}

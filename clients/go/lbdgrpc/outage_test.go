@@ -51,6 +51,27 @@ func TestEndpointWithoutConnection(t *testing.T) {
 	})
 }
 
+// TestConnectTimeout has an endpoint that does not answer when a connection is made.
+func TestConnectTimeout(t *testing.T) {
+	each(t, func(t *testing.T, mode lbdclient.Mode) {
+		d := lbdtest.Start(t)
+		u, silent := serve(t, "127.0.0.1:0", nil), lbdtest.Silent(t)
+		d.Push(t, "orders", "", u.address, silent)
+		d.Push(t, "silent", "", silent)
+		config := lbdclient.Config{Address: d.Address, Mode: mode, ConnectTimeout: 50 * time.Millisecond}
+		_, channel := connect(t, "orders", config)
+		for range 6 {
+			if address, err := check(t.Context(), channel); err != nil || address != u.address {
+				t.Fatalf("%s, %v", address, err)
+			}
+		}
+		_, broken := connect(t, "silent", config)
+		if _, err := check(t.Context(), broken); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "no connection within 50ms") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
 // TestDropsWithoutConnection has RPCs that wait for a connection, while lbd drops half of them: each draws once.
 func TestDropsWithoutConnection(t *testing.T) {
 	d := lbdtest.Start(t)
