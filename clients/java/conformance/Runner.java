@@ -5,6 +5,8 @@ import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.InterruptedIOException;
 import java.io.PrintStream;
+import java.net.SocketTimeoutException;
+import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpTimeoutException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -68,6 +70,7 @@ final class Runner {
       switch ((String) option.getKey()) {
         case "stale_for" -> builder.staleFor(seconds(option.getValue()));
         case "report_interval" -> builder.reportInterval(seconds(option.getValue()));
+        case "connect_timeout" -> builder.connectTimeout(seconds(option.getValue()));
         case "max_age" -> builder.maxAge(seconds(option.getValue()));
         case "ttl" -> builder.ttl(seconds(option.getValue()));
         case "retries" -> builder.retries(((Number) option.getValue()).intValue());
@@ -135,10 +138,17 @@ final class Runner {
       return "unknown_cluster";
     } else if (error instanceof PermissionDeniedException) {
       return "permission_denied";
+    } else if (error instanceof HttpConnectTimeoutException
+        || (error instanceof SocketTimeoutException && isConnect(error.getMessage()))) {
+      return "connection"; // not at the deadline
     } else if (error instanceof HttpTimeoutException || error instanceof InterruptedIOException) {
       return "timeout";
     }
     return error instanceof IOException ? "connection" : "other";
+  }
+
+  private static boolean isConnect(String message) { // that of a socket, or of OkHttp
+    return message != null && message.matches("(?i)connect timed out|failed to connect .*");
   }
 
   private String load(Map<String, Object> command) throws Exception {

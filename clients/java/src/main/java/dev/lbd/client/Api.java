@@ -21,7 +21,9 @@ final class Api implements Closeable {
 
   private static final int MAX_IDLE = 32;
   private static final long IDLE_NANOS = Duration.ofSeconds(30).toNanos();
-  private static final Set<Integer> PLAIN_REJECTIONS = Set.of(401, 403, 404, 429);
+
+  // Answers that reject without a code: a proxy before lbd gives them, too.
+  private static final Set<Integer> PLAIN_REJECTIONS = Set.of(401, 403, 429);
 
   private final Address address;
   private final Path tokenFile;
@@ -127,12 +129,13 @@ final class Api implements Closeable {
       object = null;
     }
     int status = answer.status();
-    if (object == null && !PLAIN_REJECTIONS.contains(status)) {
-      throw new UnreachableException(
-          method + " " + target + ": status " + status + " without JSON");
-    }
-    if (status == 200 || status == 201) {
+    if ((status == 200 || status == 201) && object != null) {
       return object;
+    }
+    boolean code = object != null && object.get("code") instanceof String text && !text.isEmpty();
+    if (status < 400 || !(code || PLAIN_REJECTIONS.contains(status))) {
+      throw new UnreachableException(
+          method + " " + target + ": status " + status + " without an answer of lbd");
     }
     Map<String, Object> problem = object == null ? Map.of() : object;
     throw LbdException.ofAnswer(

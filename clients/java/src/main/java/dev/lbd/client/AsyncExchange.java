@@ -119,7 +119,8 @@ final class AsyncExchange<T> {
   }
 
   private void ended(Attempt attempt, HttpResponse<Body<T>> response, Throwable error) {
-    Throwable cause = error instanceof CompletionException ? error.getCause() : error;
+    Throwable failure = error instanceof CompletionException ? error.getCause() : error;
+    Throwable cause = failure instanceof IOException e ? exchange.shown(e) : failure;
     if (result.isDone()) {
       attempt.close();
       if (response != null) {

@@ -1,24 +1,76 @@
 package dev.lbd.client;
 
+import java.lang.ref.Cleaner;
+
 /**
  * One try of a request, at one address. Who sends the request calls {@link #answered} or {@link
- * #failed}, and then {@link #close}. Safe for threads.
+ * #failed}, and then {@link #close}. An attempt that was forgotten is closed when it is garbage.
+ * Safe for threads.
  */
 public final class Attempt implements AutoCloseable {
+  private static final Cleaner CLEANER = Cleaner.create();
+
   private final String address;
   private final Cluster cluster;
-  private final Sender sender;
-  private final Lease lease; // null if there is none
-  private final Counts.Flight flight; // null if the request is not counted
-  private Outcome outcome;
-  private boolean closed;
+  private final State state;
 
   Attempt(String address, Cluster cluster, Sender sender, Lease lease, boolean counted) {
     this.address = address;
     this.cluster = cluster;
-    this.sender = sender;
-    this.lease = lease;
-    this.flight = counted ? cluster.counts().begin(address) : null;
+    this.state = new State(sender, lease, counted ? cluster.counts().begin(address) : null);
+    if (lease != null || counted) {
+      CLEANER.register(this, state);
+    }
+  }
+
+  /** How far the request is. It does not refer to the attempt, which may be garbage. */
+  private static final class State implements Runnable {
+    private final Sender sender;
+    private final Lease lease; // null if there is none
+    private final Counts.Flight flight; // null if the request is not counted
+    private Outcome outcome;
+    private boolean closed;
+
+    State(Sender sender, Lease lease, Counts.Flight flight) {
+      this.sender = sender;
+      this.lease = lease;
+      this.flight = flight;
+    }
+
+    /** Sets the outcome, unless there is one. */
+    synchronized boolean end(Outcome result) {
+      if (outcome != null || closed) {
+        return false;
+      }
+      outcome = result;
+      if (flight != null) {
+        flight.answered(result);
+      }
+      return true;
+    }
+
+    synchronized void close() {
+      end(Outcome.CANCELLED);
+      finish();
+    }
+
+    synchronized void finish() {
+      if (closed) {
+        return;
+      }
+      closed = true;
+      if (flight != null) {
+        flight.end();
+      }
+      if (lease != null) {
+        sender.end(lease, outcome == null ? Outcome.CANCELLED : outcome);
+      }
+    }
+
+    @Override
+    public void run() {
+      close();
+    }
   }
 
   /**
@@ -37,7 +89,7 @@ public final class Attempt implements AutoCloseable {
    * @param status the status
    */
   public void answered(int status) {
-    end(status >= 500 ? Outcome.ERROR : Outcome.SUCCESS);
+    state.end(status >= 500 ? Outcome.ERROR : Outcome.SUCCESS);
     if (!Call.isRetried(status)) {
       cluster.budget().succeeded();
     }
@@ -51,21 +103,17 @@ public final class Attempt implements AutoCloseable {
    * @return whether the endpoint failed before it answered
    */
   public boolean failed(Throwable cause) {
-    boolean failed = !Shortage.causes(cause) && end(Outcome.ERROR);
-    close();
+    boolean failed = !Shortage.causes(cause) && state.end(Outcome.ERROR);
+    state.close();
     return failed;
   }
 
-  /** Sets the outcome, unless there is one. */
-  private synchronized boolean end(Outcome result) {
-    if (outcome != null || closed) {
-      return false;
-    }
-    outcome = result;
-    if (flight != null) {
-      flight.answered(result);
-    }
-    return true;
+  /**
+   * Reports that the request was not sent, because its deadline had passed before, and closes the
+   * attempt. It is not counted.
+   */
+  public void withdraw() {
+    state.finish();
   }
 
   /**
@@ -73,17 +121,7 @@ public final class Attempt implements AutoCloseable {
    * up. A second call does nothing.
    */
   @Override
-  public synchronized void close() {
-    if (closed) {
-      return;
-    }
-    end(Outcome.CANCELLED);
-    closed = true;
-    if (flight != null) {
-      flight.end();
-    }
-    if (lease != null) {
-      sender.end(lease, outcome);
-    }
+  public void close() {
+    state.close();
   }
 }

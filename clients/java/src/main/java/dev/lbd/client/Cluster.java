@@ -12,7 +12,8 @@ final class Cluster {
   private static final int BATCH_SIZE = 100;
   private static final Duration MAX_WAIT = Duration.ofSeconds(30);
   private static final Duration REFUSED_AGE = Duration.ofSeconds(1);
-  private static final Duration FOLLOW_PAUSE = Duration.ofMillis(100);
+  private static final Duration BATCH_WAIT = Duration.ofSeconds(1);
+  private static final Duration MIN_PAUSE = Duration.ofMillis(100);
   private static final Duration MAX_RETRY_AFTER = Duration.ofSeconds(60);
   private static final long IDLE_NANOS = Duration.ofMinutes(5).toNanos();
   private static final double BACKOFF_FIRST = 0.1;
@@ -147,9 +148,13 @@ final class Cluster {
   private void keepUpToDate() {
     double backoff = BACKOFF_FIRST;
     long usedAt = System.nanoTime();
+    Deadline soon = Deadline.after(Duration.ZERO);
     while (!stopped) {
       try {
+        // Replicas behind one address do not count alike: each call may find another generation.
+        pause(soon.left().toNanos());
         Batch fresh = fetch();
+        soon = Deadline.after(MIN_PAUSE);
         publish(fresh, null);
         follow(fresh);
         backoff = BACKOFF_FIRST;
@@ -220,8 +225,9 @@ final class Cluster {
 
   private Batch fetch() throws IOException, InterruptedException {
     String target = "/v1/pick?cluster=" + Api.encode(name) + "&n=" + BATCH_SIZE + "&reports=true";
+    target += "&wait=" + Api.duration(BATCH_WAIT);
     try {
-      Deadline until = Deadline.after(Api.CALL_TIMEOUT);
+      Deadline until = Deadline.after(BATCH_WAIT.plusSeconds(1));
       return Batch.ofAnswer(name, api.call(slot, name, "GET", target, null, until));
     } catch (DroppedException | CircuitBrokenException e) {
       return Batch.ofRefusal(e);
@@ -238,18 +244,15 @@ final class Cluster {
     }
     String target =
         "/v1/clusters/" + segment(name) + "?endpoints=false&index=" + current.generation();
-    Deadline soon = Deadline.after(FOLLOW_PAUSE);
     // A change makes all clients get a batch at the same time: their next ones are apart.
     double part = ThreadLocalRandom.current().nextDouble(0.8, 1);
     Deadline end = Deadline.after(Duration.ofNanos((long) (maxAge.toNanos() * part)));
     while (!stopped && !end.passed()) {
-      Deadline pause = Deadline.after(FOLLOW_PAUSE);
+      Deadline pause = Deadline.after(MIN_PAUSE);
       Duration wait = end.atMost(MAX_WAIT);
       Deadline until = Deadline.after(wait.plusSeconds(1));
       var answer = api.call(slot, name, "GET", target + "&wait=" + Api.duration(wait), null, until);
       if (!Long.valueOf(current.generation()).equals(answer.get("generation"))) {
-        // Replicas behind one address do not count alike: each call may find another generation.
-        pause(soon.left().toNanos());
         return;
       }
       pause(end.atMost(pause.left()).toNanos());

@@ -13,15 +13,16 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Supplier;
 
 /** One request of java.net.http to a cluster, with all of its tries. */
 final class Exchange<T> {
-  private final HttpClient inner;
+  private final Supplier<HttpClient> inner; // asked when there is an endpoint
   private final Call call;
   private final HttpRequest request;
   private final BodyHandler<T> handler;
 
-  Exchange(HttpClient inner, Call call, HttpRequest request, BodyHandler<T> handler) {
+  Exchange(Supplier<HttpClient> inner, Call call, HttpRequest request, BodyHandler<T> handler) {
     this.inner = inner;
     this.call = call;
     this.request = request;
@@ -39,12 +40,12 @@ final class Exchange<T> {
       HttpResponse<Body<T>> response = null;
       Optional<Attempt> next;
       try {
-        response = inner.send(to(attempt), bodyOf(attempt));
+        response = inner.get().send(to(attempt), bodyOf(attempt));
         next = Call.isRetried(response.statusCode()) ? call.retry() : Optional.empty();
       } catch (IOException e) {
         next = failed(attempt, e) ? call.retry() : Optional.empty();
         if (next.isEmpty()) {
-          throw e;
+          throw shown(e);
         }
       } catch (InterruptedException | RuntimeException | Error e) {
         attempt.close();
@@ -65,7 +66,7 @@ final class Exchange<T> {
 
   /** Sends one try. The response is there with its value, or with its status if that is retried. */
   CompletableFuture<HttpResponse<Body<T>>> sendAsync(Attempt attempt) throws IOException {
-    return inner.sendAsync(to(attempt), bodyOf(attempt));
+    return inner.get().sendAsync(to(attempt), bodyOf(attempt));
   }
 
   private BodyHandler<Body<T>> bodyOf(Attempt attempt) {
@@ -81,7 +82,7 @@ final class Exchange<T> {
 
   private HttpRequest to(Attempt attempt) throws HttpTimeoutException {
     if (call.deadline().passed()) {
-      attempt.close(); // the endpoint is not to blame
+      attempt.withdraw(); // the endpoint is not to blame
       throw new HttpTimeoutException("request timed out");
     }
     URI uri = request.uri();
@@ -110,6 +111,13 @@ final class Exchange<T> {
     boolean timeout =
         error instanceof HttpTimeoutException && !(error instanceof HttpConnectTimeoutException);
     return !timeout && !isProtocol(error);
+  }
+
+  /** Returns the error for the caller: that of a connection only if there was time left. */
+  IOException shown(IOException error) {
+    return error instanceof HttpConnectTimeoutException && call.deadline().passed()
+        ? new HttpTimeoutException("request timed out")
+        : error;
   }
 
   private static boolean isProtocol(Throwable error) {

@@ -121,6 +121,15 @@ public final class LbdClient implements Closeable {
   }
 
   /**
+   * Returns the time to connect to an endpoint.
+   *
+   * @return the time
+   */
+  public Duration connectTimeout() {
+    return settings.connectTimeout();
+  }
+
+  /**
    * Returns whether requests of a method are idempotent, which permits retries.
    *
    * @param method the method

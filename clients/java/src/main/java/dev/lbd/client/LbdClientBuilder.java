@@ -4,18 +4,18 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.security.SecureRandom;
 import java.time.Duration;
+import java.util.HexFormat;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Objects;
-import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Function;
 import java.util.function.UnaryOperator;
 import java.util.stream.Collectors;
 
 /** Settings of a new {@link LbdClient}. All have defaults, some of them from the environment. */
 public final class LbdClientBuilder {
-  private static final AtomicInteger CLIENTS = new AtomicInteger();
   private static final Duration FOREVER = Duration.ofDays(36500); // more would overflow nanoseconds
 
   private final UnaryOperator<String> environment; // returns null for what is not set
@@ -28,6 +28,7 @@ public final class LbdClientBuilder {
   private Function<String, String> hosts = host -> null;
   private String fallback;
   private Duration timeout = Duration.ofSeconds(30);
+  private Duration connectTimeout = Duration.ofSeconds(5);
   private Duration staleFor = Duration.ofSeconds(60);
   private Duration maxAge = Duration.ofSeconds(10);
   private int retries = 2;
@@ -164,6 +165,17 @@ public final class LbdClientBuilder {
   }
 
   /**
+   * Sets the time to connect to an endpoint, if the HTTP library has no shorter one. Default: 5 s.
+   *
+   * @param timeout the time
+   * @return this
+   */
+  public LbdClientBuilder connectTimeout(Duration timeout) {
+    this.connectTimeout = positive("connectTimeout", timeout);
+    return this;
+  }
+
+  /**
    * Sets how long the last batch is used while lbd is unreachable. Default: 60 s.
    *
    * @param time the time
@@ -248,7 +260,8 @@ public final class LbdClientBuilder {
       usedToken = tokenFile == null ? environment("LBD_TOKEN") : "";
     }
     String process = process();
-    int number = CLIENTS.incrementAndGet(); // each client reports what it counts itself
+    byte[] random = new byte[4]; // containers may have the same host name, and all have the PID 1
+    new SecureRandom().nextBytes(random);
     return new LbdClient(
         new Settings(
             lbd,
@@ -256,10 +269,11 @@ public final class LbdClientBuilder {
             Api.checkToken(usedToken),
             tokenFile == null ? environment("LBD_TOKEN_FILE") : tokenFile,
             owner.isEmpty() ? process : owner,
-            number == 1 ? process : process + "/" + number,
+            process + "/" + HexFormat.of().formatHex(random),
             hosts,
             fallback,
             timeout,
+            connectTimeout,
             staleFor,
             maxAge,
             retries,

@@ -13,10 +13,8 @@ import java.net.http.WebSocket;
 import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
-import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.ThreadPoolExecutor;
@@ -42,10 +40,12 @@ public final class LbdHttpClient extends HttpClient {
   private static final int MAX_WAITING_THREADS = 64;
 
   private final LbdClient lbd;
-  private final Builder settings; // guarded by serverNames
+  private final Builder settings; // changed by withServerName only
   private final HttpClient others;
   private final HttpClient direct;
-  private final Map<String, HttpClient> serverNames = new ConcurrentHashMap<>();
+  // Requests in progress keep a client that is forgotten here.
+  private final Recent<HttpClient> serverNames =
+      new Recent<>(MAX_SERVER_NAMES, this::withServerName);
   private final ThreadPoolExecutor waiting;
 
   /**
@@ -71,7 +71,13 @@ public final class LbdHttpClient extends HttpClient {
     RestrictedHeaders.checkHost();
     this.lbd = lbd;
     this.others = settings.build();
-    this.settings = settings.followRedirects(Redirect.NEVER).proxy(Builder.NO_PROXY);
+    Duration connect = lbd.connectTimeout();
+    Duration own = others.connectTimeout().orElse(connect);
+    this.settings =
+        settings
+            .followRedirects(Redirect.NEVER)
+            .proxy(Builder.NO_PROXY)
+            .connectTimeout(own.compareTo(connect) < 0 ? own : connect);
     this.direct = this.settings.build();
     this.waiting =
         new ThreadPoolExecutor(
@@ -121,26 +127,15 @@ public final class LbdHttpClient extends HttpClient {
     boolean known = request.bodyPublisher().map(body -> body.contentLength() >= 0).orElse(true);
     Deadline deadline = request.timeout().map(Deadline::after).orElseGet(lbd::defaultDeadline);
     Call call = lbd.call(cluster, deadline, idempotent && known);
-    return new Exchange<>(inner(cluster, request), call, request, handler);
+    return new Exchange<>(() -> inner(request), call, request, handler);
   }
 
   /** Returns the client for a request to an endpoint: TLS needs one for each name of a server. */
-  private HttpClient inner(String cluster, HttpRequest request) throws UnavailableException {
+  private HttpClient inner(HttpRequest request) {
     if (!"https".equalsIgnoreCase(request.uri().getScheme())) {
       return direct;
     }
-    String host = request.uri().getHost().toLowerCase(Locale.ROOT);
-    HttpClient known = serverNames.get(host);
-    if (known != null) {
-      return known;
-    }
-    synchronized (serverNames) {
-      if (serverNames.size() >= MAX_SERVER_NAMES) {
-        throw new UnavailableException(
-            cluster, "the client uses " + MAX_SERVER_NAMES + " hosts with TLS", null);
-      }
-      return serverNames.computeIfAbsent(host, this::withServerName);
-    }
+    return serverNames.get(request.uri().getHost().toLowerCase(Locale.ROOT));
   }
 
   private HttpClient withServerName(String host) {

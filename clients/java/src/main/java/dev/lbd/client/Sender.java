@@ -8,18 +8,25 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 
-/** The thread that sends reports, and ends and renews leases. Safe for threads. */
+/**
+ * Sends reports, and renews and ends leases, in the background. A call that gets no answer does not
+ * hold up the others. Safe for threads.
+ */
 final class Sender {
+  private static final int MAX_RENEWING = 32; // calls at the same time
+  private static final int MAX_ENDING = 8;
   private static final int LEASES_AT_ONCE = 1000;
   private static final int MAX_WAITING = 100_000;
   private static final int REPORT_ENDPOINTS = 1000;
   private static final Duration RENEW_CHECK = Duration.ofMillis(200);
+  private static final Duration RENEW_PAUSE = Duration.ofSeconds(1);
   private static final Duration RETRY_PAUSE = Duration.ofMillis(500);
-  private static final End WAKE = new End("", Outcome.SUCCESS);
   private static final Duration MIN_INTERVAL = Duration.ofMillis(100);
   private static final Duration MAX_INTERVAL = Duration.ofMinutes(5);
 
@@ -29,15 +36,19 @@ final class Sender {
   private final String reporter;
   private final Duration interval;
 
+  private final ThreadPoolExecutor renewing = threads("lbd renews", MAX_RENEWING);
+  private final ThreadPoolExecutor ending = threads("lbd ends leases", MAX_ENDING);
+
   private final Map<String, Held> held = new ConcurrentHashMap<>();
   private final LinkedBlockingQueue<End> ended = new LinkedBlockingQueue<>(MAX_WAITING);
-  private volatile Thread thread;
+  private final AtomicInteger enders = new AtomicInteger(); // tasks of ending
+  private volatile Thread reports;
+  private volatile Thread renewals;
   private volatile boolean idle; // no lease is held
   private volatile boolean closed;
 
   private record Held(Lease lease, Deadline renewal) {}
 
-  /** The end of a lease, or with an empty ID only a reason to wake up. */
   private record End(String id, Outcome outcome) {}
 
   Sender(Api api, Collection<Cluster> clusters, String reporter, Duration interval) {
@@ -47,13 +58,28 @@ final class Sender {
     this.interval = interval;
   }
 
+  private static ThreadPoolExecutor threads(String name, int most) {
+    ThreadPoolExecutor threads =
+        new ThreadPoolExecutor(
+            most,
+            most,
+            10,
+            TimeUnit.SECONDS,
+            new LinkedBlockingQueue<>(),
+            task -> Background.thread(name, task),
+            new ThreadPoolExecutor.DiscardPolicy());
+    threads.allowCoreThreadTimeOut(true);
+    return threads;
+  }
+
+  /** Begins to send reports. */
   void start() {
-    if (thread == null) {
+    if (reports == null) {
       synchronized (this) {
-        if (thread == null && !closed) {
-          Thread sender = Background.thread("lbd reports", this::run);
-          sender.start();
-          thread = sender;
+        if (reports == null && !closed) {
+          Thread thread = Background.thread("lbd reports", this::sendReports);
+          thread.start();
+          reports = thread;
         }
       }
     }
@@ -68,34 +94,57 @@ final class Sender {
       }
       return false;
     }
-    start();
+    if (renewals == null) {
+      synchronized (this) {
+        if (renewals == null && !closed) {
+          Thread thread = Background.thread("lbd leases", this::renewAll);
+          thread.start();
+          renewals = thread;
+        }
+      }
+    }
     if (idle) {
       idle = false;
-      ended.offer(WAKE);
+      LockSupport.unpark(renewals);
     }
     return true;
   }
 
   /** Ends a lease in the background. If too many ends wait for lbd, the lease expires. */
   void end(Lease lease, Outcome outcome) {
-    if (held.remove(lease.id()) != null) {
-      ended.offer(new End(lease.id(), outcome));
+    if (held.remove(lease.id()) != null && ended.offer(new End(lease.id(), outcome))) {
+      endSoon();
     }
   }
 
-  /** Ends the thread and all leases, and sends the last report. */
+  private void endSoon() {
+    for (int n = enders.get(); n < MAX_ENDING && !closed; n = enders.get()) {
+      if (enders.compareAndSet(n, n + 1)) {
+        ending.execute(this::sendAllEnded);
+        return;
+      }
+    }
+  }
+
+  /** Sends the last report, and ends all leases. */
   void close(Deadline deadline) throws InterruptedException {
-    Thread sender;
+    Thread reporting;
     synchronized (this) {
       if (closed) {
         return;
       }
       closed = true;
-      sender = thread;
+      reporting = reports;
     }
-    if (sender != null) {
-      ended.offer(WAKE);
-      sender.join(Math.max(1, deadline.left().dividedBy(2).toMillis()));
+    LockSupport.unpark(renewals);
+    renewing.shutdownNow();
+    ending.shutdown();
+    // What is under way may come to its end.
+    Deadline half = Deadline.after(deadline.left().dividedBy(2));
+    ending.awaitTermination(half.left().toNanos(), TimeUnit.NANOSECONDS);
+    if (reporting != null) {
+      LockSupport.unpark(reporting);
+      reporting.join(Math.max(1, half.left().toMillis()));
     }
     for (Held entry : held.values()) {
       end(entry.lease, Outcome.CANCELLED);
@@ -109,27 +158,14 @@ final class Sender {
     }
   }
 
-  private void run() {
-    Deadline nextReport = Deadline.after(interval);
+  private void sendReports() {
+    Deadline next = Deadline.after(interval);
     while (!closed) {
       try {
-        if (nextReport.passed()) {
-          nextReport = Deadline.after(interval);
+        LockSupport.parkNanos(next.left().toNanos());
+        if (next.passed() && !closed) {
+          next = Deadline.after(interval);
           report(null);
-        }
-        renew();
-        idle = true; // before the look at held: either this or hold sees the other
-        idle = held.isEmpty();
-        Duration wait = idle ? nextReport.left() : nextReport.atMost(RENEW_CHECK);
-        End first = ended.poll(wait.toNanos(), TimeUnit.NANOSECONDS);
-        if (first != null && !closed) {
-          List<End> ends = takeEnded();
-          ends.add(first);
-          if (!sendEnded(ends, null)) {
-            Thread.sleep(RETRY_PAUSE.toMillis());
-          }
-        } else if (first != null) {
-          ended.offer(first);
         }
       } catch (Throwable e) { // the thread has to survive whatever comes
         LockSupport.parkNanos(RETRY_PAUSE.toNanos());
@@ -137,9 +173,31 @@ final class Sender {
     }
   }
 
+  /** Ends leases until none is left. */
+  private void sendAllEnded() {
+    try {
+      for (List<End> ends = takeEnded(); !ends.isEmpty(); ends = takeEnded()) {
+        boolean sent = sendEnded(ends, null);
+        if (closed) {
+          return;
+        }
+        if (!sent) {
+          Thread.sleep(RETRY_PAUSE.toMillis());
+        }
+      }
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    } finally {
+      enders.decrementAndGet();
+      if (!ended.isEmpty()) {
+        endSoon();
+      }
+    }
+  }
+
   private List<End> takeEnded() {
     List<End> ends = new ArrayList<>();
-    ended.drainTo(ends, LEASES_AT_ONCE - 1);
+    ended.drainTo(ends, LEASES_AT_ONCE);
     return ends;
   }
 
@@ -147,7 +205,6 @@ final class Sender {
   private boolean sendEnded(List<End> ends, Deadline deadline) throws InterruptedException {
     String leases =
         ends.stream()
-            .filter(end -> !end.id.isEmpty())
             .map(
                 end ->
                     "{\"id\":"
@@ -157,9 +214,7 @@ final class Sender {
                         + "\"}")
             .collect(Collectors.joining(",", "{\"leases\":[", "]}"));
     try {
-      if (!leases.endsWith("[]}")) {
-        call("/v1/leases/done", leases, deadline);
-      }
+      call("/v1/leases/done", leases, deadline);
       return true;
     } catch (IOException e) {
       if (codeOf(e).equals("invalid_argument")) {
@@ -170,26 +225,49 @@ final class Sender {
     }
   }
 
-  private void renew() throws InterruptedException {
-    for (Held entry : held.values()) {
-      Lease lease = entry.lease;
-      if (!entry.renewal.passed()) {
-        continue;
-      }
-      Duration next = lease.ttl().dividedBy(2);
+  /** Renews the leases that have had half of their time. */
+  private void renewAll() {
+    while (!closed) {
       try {
-        call(
-            "/v1/leases/" + Api.encode(lease.id()) + "/renew?ttl=" + Api.duration(lease.ttl()),
-            null,
-            null);
-      } catch (IOException e) {
-        if (!codeOf(e).equals("unknown_lease")) {
-          return; // the next look tries again
+        for (Held entry : held.values()) {
+          Lease lease = entry.lease;
+          Held later = new Held(lease, Deadline.after(lease.ttl())); // renew sets it again
+          if (entry.renewal.passed() && held.replace(lease.id(), entry, later)) {
+            renewing.execute(() -> renew(lease));
+          }
         }
+        idle = true; // before the look at held: either this or hold sees the other
+        idle = held.isEmpty();
+        if (idle) {
+          LockSupport.park(this);
+        } else {
+          LockSupport.parkNanos(this, RENEW_CHECK.toNanos());
+        }
+      } catch (Throwable e) { // the thread has to survive whatever comes
+        LockSupport.parkNanos(RETRY_PAUSE.toNanos());
+      }
+    }
+  }
+
+  private void renew(Lease lease) {
+    if (!held.containsKey(lease.id())) {
+      return;
+    }
+    Duration next = lease.ttl().dividedBy(2);
+    String target = "/v1/leases/" + Api.encode(lease.id()) + "/renew";
+    try {
+      call(target + "?ttl=" + Api.duration(lease.ttl()), null, null);
+    } catch (IOException e) {
+      if (codeOf(e).equals("unknown_lease")) {
         held.remove(lease.id()); // it has expired: the request goes on without it
       }
-      held.replace(lease.id(), new Held(lease, Deadline.after(next)));
+      next = lease.ttl().dividedBy(4);
+      next = next.compareTo(RENEW_PAUSE) < 0 ? next : RENEW_PAUSE;
+    } catch (InterruptedException e) {
+      return; // the client is closed
     }
+    Deadline renewal = Deadline.after(next);
+    held.computeIfPresent(lease.id(), (id, entry) -> new Held(lease, renewal));
   }
 
   private void report(Deadline deadline) throws InterruptedException {

@@ -14,6 +14,7 @@ record Settings(
     Function<String, String> hosts,
     String fallback,
     Duration timeout,
+    Duration connectTimeout,
     Duration staleFor,
     Duration maxAge,
     int retries,

@@ -1,6 +1,8 @@
 package dev.lbd.client;
 
+import static java.net.http.HttpResponse.BodyHandlers.discarding;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -9,18 +11,28 @@ import java.io.OutputStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.net.URI;
 import java.net.URL;
 import java.net.URLClassLoader;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpTimeoutException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.time.temporal.ChronoUnit;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -107,6 +119,14 @@ class ApiTest {
     return head.substring(0, head.indexOf("\r"));
   }
 
+  private static String body(Socket socket) throws IOException {
+    StringBuilder body = new StringBuilder();
+    while (body.indexOf("]}]}") < 0) {
+      body.append((char) socket.getInputStream().read());
+    }
+    return body.toString();
+  }
+
   private static void answer(Socket socket, int status, String json) throws IOException {
     String head = "HTTP/1.1 " + status + " x\r\nConnection: close\r\nContent-Length: ";
     String answer = head + json.length() + "\r\n\r\n" + json;
@@ -142,6 +162,163 @@ class ApiTest {
       Daemon.until("it was renewed twice", () -> renewals.get() >= 2);
       attempt.close();
       Daemon.until("it is ended at the second try", () -> ends.get() == 2);
+    }
+  }
+
+  private static LbdClientBuilder leasing(Fake fake) {
+    return LbdClient.builder().address(fake.lbd()).mode(Mode.LEASE);
+  }
+
+  @Test
+  void renewsAndEndsLeasesAlthoughCallsForOthersGetNoAnswer() throws Exception {
+    AtomicInteger picks = new AtomicInteger();
+    Set<String> renewed = ConcurrentHashMap.newKeySet();
+    AtomicInteger ends = new AtomicInteger();
+    CountDownLatch never = new CountDownLatch(1);
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  String line = head(socket);
+                  if (line.contains("/v1/pick")) {
+                    answer(socket, 200, LEASE.replace("one", "id-" + picks.incrementAndGet()));
+                    return;
+                  }
+                  if (line.contains("/renew")) {
+                    renewed.add(line.split("/")[3]);
+                  } else {
+                    ends.incrementAndGet();
+                  }
+                  never.await();
+                });
+        LbdClient lbd = leasing(fake).ttl(Duration.ofMillis(100)).build()) {
+      List<Attempt> attempts = new ArrayList<>();
+      for (int i = 0; i < 3; i++) {
+        attempts.add(lbd.call("orders", Deadline.NEVER, true).first());
+      }
+      Daemon.until("all are renewed", () -> renewed.size() == 3);
+      for (int i = 1; i <= 3; i++) {
+        attempts.get(i - 1).close();
+        int sent = i;
+        Daemon.until("its end is sent", () -> ends.get() == sent);
+      }
+      never.countDown();
+    }
+  }
+
+  @Test
+  void endsTheLeaseOfAnAttemptThatWasForgotten() throws Exception {
+    AtomicInteger ends = new AtomicInteger();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  ends.addAndGet(head(socket).contains("/done") ? 1 : 0);
+                  answer(socket, 200, LEASE);
+                });
+        LbdClient lbd = leasing(fake).build()) {
+      Attempt held = pick(lbd);
+      pick(lbd);
+      Daemon.until(
+          "the lease is ended",
+          () -> {
+            System.gc();
+            return ends.get() == 1;
+          });
+      System.gc();
+      assertEquals(1, ends.get());
+      held.close();
+    }
+  }
+
+  @Test
+  void countsNoRequestThatWasNotSent() throws Exception {
+    List<String> bodies = new CopyOnWriteArrayList<>();
+    String batch = "{\"generation\":1,\"picks\":[{\"address\":\"127.0.0.1:1\"}]}";
+    try (Fake fake =
+        new Fake(
+            socket -> {
+              if (head(socket).contains("/v1/reports")) {
+                bodies.add(body(socket));
+              }
+              answer(socket, 200, batch);
+            })) {
+      LbdClient lbd = LbdClient.builder().address(fake.lbd()).build();
+      pick(lbd).close();
+      HttpClient http = new LbdHttpClient(lbd);
+      URI url = URI.create("http://orders.lbd/");
+      HttpRequest request = HttpRequest.newBuilder(url).timeout(Duration.ofNanos(1)).build();
+      for (int i = 0; i < 2; i++) {
+        assertThrows(HttpTimeoutException.class, () -> http.send(request, discarding()));
+        ExecutionException error =
+            assertThrows(
+                ExecutionException.class, () -> http.sendAsync(request, discarding()).get());
+        assertInstanceOf(HttpTimeoutException.class, error.getCause());
+      }
+      lbd.close();
+      String report = String.join("", bodies);
+      assertTrue(report.contains("\"requests\":1,\"errors\":0,\"cancelled\":1,"), report);
+    }
+  }
+
+  @Test
+  void reportsWithANameOfItsOwn() throws Exception {
+    List<String> bodies = new CopyOnWriteArrayList<>();
+    String batch = "{\"generation\":1,\"picks\":[{\"address\":\"127.0.0.1:1\"}]}";
+    try (Fake fake =
+        new Fake(
+            socket -> {
+              if (head(socket).contains("/v1/reports")) {
+                bodies.add(body(socket));
+              }
+              answer(socket, 200, batch);
+            })) {
+      Set<String> names = new TreeSet<>();
+      for (int i = 0; i < 2; i++) {
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).build();
+        pick(lbd).close();
+        lbd.close();
+        String name = (String) Json.object(bodies.get(i).getBytes()).get("reporter");
+        String process = lbd.settings().owner();
+        assertTrue(process.endsWith("/" + ProcessHandle.current().pid()), process);
+        assertTrue(name.matches(Pattern.quote(process) + "/[0-9a-f]{8}"), name);
+        names.add(name);
+      }
+      assertEquals(2, names.size());
+    }
+  }
+
+  @Test
+  void asksLbdToWaitForNoLongerThanTheCall() throws Exception {
+    List<String> lines = new CopyOnWriteArrayList<>();
+    String batch = "{\"generation\":1,\"picks\":[{\"address\":\"127.0.0.1:1\"}]}";
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  lines.add(head(socket));
+                  answer(socket, 200, batch);
+                });
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).build()) {
+      pick(lbd).close();
+      assertTrue(lines.get(0).contains("&wait=1000ms"), lines.get(0));
+    }
+  }
+
+  @Test
+  void pausesBetweenRefusals() throws Exception {
+    AtomicInteger batches = new AtomicInteger();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  head(socket);
+                  answer(socket, 503, "{\"code\":\"dropped\"}");
+                  batches.incrementAndGet();
+                });
+        LbdClient lbd =
+            LbdClient.builder().address(fake.lbd()).maxAge(Duration.ofMillis(1)).build()) {
+      long began = System.nanoTime();
+      assertThrows(DroppedException.class, () -> pick(lbd));
+      Daemon.until("there were six batches", () -> batches.get() >= 6);
+      double seconds = (System.nanoTime() - began) / 1e9;
+      assertTrue(seconds > 0.45, "0.1 s between two of them: " + seconds);
     }
   }
 
@@ -306,7 +483,13 @@ class ApiTest {
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
         "HTTP/1.1 204 No Content\r\n\r\n",
         "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
-        "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 6\r\n\r\n<html>"
+        "HTTP/1.1 302 Found\r\nContent-Length: 12\r\n\r\n{\"code\":\"x\"}",
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 6\r\n\r\n<html>",
+        "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 2\r\n\r\n{}",
+        "HTTP/1.1 503 x\r\nContent-Length: 11\r\n\r\n{\"code\":\"\"}",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone",
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 10\r\n\r\n{\"code\":7}",
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
       })
   void takesNothingButACompleteAnswer(String answer) throws Exception {
     byte[] bytes = answer.getBytes(StandardCharsets.UTF_8);

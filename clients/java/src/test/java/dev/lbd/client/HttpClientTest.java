@@ -16,8 +16,10 @@ import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.net.http.HttpTimeoutException;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Function;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
@@ -169,6 +171,40 @@ class HttpClientTest extends LibraryTest {
         HttpClient.newBuilder().followRedirects(HttpClient.Redirect.ALWAYS);
     HttpClient http = new LbdHttpClient(client(Mode.BATCH), settings);
     assertEquals(302, http.send(request().build(), BodyHandlers.ofString()).statusCode());
+  }
+
+  @Test
+  void keepsNothingForUnknownClusters() throws Exception {
+    HttpClient http = new LbdHttpClient(client(Mode.PICK));
+    long before = clients();
+    for (int i = 0; i < 20; i++) {
+      HttpRequest request =
+          HttpRequest.newBuilder(URI.create("https://unknown-" + i + ".lbd/")).build();
+      assertThrows(
+          UnknownClusterException.class, () -> http.send(request, BodyHandlers.discarding()));
+    }
+    assertTrue(clients() < before + 20, "each has a thread");
+  }
+
+  private static long clients() {
+    return Thread.getAllStackTraces().keySet().stream()
+        .filter(thread -> thread.getName().contains("SelectorManager"))
+        .count();
+  }
+
+  @Test
+  void keepsTheHostsThatWereUsedLast() {
+    List<String> made = new ArrayList<>();
+    Function<String, String> make =
+        name -> {
+          made.add(name);
+          return name + "!";
+        };
+    Recent<String> recent = new Recent<>(2, make);
+    for (String name : List.of("a", "b", "a", "c", "a", "b")) {
+      assertEquals(name + "!", recent.get(name));
+    }
+    assertEquals(List.of("a", "b", "c", "b"), made);
   }
 
   @Test

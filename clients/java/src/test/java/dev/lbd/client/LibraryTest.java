@@ -1,12 +1,18 @@
 package dev.lbd.client;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
+import java.net.SocketTimeoutException;
+import java.net.http.HttpConnectTimeoutException;
 import java.net.http.HttpTimeoutException;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -142,6 +148,97 @@ abstract class LibraryTest extends Stand {
     Library library = library(client(Mode.BATCH));
     assertTimesOut(library);
     assertEquals(1, all.get(0).requests.size() + all.get(1).requests.size());
+  }
+
+  /** Endpoints that do not answer a SYN, or a TLS handshake. */
+  private static final class Silent implements AutoCloseable {
+    private final ServerSocket server = new ServerSocket(0, 1, InetAddress.getLoopbackAddress());
+    private final List<Socket> queue = new ArrayList<>();
+
+    Silent(boolean connects) throws IOException {
+      for (boolean full = connects; !full; ) {
+        Socket socket = new Socket();
+        queue.add(socket);
+        try {
+          socket.connect(server.getLocalSocketAddress(), 300);
+        } catch (SocketTimeoutException e) {
+          full = true;
+        }
+      }
+    }
+
+    String address() {
+      return "127.0.0.1:" + server.getLocalPort();
+    }
+
+    @Override
+    public void close() throws IOException {
+      for (Socket socket : queue) {
+        socket.close();
+      }
+      server.close();
+    }
+  }
+
+  @Test
+  void triesAnotherEndpointAfterTheTimeToConnect() throws Exception {
+    Upstream upstream = closing(new Upstream());
+    String silent = closing(new Silent(false)).address();
+    daemon.push(cluster, silent);
+    Duration time = Duration.ofMillis(200);
+    Library library =
+        library(client(LbdClient.builder().connectTimeout(time).reportInterval(time)));
+    IOException error =
+        assertThrows(
+            IOException.class, () -> library.send("GET", url, null, false, Duration.ofMinutes(1)));
+    assertNotAtDeadline(error);
+    Daemon.until("it is reported", () -> daemon.reported(cluster, "error") == 1);
+    daemon.push(cluster, upstream.address(), silent);
+    Daemon.until("the batch is new", () -> isAnswered(library));
+    Daemon.until(
+        "the silent endpoint was tried again",
+        () -> {
+          assertEquals(upstream.address(), get(library, url).body());
+          return daemon.reported(cluster, "error") > 2;
+        });
+  }
+
+  private boolean isAnswered(Library library) throws Exception {
+    try {
+      return get(library, url).status() == 200;
+    } catch (IOException e) {
+      return false;
+    }
+  }
+
+  @Test
+  void keepsTheDeadlineWhileItConnects() throws Exception {
+    daemon.push(cluster, closing(new Silent(false)).address());
+    assertTimesOut(library(client(Mode.BATCH)));
+    Library other = library(client(LbdClient.builder().timeout(Duration.ofMillis(300))));
+    IOException error =
+        assertThrows(IOException.class, () -> other.send("GET", url, null, false, null));
+    assertFalse(
+        error instanceof HttpConnectTimeoutException || error instanceof SocketTimeoutException,
+        error.toString());
+  }
+
+  @Test
+  void limitsTheTimeOfATlsHandshake(@TempDir Path directory) throws Exception {
+    daemon.push(cluster, closing(new Silent(true)).address());
+    LbdClient lbd = client(LbdClient.builder().connectTimeout(Duration.ofMillis(200)));
+    Library library = trusting(lbd, new Certificates(directory, "dns:" + cluster + ".lbd"));
+    IOException error =
+        assertThrows(
+            IOException.class,
+            () -> library.send("GET", "https://" + cluster + ".lbd/", null, false, TIMEOUT));
+    assertNotAtDeadline(error);
+  }
+
+  private static void assertNotAtDeadline(IOException error) {
+    assertTrue(
+        error instanceof HttpConnectTimeoutException || error instanceof SocketTimeoutException,
+        error.toString());
   }
 
   @Test

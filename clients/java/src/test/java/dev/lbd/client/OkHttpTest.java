@@ -35,6 +35,7 @@ class OkHttpTest extends LibraryTest {
     OkHttpClient client =
         new OkHttpClient.Builder()
             .sslSocketFactory(context.getSocketFactory(), certificates.trustManager())
+            .readTimeout(1, TimeUnit.MINUTES)
             .build();
     return Library.okhttp(LbdOkHttp.with(client, lbd));
   }
@@ -58,6 +59,24 @@ class OkHttpTest extends LibraryTest {
     response.close();
     Daemon.until("the lease is ended by close", () -> daemon.inFlight(cluster) == 0);
     assertEquals(2, daemon.finished(cluster, "success"));
+  }
+
+  @Test
+  void endsTheLeaseOfAResponseThatWasForgotten() throws Exception {
+    upstreams(Upstream::reply);
+    OkHttpClient http = LbdOkHttp.create(client(Mode.LEASE));
+    Response held = http.newCall(request("/")).execute();
+    http.newCall(request("/")).execute();
+    assertEquals(2, daemon.inFlight(cluster));
+    Daemon.until(
+        "the lease is ended",
+        () -> {
+          System.gc();
+          return daemon.inFlight(cluster) == 1;
+        });
+    System.gc();
+    assertEquals(1, daemon.inFlight(cluster));
+    held.close();
   }
 
   @Test

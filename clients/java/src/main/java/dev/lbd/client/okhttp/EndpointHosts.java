@@ -88,13 +88,20 @@ final class EndpointHosts {
   }
 
   /**
-   * Returns a factory of sockets that name the server, and not the endpoint, in their handshake.
+   * Returns a factory of sockets that name the server, and not the endpoint, in their handshake,
+   * which waits so many milliseconds for the endpoint, at most. OkHttp sets the timeout of the
+   * socket again before each request.
    */
-  SSLSocketFactory sockets(SSLSocketFactory others) {
+  SSLSocketFactory sockets(SSLSocketFactory others, int handshakeTimeout) {
     return new SSLSocketFactory() {
       @Override
       public Socket createSocket(Socket socket, String host, int port, boolean close)
           throws IOException {
+        if (isEndpoint(host)) {
+          int timeout = socket.getSoTimeout(); // 0 for none
+          socket.setSoTimeout(
+              timeout == 0 ? handshakeTimeout : Math.min(timeout, handshakeTimeout));
+        }
         return others.createSocket(socket, serverName(host), port, close);
       }
 

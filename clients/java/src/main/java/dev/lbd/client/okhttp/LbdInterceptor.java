@@ -79,7 +79,7 @@ final class LbdInterceptor implements Interceptor {
       Optional<Attempt> next;
       try {
         if (call.deadline().passed()) {
-          attempt.close(); // the endpoint is not to blame
+          attempt.withdraw(); // the endpoint is not to blame
           throw new InterruptedIOException("timeout");
         }
         response = limited(chain, call.deadline()).proceed(to(attempt, chain.request(), sent));
@@ -92,7 +92,8 @@ final class LbdInterceptor implements Interceptor {
       } catch (IOException e) {
         next = failed(chain, call, attempt, sent, e) ? call.retry() : Optional.empty();
         if (next.isEmpty()) {
-          throw e;
+          boolean timeout = e instanceof SocketTimeoutException && call.deadline().passed();
+          throw timeout ? new InterruptedIOException("timeout") : e;
         }
       } catch (InterruptedException | RuntimeException | Error e) {
         attempt.close();
@@ -130,13 +131,11 @@ final class LbdInterceptor implements Interceptor {
   }
 
   /** Limits each step of a try to the time that is left. */
-  private static Chain limited(Chain chain, Deadline deadline) {
-    if (!deadline.isSet()) {
-      return chain;
-    }
+  private Chain limited(Chain chain, Deadline deadline) {
     long left = Math.min(Integer.MAX_VALUE, deadline.left().toMillis() + 1);
+    long connect = Math.min(left, Math.max(1, lbd.connectTimeout().toMillis()));
     return chain
-        .withConnectTimeout(least(chain.connectTimeoutMillis(), left), TimeUnit.MILLISECONDS)
+        .withConnectTimeout(least(chain.connectTimeoutMillis(), connect), TimeUnit.MILLISECONDS)
         .withReadTimeout(least(chain.readTimeoutMillis(), left), TimeUnit.MILLISECONDS)
         .withWriteTimeout(least(chain.writeTimeoutMillis(), left), TimeUnit.MILLISECONDS);
   }

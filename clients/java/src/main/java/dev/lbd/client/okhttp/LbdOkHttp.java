@@ -38,7 +38,9 @@ public final class LbdOkHttp {
     Proxy proxy = client.proxy();
     builder.proxy(null).proxySelector(hosts.proxies(proxy, client.proxySelector()));
     if (client.x509TrustManager() != null) {
-      builder.sslSocketFactory(hosts.sockets(client.sslSocketFactory()), client.x509TrustManager());
+      int timeout = (int) Math.min(Integer.MAX_VALUE, Math.max(1, lbd.connectTimeout().toMillis()));
+      builder.sslSocketFactory(
+          hosts.sockets(client.sslSocketFactory(), timeout), client.x509TrustManager());
     }
     return builder.build();
   }
