@@ -6,7 +6,7 @@ require_relative "adapters"
 
 # Drives the client as the conformance tests say (clients/conformance/README.md).
 class Runner
-  OPTIONS = %w[stale_for report_interval max_age retries max_tokens fallback ttl].freeze
+  OPTIONS = %w[stale_for report_interval max_age retries max_tokens fallback ttl connect_timeout].freeze
   ERRORS = {
     Lbd::Dropped => "dropped", Lbd::CircuitBroken => "circuit_broken", Lbd::Unavailable => "unavailable",
     Lbd::UnknownCluster => "unknown_cluster", Lbd::PermissionDenied => "permission_denied"
@@ -83,10 +83,10 @@ class Runner
     sender.call(command.fetch("method", "GET"), url, command["body"], headers, command["timeout"])
   rescue Lbd::Error => error
     [ERRORS.find { |kind, _| error.is_a?(kind) }.last, error.message]
+  rescue Lbd::ConnectTimeout, *Adapters::CONNECTION => error
+    ["connection", error.inspect]
   rescue *Adapters::TIMEOUTS => error
     ["timeout", error.inspect]
-  rescue *Adapters::CONNECTION => error
-    ["connection", error.inspect]
   rescue StandardError => error
     ["other", error.inspect]
   end

@@ -127,6 +127,20 @@ class CoreTest < Case
     assert_raises(Net::OpenTimeout) { send.request("GET", "http://#{full}/", timeout: 0.1) }
   end
 
+  def test_retries_after_connect_timeout
+    (good,) = upstreams(nil)
+    full = full_server
+    daemon.push(@cluster, [good.address, full])
+    client = client(connect_timeout: 0.1)
+    8.times { assert_equal good.address, client.request("GET", @url, open_timeout: 60).body }
+    daemon.push(@cluster, [full])
+    other = client(connect_timeout: 0.1)
+    assert_raises(Lbd::ConnectTimeout) { other.request("GET", @url) }
+    refute_kind_of Lbd::ConnectTimeout, (assert_raises(Net::OpenTimeout) { other.request("GET", @url, timeout: 0.05) })
+    other.close
+    assert_equal 2, daemon.reported(@cluster, "error")
+  end
+
   def test_retries_a_post_with_a_key
     good, = upstreams(nil, Case::RESET)
     client = client()

@@ -130,7 +130,9 @@ class LbdTest < Case
       answer(client)
       client.close
     end
-    assert_equal 2, [reporters.pop, reporters.pop].uniq.size
+    names = [reporters.pop, reporters.pop]
+    assert_equal 2, names.uniq.size
+    names.each { |name| assert_match(%r{\A#{Regexp.escape(Socket.gethostname)}/#{Process.pid}/\h{8}\z}, name) }
   end
 
   def test_only_answers_of_lbd_are_rejections
@@ -227,8 +229,65 @@ class LbdTest < Case
     sender.start
     sender.hold(lease) { nil }
     eventually("it was tried") { front.requests.size > 1 }
+    eventually("it is tried again") { front.requests.size > 2 }
     sender.end(lease, :success)
     assert_equal [{ "id" => "x", "outcome" => "success" }], JSON.parse(ended.pop)["leases"]
+  end
+
+  # An lbd that answers no call about the lease "slow" until one about another lease has come. Returns what was
+  # answered.
+  def slow_lbd
+    others, answered = { renewal: Queue.new, end: Queue.new }, []
+    front = upstream do |request|
+      kind = request.path.include?("/renew?") ? :renewal : :end
+      if (request.path + request.body).match?(%r{"slow"|/slow/})
+        others[kind].pop
+        answered << kind unless request.socket.wait_readable(0) # the caller has given it up
+      else
+        others[kind] << true
+      end
+      request.reply(200, "{}")
+    end
+    [client("http://#{front.address}", mode: :lease, report_interval: 60).sender, answered]
+  end
+
+  def test_slow_calls_about_leases_do_not_delay_others
+    sender, answered = slow_lbd
+    slow, fast = %w[slow fast].map { |id| Lbd::Lease.new(id, 0.2, Lbd::Deadline.new(nil)) }
+    sender.start
+    [slow, fast].each { |lease| sender.hold(lease) { nil } }
+    eventually("the renewal is answered") { answered.include?(:renewal) }
+    sender.end(slow, :success)
+    Thread.pass until sender.instance_variable_get(:@ended).empty? # not both with one call
+    sender.end(fast, :success)
+    eventually("the end is answered") { answered.include?(:end) }
+  end
+
+  def test_blames_no_endpoint_for_a_deadline_that_passed_before
+    (upstream,) = upstreams(nil)
+    batch, lease = client, client(mode: :lease)
+    answer(batch)
+    [batch, lease].each do |client|
+      assert_raises(Net::OpenTimeout) { client.call(@cluster, Lbd::Deadline.new(0), true).run { flunk("it is sent") } }
+      client.close
+    end
+    assert_equal [1, 0, 0], (%w[success error cancelled].map { |outcome| daemon.reported(@cluster, outcome) })
+    assert_equal 0, daemon.in_flight(@cluster)
+    assert_equal 1, upstream.seen.size
+  end
+
+  def test_ends_the_lease_of_a_retry_that_came_too_late
+    upstreams(nil, nil)
+    client = client(mode: :lease)
+    deadline = Lbd::Deadline.new(20)
+    client.call(@cluster, deadline, true).run do |attempt|
+      client.api.define_singleton_method(:call) do |*call, **options|
+        super(*call, **options).tap { deadline.instance_variable_set(:@at, 0) }
+      end
+      assert_nil attempt.answered(503)
+    end
+    client.close
+    assert_equal 0, daemon.in_flight(@cluster)
   end
 
   def test_reports_once_if_the_thread_is_killed
@@ -241,7 +300,7 @@ class LbdTest < Case
     client = client("http://#{front.address}", report_interval: 0.05)
     answer(client)
     eventually("there is a report") { !begun.empty? }
-    client.sender.instance_variable_get(:@thread).kill.join
+    client.sender.instance_variable_get(:@threads).each { |thread| thread.kill.join }
     eventually("the report has arrived") { daemon.reported(@cluster, "success") == 1 }
     answer(client)
     client.close

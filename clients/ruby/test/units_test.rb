@@ -193,6 +193,10 @@ class ClientTest < Minitest::Test
     end
     client = Lbd::Client.new("http://127.0.0.1:1", hosts: ->(host) { host[/\A(\w+)\.internal\z/, 1] })
     assert_equal "orders", client.cluster_of("orders.internal")
+    assert_equal "orders", Lbd::Client.new("http://127.0.0.1:1").cluster_of("Orders.LBD")
+    client = Lbd::Client.new("http://127.0.0.1:1", hosts: { "Shop.test" => "orders" })
+
+    assert_equal "orders", client.cluster_of("SHOP.Test")
   end
 
   def test_rejects_settings
@@ -203,6 +207,17 @@ class ClientTest < Minitest::Test
     client = Lbd::Client.new("http://127.0.0.1:1")
     assert_raises(ArgumentError) { client.request("GET", "ftp://orders.lbd/") }
     assert_raises(ArgumentError) { client.request("GET", "http://127.0.0.1:1/", nil, { "A\r\nB" => "x" }) }
+  end
+
+  def test_prefers_settings_to_the_environment
+    ENV.update("LBD_TOKEN" => "environment", "LBD_TOKEN_FILE" => "/environment")
+    api = ->(**settings) { Lbd::Client.new("http://127.0.0.1:1", **settings).api }
+    tokens = ->(one) { [one.instance_variable_get(:@token), one.instance_variable_get(:@token_file)] }
+    assert_equal ["environment", "/environment"], tokens.call(api.call)
+    assert_equal ["program", nil], tokens.call(api.call(token: "program"))
+    assert_equal [nil, "/program"], tokens.call(api.call(token_file: "/program"))
+  ensure
+    %w[LBD_TOKEN LBD_TOKEN_FILE].each { |name| ENV.delete(name) }
   end
 
   def test_forgets_clusters_without_requests

@@ -35,6 +35,14 @@ module Lbd
       end
     end
 
+    # The request is not sent: no endpoint is to blame.
+    def abandon
+      return unless @lease
+
+      @call.client.sender.hold(@lease) { nil }
+      @call.client.sender.end(@lease, :cancelled)
+    end
+
     # The status and the headers of the response are there. Returns the next try if this answer is to be discarded.
     def answered(status)
       ended(status >= 500 ? :error : :success)

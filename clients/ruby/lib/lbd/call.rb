@@ -28,7 +28,7 @@ module Lbd
     # Yields the tries one after the other, and returns what the block returned for the last one. The block sends the
     # request, and calls answered. kind is the one of Failures for an error of the block.
     def run(kind = Failures.method(:kind), &block)
-      attempt = first
+      attempt = in_time(first) or raise Net::OpenTimeout, "no time was left to send the request"
       loop do
         result = try(attempt, kind, &block)
         attempt = attempt.following or return result
@@ -40,7 +40,7 @@ module Lbd
       permitted = @cluster.budget.failed
       return unless permitted && @repeatable && @tried.size <= @client.retries
       return if @deadline.passed? || @client.closed?
-      return pick unless @client.mode == :batch
+      return in_time(pick) unless @client.mode == :batch
 
       address = @cluster.take_other(@tried)
       at(address) if address
@@ -57,6 +57,14 @@ module Lbd
       raise unless attempt.failed(kind.call(error))
     ensure
       attempt.finish
+    end
+
+    # The attempt, unless the deadline passed while lbd answered.
+    def in_time(attempt)
+      return attempt unless @deadline.passed?
+
+      attempt.abandon
+      nil
     end
 
     def first

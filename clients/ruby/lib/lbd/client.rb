@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "securerandom"
 require "socket"
 require_relative "api"
 require_relative "call"
@@ -16,11 +17,14 @@ module Lbd
     MODES = %i[batch pick lease].freeze
     CLUSTERS_MAX = 1000
 
+    # Threads that end and renew leases.
+    LEASE_CALLS = 4
+
     # Seconds that close waits longer for a lock than its timeout, at most: a handler of a signal can have interrupted
     # the thread that holds it.
     CLOSE_GRACE = 0.2
 
-    attr_reader :mode, :timeout, :retries, :ttl, :fallback
+    attr_reader :mode, :timeout, :connect_timeout, :retries, :ttl, :fallback
 
     # For the adapters of HTTP libraries, and for Call. epoch is the number of forks before this process.
     attr_reader :api, :sender, :epoch # :nodoc:
@@ -30,14 +34,16 @@ module Lbd
     #                 http://localhost:8080
     # mode            :batch; :pick for processes that live for one request; :lease for exact circuit breaking
     # token           token for lbd. Default: environment LBD_TOKEN
-    # token_file      file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE
+    # token_file      file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE. With token or
+    #                 token_file, neither variable is used
     # ca              PEM file of the certificates that may sign lbd's. Default: environment LBD_CA, else the system's
     # owner           name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID
     # hosts           clusters of other hosts: a Hash, or a Proc that returns nil for a host that is not one
     # fallback        HOST:PORT for requests while lbd is unreachable and the last batch is too old
     # timeout         default deadline of a request, in seconds; nil for none
     # stale_for       seconds for which the last batch is used while lbd is unreachable
-    # max_age         seconds after which a batch is replaced in any case
+    # max_age         seconds after which a batch is replaced at the latest, 80 % of them at the earliest
+    # connect_timeout seconds to connect to an endpoint, at most; then the request is retried elsewhere
     # retries         retries of a request, at most
     # max_tokens      size of the budget of retries of a cluster (gRFC A6)
     # ttl             seconds of a lease of a request without a deadline
@@ -45,27 +51,30 @@ module Lbd
     #
     # Raises an ArgumentError for a setting that is not valid.
     def initialize(lbd = nil, mode: :batch, token: nil, token_file: nil, ca: nil, owner: nil, hosts: nil, fallback: nil,
-                   timeout: 30.0, stale_for: 60.0, max_age: 10.0, retries: 2, max_tokens: 100, ttl: 30.0,
-                   report_interval: 5.0)
+                   timeout: 30.0, stale_for: 60.0, max_age: 10.0, connect_timeout: 5.0, retries: 2, max_tokens: 100,
+                   ttl: 30.0, report_interval: 5.0)
       @mode = mode.to_sym
       raise ArgumentError, "mode: #{mode.inspect} is not batch, pick or lease" unless MODES.include?(@mode)
 
       @owner = owner || setting("LBD_OWNER")
-      @hosts = hosts || {}
+      @hosts = hosts.is_a?(Hash) ? hosts.transform_keys(&:downcase) : hosts || {}
       @fallback = fallback
       @timeout = timeout
+      @connect_timeout = connect_timeout
       @retries = retries
       @ttl = ttl
       @settings = { stale_for: stale_for, max_age: max_age, max_tokens: max_tokens }
-      @api = Api.new(lbd || setting("LBD") || Api.default_address, token || (setting("LBD_TOKEN") unless token_file),
-                     token_file || setting("LBD_TOKEN_FILE"), ca || setting("LBD_CA"))
+      token, token_file = setting("LBD_TOKEN"), setting("LBD_TOKEN_FILE") unless token || token_file
+      @api = Api.new(lbd || setting("LBD") || Api.default_address, token, token_file, ca || setting("LBD_CA"))
       @upstreams = Upstreams.new(self)
-      @sender = Sender.new(@api, report_interval, -> { @clusters.values }, -> { reporter })
+      @sender = Sender.new(@api, @mode == :lease ? LEASE_CALLS : 1, report_interval,
+                           -> { @clusters.values }, -> { @reporter })
       @clusters = {}
       @lock = Mutex.new
       @closed = false
       @epoch = 0
-      @number = Processes.add(self)
+      @reporter = draw_reporter
+      Processes.add(self)
     end
 
     # Sends a request, and returns the Net::HTTPResponse with its body. Yields it first, if there is a block: then
@@ -73,11 +82,11 @@ module Lbd
     #
     # url is http://CLUSTER.lbd/PATH, with https for upstreams with TLS. body is a String, or an IO, which is sent once.
     # timeout is the deadline of the request in seconds, the body of the response included; nil for none. open_timeout
-    # limits the time to connect: after it, there is a retry. idempotent permits retries of a POST or PATCH; so does a
-    # header Idempotency-Key.
+    # limits the time to connect, if it is less than connect_timeout. idempotent permits retries of a POST or PATCH; so
+    # does a header Idempotency-Key.
     #
-    # Raises an Error without an endpoint, Net::OpenTimeout, Net::ReadTimeout or Net::WriteTimeout at the deadline, and
-    # otherwise what Net::HTTP raises.
+    # Raises an Error without an endpoint, Net::OpenTimeout, Net::ReadTimeout or Net::WriteTimeout at the deadline, the
+    # Net::OpenTimeout ConnectTimeout if only the time to connect has passed, and otherwise what Net::HTTP raises.
     def request(method, url, body = nil, headers = {}, timeout: @timeout, open_timeout: nil, idempotent: nil,
                 &block)
       uri = URI(url)
@@ -106,6 +115,7 @@ module Lbd
     def cluster_of(host)
       return unless host
 
+      host = host.downcase
       name = @hosts.is_a?(Hash) ? @hosts[host] : @hosts.call(host)
       return name if name
 
@@ -146,6 +156,7 @@ module Lbd
     # Forgets in a child what belongs to its parent.
     def after_fork # :nodoc:
       @epoch += 1
+      @reporter = draw_reporter
       @lock = Mutex.new
       @api.after_fork
       @upstreams.after_fork
@@ -174,9 +185,9 @@ module Lbd
       "#{Socket.gethostname[0, 100]}/#{Process.pid}"
     end
 
-    # The name of this client in its reports.
-    def reporter
-      @number > 1 ? "#{process}/#{@number}" : process
+    # The name of this client in its reports. In containers, other processes may have the same name and ID.
+    def draw_reporter
+      "#{process}/#{SecureRandom.hex(4)}"
     end
 
     def add(name)

@@ -158,7 +158,7 @@ module Lbd
     end
 
     def follow(batch)
-      due = batch.made + @max_age
+      due = batch.made + (@max_age * rand(0.8..1.0)) # a change makes all clients get a batch at the same time
       while (left = due - Clock.now).positive?
         began = Clock.now
         wait = [left, FOLLOW_WAIT].min

@@ -23,9 +23,9 @@ module Lbd
       !@at.nil? && Clock.now >= @at
     end
 
-    # The one that comes first of this and of seconds from now; nil seconds never pass.
+    # The one that comes first of this and of seconds from now.
     def within(seconds)
-      seconds.nil? || (@at && @at - Clock.now < seconds) ? self : Deadline.new(seconds)
+      @at && @at - Clock.now < seconds ? self : Deadline.new(seconds)
     end
 
     def at_most(seconds)

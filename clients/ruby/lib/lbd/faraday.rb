@@ -47,7 +47,7 @@ module Lbd
     rescue OpenSSL::SSL::SSLError => error
       raise ::Faraday::SSLError, error
     rescue *Failures::ALL => error
-      raise ::Faraday::TimeoutError, error if Failures.kind(error) == :timeout
+      raise ::Faraday::TimeoutError, error if Failures.kind(error) == :timeout && !error.is_a?(ConnectTimeout)
 
       raise ::Faraday::ConnectionFailed, error
     end

@@ -19,18 +19,13 @@ module Lbd
 
     # The clients that are not closed, as keys. A WeakMap of Ruby 3.1 would also give objects that were collected.
     @clients = {}.compare_by_identity
-    @number = 0
     @lock = Mutex.new # Ruby unlocks it in a child
     @pid = Process.pid
     @armed = false
 
     class << self
-      # Returns a number that no other client of this process has.
       def add(client)
-        @lock.synchronize do
-          @clients[client] = true
-          @number += 1
-        end
+        @lock.synchronize { @clients[client] = true }
       end
 
       def remove(client)

@@ -5,7 +5,7 @@ require_relative "lease"
 require_relative "processes"
 
 module Lbd
-  # The thread that sends reports, and ends and renews leases. Safe for threads.
+  # The threads that send reports, and end and renew leases: a slow call does not delay the others. Safe for threads.
   class Sender
     # Endpoints in one report, and leases that one call ends, at most.
     REPORT_ENDPOINTS = 1000
@@ -17,9 +17,14 @@ module Lbd
     # Seconds between tries to end leases while lbd is unreachable.
     PAUSE = 0.5
 
-    # clusters returns the clusters of the client, and reporter its name in reports.
-    def initialize(api, interval, clusters, reporter)
+    # Seconds that a thread that was killed has to end.
+    KILL_TIME = 0.1
+
+    # threads is the number of calls at the same time. clusters returns the clusters of the client, and reporter its
+    # name in reports.
+    def initialize(api, threads, interval, clusters, reporter)
       @api = api
+      @size = threads
       @interval = interval
       @clusters = clusters
       @reporter = reporter
@@ -27,26 +32,28 @@ module Lbd
       after_fork
     end
 
-    # Forgets the leases of the parent; the thread stayed there.
+    # Forgets the leases of the parent; the threads stayed there.
     def after_fork
       @lock = Mutex.new
       @wake = ConditionVariable.new
-      @thread = nil
-      @stopping = false
+      @threads = []
+      @stopping = @reporting = false
+      @next_report = Clock.now + @interval
       @leases = {}
       @ended = []
       @retry_at = 0.0
     end
 
     def start
-      return if @thread&.alive?
+      return if running?
 
       @lock.synchronize do
-        next if @thread&.alive? || @closed
+        next if running? || @closed
 
         Processes.flush_at_exit
         @stopping = false
-        @thread = Thread.new { run }
+        @threads.select!(&:alive?)
+        @threads << Thread.new { run } while @threads.size < @size
       end
     end
 
@@ -89,76 +96,100 @@ module Lbd
 
     private
 
+    def running?
+      @threads.size == @size && @threads.all?(&:alive?)
+    end
+
     def stop(timeout)
-      thread = @lock.synchronize do
+      deadline = Deadline.new(timeout)
+      threads = @lock.synchronize do
         @stopping = true
-        @wake.signal
-        @thread
+        @wake.broadcast
+        @threads
       end
-      thread.kill unless thread.nil? || thread.join(timeout)
+      threads.reject { |thread| thread.join(deadline.left) }.each(&:kill).each { |thread| thread.join(KILL_TIME) }
     end
 
     def run
       Thread.current.name = "lbd reports"
-      next_report = Clock.now + @interval
       until @stopping
         begin
-          if Clock.now >= next_report
-            next_report = Clock.now + @interval
-            report
-          end
-          renew
-          send_ended
-          rest(next_report)
+          task = @lock.synchronize { due(Clock.now) || rest }
+          task&.call
         rescue StandardError # the thread has to survive whatever comes
           sleep(PAUSE)
         end
       end
     end
 
-    # Waits until there is something to do.
-    def rest(next_report)
-      @lock.synchronize do
-        now = Clock.now
-        wait = [next_report, *@leases.each_value.map(&:renew_at)].min - now
-        wait = [wait, @retry_at - now].min unless @ended.empty?
-        @wake.wait(@lock, wait) if wait.positive? && !@stopping
+    # What is to be done, if no other thread does it; nil if there is nothing. Called under the lock.
+    def due(now)
+      return if @stopping
+      return method(:send_ended) unless @ended.empty? || now < @retry_at
+
+      if now >= @next_report && !@reporting
+        @next_report = now + @interval
+        @reporting = true
+        return method(:report_in_background)
       end
+      lease = @leases.each_value.find { |each| now >= each.renew_at }
+      return unless lease
+
+      lease.renew_at = now + (lease.ttl / 2)
+      -> { renew(lease) }
+    end
+
+    # Waits until there may be something to do. Called under the lock.
+    def rest
+      now = Clock.now
+      wait = [@reporting ? now + @interval : @next_report, *@leases.each_value.map(&:renew_at)].min - now
+      wait = [wait, @retry_at - now].min unless @ended.empty?
+      @wake.wait(@lock, wait) if wait.positive? && !@stopping
+      nil
     end
 
     # Ends leases; if lbd is unreachable, again later. Leases whose end is never sent expire.
     def send_ended(deadline = nil)
-      return if Clock.now < @retry_at
-
       ended = @lock.synchronize { @ended.shift(LEASES_AT_ONCE) }
       return if ended.empty?
 
+      sent = false
       begin
         call("POST", "/v1/leases/done", deadline, body: { leases: ended })
+        sent = true
       rescue Error
-        nil # they have expired, or lbd was restarted
+        sent = true # they have expired, or lbd was restarted
       rescue Unreachable
-        @lock.synchronize { @ended.unshift(*ended) }
         @retry_at = Clock.now + PAUSE
+      ensure # also if the thread is killed: lbd answers a second end like the first
+        @lock.synchronize { @ended.unshift(*ended) } unless sent
       end
     end
 
-    def renew
-      now = Clock.now
-      due = @lock.synchronize { @leases.values.select { |lease| now >= lease.renew_at } }
-      due.each do |lease|
-        # A body that its caller gave up within a Fiber is never closed.
-        next self.end(lease, :cancelled) if lease.deadline.passed?
+    def renew(lease)
+      # A body that its caller gave up within a Fiber is never closed.
+      return self.end(lease, :cancelled) if lease.deadline.passed?
 
-        lease.renew_at = now + (lease.ttl / 2)
-        @api.call("POST", "/v1/leases/#{lease.id}/renew", parameters: { ttl: Api.duration(lease.ttl) })
-      rescue Error => error
-        next unless error.code == "unknown_lease"
+      @api.call("POST", "/v1/leases/#{lease.id}/renew", parameters: { ttl: Api.duration(lease.ttl) })
+    rescue Error => error
+      return renew_again(lease) unless error.code == "unknown_lease"
 
-        @lock.synchronize { @leases.delete(lease.id) } # it has expired: the request goes on without it
-      rescue Unreachable
-        lease.renew_at = now + [1.0, lease.ttl / 4].min
+      @lock.synchronize { @leases.delete(lease.id) } # it has expired: the request goes on without it
+    rescue Unreachable
+      renew_again(lease)
+    end
+
+    def renew_again(lease)
+      @lock.synchronize do
+        lease.renew_at = Clock.now + [1.0, lease.ttl / 4].min
+        @wake.signal
       end
+    end
+
+    def report_in_background
+      report
+    ensure
+      @reporting = false
     end
 
     def report(deadline = nil)

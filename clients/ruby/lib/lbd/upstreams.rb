@@ -5,6 +5,10 @@ require_relative "pool"
 require_relative "tls"
 
 module Lbd
+  # There is no connection to an endpoint within connect_timeout.
+  class ConnectTimeout < Net::OpenTimeout
+  end
+
   # The requests of one client to upstreams, and its connections to them. Safe for threads.
   class Upstreams
     IDEMPOTENT = %w[GET HEAD OPTIONS PUT DELETE].freeze
@@ -33,11 +37,11 @@ module Lbd
     end
 
     # What is the same in all tries of a request.
-    Exchange = Struct.new(:request, :uri, :deadline, :open_timeout, :repeatable, :body) do
-      # The kind of Failures of an error. Not to have connected in time is a failed connection while there is time left.
+    Exchange = Struct.new(:request, :uri, :deadline, :connect, :repeatable, :body) do
+      # The kind of Failures of an error.
       def kind(error)
         return if body && error.equal?(body.error)
-        return :connection if error.is_a?(Net::OpenTimeout) && !deadline.passed?
+        return :connection if error.is_a?(ConnectTimeout)
 
         Failures.kind(error)
       end
@@ -48,7 +52,8 @@ module Lbd
     def send_request(request, uri, deadline, open_timeout, idempotent, &block)
       body = stream(request)
       request["Host"] ||= authority(uri)
-      exchange = Exchange.new(request, uri, deadline, open_timeout, repeatable?(request, idempotent), body)
+      connect = [open_timeout, @client.connect_timeout].compact.min
+      exchange = Exchange.new(request, uri, deadline, connect, repeatable?(request, idempotent), body)
       cluster = @client.cluster_of(uri.hostname)
       unless cluster
         Processes.check # the pool may be that of the parent
@@ -98,7 +103,11 @@ module Lbd
       uri = exchange.uri
       tls = uri.is_a?(URI::HTTPS)
       open = lambda do
-        Connection.open(address, exchange.deadline.within(exchange.open_timeout), (context if tls), uri.hostname)
+        Connection.open(address, exchange.deadline.within(exchange.connect), (context if tls), uri.hostname)
+      rescue Net::OpenTimeout
+        raise if exchange.deadline.passed?
+
+        raise ConnectTimeout, "no connection to #{address} within #{exchange.connect} s"
       end
       @pool.use([address, tls && uri.hostname], open, repeatable: exchange.repeatable) do |connection|
         connection.exchange(exchange.request, exchange.deadline, uri.host, uri.port) do |response|

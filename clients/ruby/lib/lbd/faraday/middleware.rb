@@ -63,7 +63,7 @@ module Lbd
         env.request = options.dup
         env.request.proxy = nil
         env.request.timeout = env.request.read_timeout = env.request.write_timeout = left
-        env.request.open_timeout = [options.open_timeout || options.timeout, left].compact.min
+        env.request.open_timeout = [options.open_timeout || options.timeout, @client.connect_timeout, left].compact.min
         env.status = env.response = env.response_headers = env.response_body = nil
       end
 
