@@ -23,6 +23,7 @@ final class Runner
         'max_tokens' => 'maxTokens',
         'fallback' => 'fallback',
         'ttl' => 'ttl',
+        'connect_timeout' => 'connectTimeout',
     ];
     private const ERRORS = [
         Exception\Dropped::class => 'dropped',
@@ -97,17 +98,19 @@ final class Runner
      */
     public function request(array $command): array
     {
+        $end = microtime(true) + ($command['timeout'] ?? 30.0);
         try {
             [$status, $body] = (isset($command['url']) ? $this->plain : $this->send)(...self::arguments($command));
             return ['status' => $status, 'body' => $body];
         } catch (\Throwable $error) {
-            return ['error' => self::name($error), 'message' => $error->getMessage()];
+            return ['error' => self::name($error, microtime(true) >= $end - 0.05), 'message' => $error->getMessage()];
         }
     }
 
-    private static function name(\Throwable $error): string
+    /** An error of curl has one code for the deadline and for the time to connect. */
+    private static function name(\Throwable $error, bool $late = true): string
     {
-        if ($error instanceof ConnectException && ($error->getHandlerContext()['errno'] ?? 0) === CURLE_OPERATION_TIMEDOUT) {
+        if ($late && $error instanceof ConnectException && ($error->getHandlerContext()['errno'] ?? 0) === CURLE_OPERATION_TIMEDOUT) {
             return 'timeout';
         }
         return self::ERRORS[$error::class]

@@ -45,7 +45,10 @@ return [
             $idempotent = $request->getMethod() !== 'POST' || $request->hasHeader('Idempotency-Key');
             return $next($request, $options + ['curl' => [CURLOPT_FRESH_CONNECT => !$idempotent]]); // never send a POST twice
         });
-        $inner = static fn (float $seconds): Guzzle => new Guzzle(['handler' => $stack, 'timeout' => $seconds]);
+        $connect = $client?->connectTimeout ?? 5.0;
+        $inner = static fn (float $seconds): Guzzle => new Guzzle([
+            'handler' => $stack, 'timeout' => $seconds, 'connect_timeout' => min($seconds, $connect),
+        ]);
         return static function (string $method, string $url, string $body, array $headers, ?float $timeout) use ($client, $inner): array {
             $sender = $client === null ? $inner($timeout ?? 30.0) : new Psr18Client($client, $inner, $timeout);
             $response = $sender->sendRequest(new Request($method, $url, $headers, $body));

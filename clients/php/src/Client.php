@@ -41,7 +41,8 @@ final class Client
      *     unix:/run/lbd.sock and unix:/run/lbd/lbd.sock that is a socket, else http://localhost:8080
      * @param string $mode batch, pick or lease
      * @param ?string $token token for lbd. Default: environment LBD_TOKEN
-     * @param ?string $tokenFile file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE
+     * @param ?string $tokenFile file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE. With
+     *     $token or $tokenFile, neither variable is used
      * @param ?string $ca PEM file of the certificates that may sign lbd's. Default: environment LBD_CA, else the system's
      * @param ?string $owner name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID
      * @param array<string, string>|callable(string): ?string $hosts clusters of other hosts; the function returns null
@@ -50,7 +51,7 @@ final class Client
      * @param float $timeout deadline in seconds of a request that sets none
      * @param float $connectTimeout seconds for a connection to an endpoint; after it, another one is tried
      * @param float $staleFor seconds for which the last batch is used while lbd is unreachable
-     * @param float $maxAge seconds after which a batch is replaced in any case
+     * @param float $maxAge seconds after which a batch is replaced at the latest, 80 % of them at the earliest
      * @param int $retries retries of a request, at most
      * @param float $maxTokens budget of retries of a cluster (gRFC A6)
      * @param float $ttl seconds of a lease of a request without a deadline
@@ -81,10 +82,14 @@ final class Client
         if (!in_array($mode, self::MODES, true)) {
             throw new \ValueError("mode: '$mode' is not batch, pick or lease");
         }
-        $this->hosts = is_array($hosts) ? static fn (string $host): ?string => $hosts[$host] ?? null : $hosts(...);
+        $names = is_array($hosts) ? array_change_key_case($hosts) : [];
+        $this->hosts = is_array($hosts) ? static fn (string $host): ?string => $names[$host] ?? null : $hosts(...);
         $address = $lbd ?? self::environment('LBD') ?? Api::defaultAddress();
-        $token ??= self::environment('LBD_TOKEN') ?? '';
-        $tokenFile ??= self::environment('LBD_TOKEN_FILE') ?? '';
+        if ($token === null && $tokenFile === null) {
+            [$token, $tokenFile] = [self::environment('LBD_TOKEN'), self::environment('LBD_TOKEN_FILE')];
+        }
+        $token ??= '';
+        $tokenFile ??= '';
         $ca ??= self::environment('LBD_CA') ?? '';
         $this->api = new Api($address, $token, $tokenFile, $ca);
         $identity = "$address\0$token\0$tokenFile\0$ca";
@@ -102,6 +107,7 @@ final class Client
     /** The cluster that a host names; null if requests to the host are not for lbd. */
     public function clusterOf(string $host): ?string
     {
+        $host = strtolower($host);
         return ($this->hosts)($host)
             ?? (strlen($host) > 4 && str_ends_with($host, '.lbd') ? substr($host, 0, -4) : null);
     }

@@ -105,9 +105,10 @@ final class UnitTest extends TestCase
 
     public function testEachClientIsAReporter(): void
     {
-        $reporter = fn (): string => $this->reporter();
+        $reporter = fn (): string => $this->reporter;
         $names = array_map(static fn (Client $client): string => $reporter->call($client->background), [new Client('unix:/x'), new Client('unix:/x')]);
         self::assertNotSame($names[0], $names[1]);
+        self::assertMatchesRegularExpression('~/\d+/[0-9a-f]{8}$~D', $names[0]);
     }
 
     public function testATransferCannotBeginWithinACallbackOfCurl(): void
@@ -245,7 +246,26 @@ final class UnitTest extends TestCase
         foreach ($cases as $host => $cluster) {
             self::assertSame($cluster, $client->clusterOf($host), $host);
         }
+        self::assertSame('orders', $client->clusterOf('Orders.LBD'));
+        self::assertSame('x', (new Client('unix:/x', hosts: ['Shop.test' => 'x']))->clusterOf('SHOP.Test'));
         self::assertSame('x', (new Client('unix:/x', hosts: static fn (string $host): ?string => $host))->clusterOf('x'));
+    }
+
+    public function testPrefersTheTokenOfTheProgram(): void
+    {
+        $file = (string) tempnam(sys_get_temp_dir(), 'lbd');
+        file_put_contents($file, "of the program\n");
+        putenv('LBD_TOKEN=of the environment');
+        try {
+            $token = fn (): string => $this->token ?? $this->readToken();
+            $tokenOf = static fn (Client $client): string => $token->call((fn () => $this->api)->call($client));
+            self::assertSame('of the environment', $tokenOf(new Client('unix:/x')));
+            self::assertSame('of the program', $tokenOf(new Client('unix:/x', tokenFile: $file)));
+            self::assertSame('x', $tokenOf(new Client('unix:/x', token: 'x')));
+        } finally {
+            putenv('LBD_TOKEN');
+            unlink($file);
+        }
     }
 
     public function testRejectsSettings(): void

@@ -28,9 +28,8 @@ final class Background
     private int $pid;
     private float $next = 0.0;
 
-    /** Clients so far, and the number of this one among them. */
-    private static int $clients = 0;
-    private readonly int $number;
+    /** The name of this client in its reports. */
+    private string $reporter;
 
     private readonly float $maxAge;
 
@@ -44,7 +43,6 @@ final class Background
         float $reportInterval,
         private readonly bool $finishRequest,
     ) {
-        $this->number = ++self::$clients;
         $this->maxAge = min($maxAge, $staleFor);
         $this->web = !in_array(PHP_SAPI, ['cli', 'phpdbg', 'embed'], true) && !isset($_SERVER['FRANKENPHP_WORKER']);
         $shared = $this->web && function_exists('apcu_enabled') && apcu_enabled();
@@ -54,6 +52,7 @@ final class Background
         $this->leases = new Leases($api);
         $this->reports = new Reports($api, $reportInterval);
         $this->pid = (int) getmypid();
+        $this->reporter = self::drawReporter();
         if (!$this->web) {
             Errors::load();
         }
@@ -64,10 +63,10 @@ final class Background
         return substr((string) gethostname(), 0, 100) . '/' . getmypid();
     }
 
-    /** The name of this client in its reports. */
-    private function reporter(): string
+    /** A name that no other client has. In containers, other processes may have the same name and ID. */
+    private static function drawReporter(): string
     {
-        return self::process() . ($this->number > 1 ? "/$this->number" : '');
+        return self::process() . '/' . bin2hex(random_bytes(4));
     }
 
     public function cluster(string $name): Cluster
@@ -104,7 +103,7 @@ final class Background
             }
         }
         if ($this->mode === 'batch' && !$this->web) {
-            $this->reports->advance(self::counts($clusters), $this->reporter());
+            $this->reports->advance(self::counts($clusters), $this->reporter);
         }
         $this->leases->advance();
     }
@@ -147,7 +146,7 @@ final class Background
                 $this->sharedCounts->add($cluster->name, $cluster->counts);
             }
         } elseif ($this->mode === 'batch') {
-            $this->reports->send(self::counts($clusters), $this->reporter(), true);
+            $this->reports->send(self::counts($clusters), $this->reporter, true);
         }
         while (!($this->leases->settled() && $this->reports->settled()) && !$deadline->passed()) {
             $this->api->transfers->wait($deadline->atMost(self::WAIT));
@@ -208,6 +207,7 @@ final class Background
     private function afterFork(array $clusters): void
     {
         $this->pid = (int) getmypid();
+        $this->reporter = self::drawReporter();
         $this->epoch++;
         $this->next = 0.0;
         $this->api->transfers = new Transfers(); // connections and calls are those of the parent

@@ -28,6 +28,7 @@ final class FollowedBatch implements Source
 
     private ?Batch $batch = null;
     private int $turn = 0;
+    private float $old = 0.0;
     private ?LbdException $error = null;
     private int $failures = 0;
     private bool $changed = false;
@@ -90,7 +91,7 @@ final class FollowedBatch implements Source
             return;
         }
         $batch = $this->batch;
-        $left = $batch === null ? 0.0 : $batch->made + $this->maxAge - $now;
+        $left = $batch === null ? 0.0 : $this->old - $now;
         if ($batch?->generation === null || $this->changed || $left <= 0) {
             $this->call(Batch::path($this->cluster, self::FETCH_WAIT), self::FETCH_WAIT, $this->fetched(...));
         } else {
@@ -136,6 +137,8 @@ final class FollowedBatch implements Source
     private function got(Batch $batch, float $pause): void
     {
         $this->batch = $batch;
+        // Drawn, because a change makes all clients get a batch at the same time.
+        $this->old = $batch->made + $this->maxAge * mt_rand(800, 1000) / 1000;
         $this->changed = false;
         $this->error = null;
         $this->failures = 0;

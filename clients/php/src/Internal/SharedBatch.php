@@ -103,7 +103,7 @@ final class SharedBatch implements Source
         }
         $this->memory->set("batch:$this->cluster", $batch->encode(), self::KEEP);
         $this->memory->delete("error:$this->cluster");
-        $this->memory->postpone("refresh:$this->cluster", min(self::REFRESH, $this->maxAge), self::KEEP);
+        $this->memory->postpone("refresh:$this->cluster", min(self::REFRESH, $this->maxAge) * mt_rand(800, 1000) / 1000, self::KEEP);
         return $batch;
     }
 
