@@ -9,7 +9,7 @@
 #   to_stdout    yes if the body goes to standard output
 #   dump         the file of --dump-header
 #   silent       yes if standard error has messages of errors only
-#   connects     yes if there is a --connect-timeout
+#   connects     the value of --connect-timeout
 read_arguments() {
 	host='' cluster='' deadline='' to_stdout=yes dump='' connects=''
 	method='' custom='' gets='' marked='' once='' silenced='' talks='' refused='' urls=0 others=0 value_of=''
@@ -83,7 +83,7 @@ read_value() {
 			deadline=$ms
 		fi
 		;;
-	--connect-timeout) connects=yes ;;
+	--connect-timeout) connects=$2 ;;
 	-d | --data | --data-ascii | --data-binary | --json)
 		: "${method:=POST}"
 		case $2 in @*) read_body "${2#@}" ;; esac

@@ -11,7 +11,7 @@ import threading
 import time
 
 LBD_CURL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lbd-curl")
-SETTINGS = {"retries": "LBD_RETRIES", "fallback": "LBD_FALLBACK", "ttl": "LBD_TTL"}
+SETTINGS = {"retries": "LBD_RETRIES", "fallback": "LBD_FALLBACK", "ttl": "LBD_TTL", "connect_timeout": "LBD_CONNECT_TIMEOUT"}
 OF_BATCHES = {"stale_for", "report_interval", "max_age"}  # nothing to set in the other modes
 ERRORS = {100: "dropped", 101: "circuit_broken", 102: "unavailable", 103: "unknown_cluster", 104: "permission_denied"}
 ERRORS |= {28: "timeout"} | dict.fromkeys((6, 7, 16, 18, 35, 52, 55, 56, 60, 92), "connection")
@@ -52,6 +52,7 @@ class Runner:
         if command.get("idempotent"):
             arguments += ["-H", "Idempotency-Key: 1"]
         arguments.append(command.get("url") or "http://upstream.test" + command.get("path", "/"))
+        end = time.monotonic() + command.get("timeout", float("inf"))
         process = subprocess.Popen(
             arguments,
             env=self.environment,
@@ -69,7 +70,10 @@ class Runner:
         if process.returncode == 0:
             body, _, status = output.rpartition("\n")
             return {"status": int(status), "body": body}
-        return {"error": ERRORS.get(process.returncode, "other"), "message": f"{process.returncode}: {message}"}
+        error = ERRORS.get(process.returncode, "other")
+        if error == "timeout" and time.monotonic() < end - 0.05:  # curl has one status for that and for no connection
+            error = "connection"
+        return {"error": error, "message": f"{process.returncode}: {message}"}
 
     def load(self, command):
         began = time.monotonic()
