@@ -14,8 +14,9 @@ from upstream import Upstream
 SHELL = shlex.split(os.environ.get("LBD_TEST_SHELL", "sh"))
 LBD_CURL = os.environ.get("LBD_CURL", os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lbd-curl"))
 
-# In the background of a script, it is ignored: lbd-curl would inherit that.
+# In the background of a script, and with nohup, these are ignored: lbd-curl would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Case(unittest.TestCase):
