@@ -47,8 +47,8 @@ final class Call
         try {
             return $this->take();
         } catch (Unavailable $error) {
-            if ($error->reason !== '' || $this->client->fallback === null) { // lbd answered
-                throw $error;
+            if ($error->reason !== '' || $this->client->fallback === null || $this->deadline->passed()) {
+                throw $error; // lbd answered, or it is too late
             }
             return new Attempt($this->client, $this->cluster, $this->client->fallback, null, false);
         }
@@ -74,10 +74,10 @@ final class Call
                 return $this->pick();
             }
             $address = $this->cluster->source->other($this->tried);
+            return $address === null ? null : $this->at($address, null);
         } catch (LbdException) {
             return null;
         }
-        return $address === null ? null : $this->at($address, null);
     }
 
     private function take(): Attempt
@@ -85,8 +85,16 @@ final class Call
         return $this->cluster->source === null ? $this->pick() : $this->at($this->cluster->source->take($this->deadline), null);
     }
 
+    /** @throws Unavailable if the deadline passed while lbd answered: no endpoint is to blame */
     private function at(string $address, ?string $lease): Attempt
     {
+        if ($this->deadline->passed()) {
+            if ($lease !== null) {
+                $this->client->background->leases->end($lease, 'cancelled');
+            }
+            $name = $this->cluster->name;
+            throw new Unavailable("cluster $name: no time was left to send the request", $name);
+        }
         $this->tried[] = $address;
         return new Attempt($this->client, $this->cluster, $address, $lease, $this->cluster->source !== null);
     }

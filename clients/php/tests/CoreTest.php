@@ -195,6 +195,46 @@ final class CoreTest extends RequestTestCase
         self::assertContains('/v1/leases/done', $calls);
     }
 
+    public function testTriesARenewalAgainThatFailed(): void
+    {
+        $lbd = new Upstream('busy');
+        $client = $this->client(['lbd' => "http://$lbd->address", 'mode' => 'lease']);
+        $leases = $client->background->leases;
+        $leases->hold('x', 3600.0, new Deadline(null));
+        (fn () => $this->held['x']['renewAt'] = $this->renewAt = 0.0)->call($leases);
+        $next = fn (): float => $this->renewAt - Deadline::now();
+        Process::until(static function () use ($client, $next, $leases): bool {
+            $client->tick(0.01);
+            return $next->call($leases) < 2.0;
+        }, 'it is tried again soon');
+        self::assertSame(['/v1/leases/x/renew?ttl=3600000ms'], array_unique(array_column($lbd->requests(), 'path')));
+    }
+
+    public function testBlamesNoEndpointForADeadlineThatPassedBefore(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('overdue', [$upstream->address]);
+        foreach (['batch', 'lease'] as $mode) {
+            $client = $this->client(['mode' => $mode, 'fallback' => $upstream->address]);
+            self::assertSame(200, $client->request('GET', 'http://overdue.lbd/')->status);
+            try {
+                $client->call('overdue', 0.0, true)->first();
+                self::fail('no error');
+            } catch (Unavailable $error) {
+                self::assertStringContainsString('no time was left', $error->getMessage());
+            }
+            Process::until(static function () use ($client): bool {
+                $client->tick(0.01);
+                return self::$daemon->inFlight('overdue') === 0;
+            }, 'the lease has ended');
+            $client->close();
+        }
+        foreach (['success' => 1, 'error' => 0, 'cancelled' => 0] as $outcome => $count) {
+            self::assertSame($count, self::$daemon->metric("lbd_reported_requests_total{cluster=\"overdue\",outcome=\"$outcome\"}"));
+        }
+        self::assertSame(1, self::$daemon->metric('lbd_leases_finished_total{cluster="overdue",outcome="cancelled"}'));
+    }
+
     public function testEndsTheLeaseOfARequestThatWasForgotten(): void
     {
         $lbd = new Upstream('busy');

@@ -11,10 +11,12 @@ use Lbd\Exception\LbdException;
 use Lbd\Exception\PermissionDenied;
 use Lbd\Exception\Unavailable;
 use Lbd\Exception\UnknownCluster;
+use Lbd\Internal\Api;
 use Lbd\Internal\Batch;
 use Lbd\Internal\Budget;
 use Lbd\Internal\Counts;
 use Lbd\Internal\Deadline;
+use Lbd\Internal\FollowedBatch;
 use Lbd\Internal\Pause;
 use Lbd\Internal\Transfers;
 use Lbd\Internal\Unreachable;
@@ -85,6 +87,30 @@ final class UnitTest extends TestCase
         (fn () => $this->used = -INF)->call($clusters['orders1500']->source);
         $client->call('other', 1.0, false);
         self::assertArrayNotHasKey('orders1500', (fn (): array => $this->clusters)->call($client));
+    }
+
+    public function testReplacesABatchAfter80To100PercentOfItsAge(): void
+    {
+        $source = new FollowedBatch('orders', new Api('unix:/x', '', '', ''), 10.0, 60.0);
+        $age = function (Batch $batch): float {
+            $this->got($batch, 0.0);
+            return $this->old - $batch->made;
+        };
+        $ages = [];
+        for ($i = 0; $i < 200; $i++) {
+            $ages[] = $age->call($source, Batch::ofAnswer('orders', self::answer()));
+        }
+        self::assertGreaterThan(7.99, min($ages));
+        self::assertLessThan(8.5, min($ages));
+        self::assertLessThan(10.01, max($ages));
+        self::assertGreaterThan(9.5, max($ages));
+    }
+
+    /** Processes of php-fpm share what is known of clusters, whose names may be those that users send. */
+    public function testForgetsSharedClustersWithoutRequests(): void
+    {
+        $process = new Process([PHP_BINARY, '-d', 'apc.enable_cli=1', __DIR__ . '/clusters.php']);
+        self::assertSame("too many: 1000\nforgotten: 2 0\n", stream_get_contents($process->stdout));
     }
 
     public function testShowsNoTokens(): void

@@ -138,7 +138,7 @@ final class FollowedBatch implements Source
     {
         $this->batch = $batch;
         // Drawn, because a change makes all clients get a batch at the same time.
-        $this->old = $batch->made + $this->maxAge * mt_rand(800, 1000) / 1000;
+        $this->old = $batch->made + max(self::FOLLOW_PAUSE, $this->maxAge * mt_rand(800, 1000) / 1000);
         $this->changed = false;
         $this->error = null;
         $this->failures = 0;

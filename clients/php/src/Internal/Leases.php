@@ -20,6 +20,9 @@ final class Leases
 
     private const PAUSE = 0.5;
 
+    /** Seconds between two tries to renew a lease, at most. */
+    private const RENEW_PAUSE = 1.0;
+
     /** @var array<string, array{ttl: float, renewAt: float, deadline: Deadline}> leases of requests in flight by ID */
     private array $held = [];
 
@@ -107,14 +110,22 @@ final class Leases
                 $this->end((string) $id, 'cancelled');
             } else {
                 $this->held[$id]['renewAt'] = $now + $lease['ttl'] / 2;
-                $this->api->start('POST', "/v1/leases/$id/renew?ttl=" . Api::duration($lease['ttl']), function (array|Unreachable|LbdException $answer) use ($id): void {
-                    if ($answer instanceof LbdException && $answer->reason === 'unknown_lease') {
-                        unset($this->held[$id]); // it has expired: the request goes on without it
-                    }
-                });
+                $done = fn (array|Unreachable|LbdException $answer) => is_array($answer) || $this->notRenewed($id, $answer);
+                $this->api->start('POST', "/v1/leases/$id/renew?ttl=" . Api::duration($lease['ttl']), $done);
             }
         }
         $this->renewAt = $this->held === [] ? INF : min(array_column($this->held, 'renewAt'));
+    }
+
+    private function notRenewed(string|int $id, Unreachable|LbdException $error): void
+    {
+        if ($error instanceof LbdException && $error->reason === 'unknown_lease') {
+            unset($this->held[$id]); // it has expired: the request goes on without it
+        } elseif (isset($this->held[$id])) {
+            $at = Deadline::now() + min(self::RENEW_PAUSE, $this->held[$id]['ttl'] / 8);
+            $this->held[$id]['renewAt'] = $at;
+            $this->renewAt = min($this->renewAt, $at);
+        }
     }
 
     /** Forgets all: the leases are those of the parent. */

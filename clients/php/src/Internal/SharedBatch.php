@@ -20,6 +20,9 @@ final class SharedBatch implements Source
     /** Seconds after which a batch is replaced, if that is no part of a user's request. */
     private const REFRESH = 1.0;
 
+    /** Seconds between two batches, at least. */
+    private const PAUSE = 0.1;
+
     /** Seconds that lbd may wait for an endpoint in a user's request, before it answers that there is none. */
     private const FETCH_WAIT = 1.0;
 
@@ -103,7 +106,7 @@ final class SharedBatch implements Source
         }
         $this->memory->set("batch:$this->cluster", $batch->encode(), self::KEEP);
         $this->memory->delete("error:$this->cluster");
-        $this->memory->postpone("refresh:$this->cluster", min(self::REFRESH, $this->maxAge) * mt_rand(800, 1000) / 1000, self::KEEP);
+        $this->memory->postpone("refresh:$this->cluster", max(self::PAUSE, min(self::REFRESH, $this->maxAge) * mt_rand(800, 1000) / 1000), self::KEEP);
         return $batch;
     }
 

@@ -17,7 +17,7 @@ final class SharedCounts
     /** Seconds after its last batch that an address is known. */
     private const KNOWN_FOR = 600.0;
 
-    private const CLUSTERS = 1000;
+    public const CLUSTERS = 1000;
     private const FIELDS = ['requests', 'errors', 'cancelled', 'latency', 'inFlight'];
     private const MICROSECONDS = 1e6;
 
@@ -43,10 +43,37 @@ final class SharedCounts
             }
         }
         $this->memory->set("known:$cluster", $kept);
+        $this->knowCluster($cluster, $now);
+    }
+
+    /** Forgets others without a batch for long if there are too many. */
+    private function knowCluster(string $cluster, float $now): void
+    {
         $clusters = $this->clusters();
-        if (!isset($clusters[$cluster]) && count($clusters) < self::CLUSTERS) {
-            $this->memory->set('clusters', $clusters + [$cluster => true]);
+        if ($now - ($clusters[$cluster] ?? -INF) < self::KNOWN_FOR / 10) {
+            return; // it need not be exact
         }
+        $clusters[$cluster] = $now;
+        if (count($clusters) > self::CLUSTERS) {
+            $old = array_filter($clusters, static fn (float $last): bool => $now - $last >= self::KNOWN_FOR);
+            foreach (array_keys($old) as $name) {
+                $this->forget((string) $name);
+            }
+            $clusters = array_diff_key($clusters, $old);
+        }
+        if (count($clusters) <= self::CLUSTERS) {
+            $this->memory->set('clusters', $clusters);
+        }
+    }
+
+    private function forget(string $cluster): void
+    {
+        foreach (array_keys($this->known($cluster)) as $address) {
+            foreach ($this->names($cluster, (string) $address) as $name) {
+                $this->memory->delete($name);
+            }
+        }
+        $this->memory->delete("known:$cluster");
     }
 
     /** Adds what this process counted. */
@@ -166,11 +193,11 @@ final class SharedCounts
         return is_array($known) ? array_filter($known, is_float(...)) : [];
     }
 
-    /** @return array<string, true> */
+    /** @return array<string, float> when each cluster got a batch, within a minute */
     private function clusters(): array
     {
         $clusters = $this->memory->get('clusters');
-        return is_array($clusters) ? $clusters : [];
+        return is_array($clusters) ? array_filter($clusters, is_float(...)) : [];
     }
 
     /** The name of the memory: all processes that share it are one reporter. */
