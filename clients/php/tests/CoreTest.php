@@ -223,6 +223,7 @@ final class CoreTest extends RequestTestCase
             } catch (Unavailable $error) {
                 self::assertStringContainsString('no time was left', $error->getMessage());
             }
+            self::assertSame([], (fn (): array => $this->held)->call($client->background->leases));
             Process::until(static function () use ($client): bool {
                 $client->tick(0.01);
                 return self::$daemon->inFlight('overdue') === 0;
