@@ -9,7 +9,7 @@
 #   to_stdout    yes if the body goes to standard output
 #   dump         the file of --dump-header
 #   silent       yes if standard error has messages of errors only
-#   connects     the value of --connect-timeout
+#   connects     the value of --connect-timeout, or empty
 read_arguments() {
 	host='' cluster='' deadline='' to_stdout=yes dump='' connects=''
 	method='' custom='' gets='' marked='' once='' silenced='' talks='' refused='' urls=0 others=0 value_of=''

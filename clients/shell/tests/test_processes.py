@@ -7,7 +7,7 @@ import signal
 from case import Case
 from daemon import DEADLINE, until
 from test_lbd import Answers, answer
-from upstream import Held, Refused, half, status
+from upstream import Held, Refused, half, reply, status
 
 
 class LeaseTest(Case):
@@ -63,6 +63,35 @@ class LeaseTest(Case):
         self.assertEqual(process.communicate(timeout=DEADLINE)[1], b"")
         self.assertEqual(self.daemon.ended(self.cluster, "success"), 1)
         until(lambda: not self.group(process), "all processes have ended")
+
+    def test_tries_a_renewal_again(self):
+        """Three renewals fail, then one works, then all fail. The script sleep notes how long it would sleep."""
+        held, renewals, pauses = Held(), [], os.path.join(self.directory, "pauses")
+
+        def behave(handler):
+            if "/renew?" not in handler.path:
+                reply(handler, 200, b'{"address":"%s","lease":{"id":"A1"}}' % upstream.address.encode())
+            else:
+                renewals.append(handler.path)
+                reply(handler, 200 if len(renewals) == 4 else 503, b"{}")
+
+        upstream, lbd = self.upstream(held), self.upstream(behave)
+        tools = os.path.join(self.directory, "tools")
+        os.mkdir(tools)
+        with open(os.path.join(tools, "sleep"), "w") as file:
+            file.write(f'#!/bin/sh\necho "$1" >>{pauses}\n')
+        os.chmod(file.name, 0o755)
+        path = f"{tools}:{os.environ['PATH']}"
+        process = self.start("-sS", self.url, LBD=f"http://{lbd.address}", LBD_MODE="lease", PATH=path)
+
+        def noted():
+            with open(pauses) as file:
+                return file.read().split()
+
+        until(lambda: len(renewals) == 13, "the renewals end")
+        held.release()
+        self.assertEqual(process.communicate(timeout=DEADLINE)[1], b"")
+        self.assertEqual(noted(), ["15.0", "1.0", "1.0", "1.0", "15.0"] + ["1.0"] * 8)
 
     def test_renewal_does_not_hold_the_output(self):
         held = Held()

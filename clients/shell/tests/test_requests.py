@@ -1,6 +1,7 @@
 """What lbd-curl makes of the arguments of curl, and of answers of upstreams."""
 
 import os
+import re
 import ssl
 import subprocess
 import threading
@@ -241,6 +242,28 @@ class RetryTest(Case):
         for _ in range(4):
             output = self.succeeds("-sS", "--connect-timeout", "0.2", "-m", "10", self.url)
             self.assertEqual(output.decode(), upstream.address)
+
+    def test_limits_the_time_to_connect(self):
+        upstream, silent = self.upstream(), self.closed(Silent())
+        self.push(upstream, silent)
+        with open(os.path.join(self.directory, ".curlrc"), "w") as file:
+            file.write("write-out = read\n")
+        for first, read in (("-q", ""), ("--disable", ""), ("-qsS", ""), ("-sS", "read")):
+            for _ in range(2):
+                output = self.succeeds(first, "-sS", self.url, LBD_CONNECT_TIMEOUT="0.2")
+                self.assertEqual(output.decode(), upstream.address + read, first)
+        self.daemon.push("silent", [silent.address])
+        self.assertEqual(self.curl("-m9", "http://silent.lbd/", LBD_CONNECT_TIMEOUT="0.2")[0], 28)
+        self.assertEqual(self.curl("http://silent.lbd/", LBD_CONNECT_TIMEOUT="soon")[0], 105)
+
+    def test_leaves_the_time_to_connect_to_a_config_file(self):
+        self.push(self.closed(Silent()))
+        config = os.path.join(self.directory, "config")
+        with open(config, "w") as file:
+            file.write("connect-timeout = 0.2\n")
+        result, _, messages = self.curl("-sS", "-m9", "-K", config, self.url)
+        self.assertEqual(result, 28)
+        self.assertLess(int(re.search(r"after (\d+) m", messages)[1]), 4000, messages)
 
     def test_stops_when_nobody_reads(self):
         upstreams = [self.upstream(lambda handler: reply(handler, 200, BINARY)) for _ in range(2)]
