@@ -44,6 +44,21 @@ class Case < Minitest::Test
     Lbd::Client.new(lbd, **settings).tap { |client| @closing << client }
   end
 
+  # The address of a server whose queue is full: connects to it wait.
+  def full_server
+    server = Socket.new(:INET, :STREAM)
+    server.bind(Addrinfo.tcp("127.0.0.1", 0))
+    server.listen(0)
+    @closing << server
+    address = server.local_address
+    4.times do
+      socket = Socket.new(:INET, :STREAM)
+      @closing << socket
+      socket.connect_nonblock(address, exception: false)
+    end
+    address.inspect_sockaddr
+  end
+
   def eventually(what, &block)
     Daemon.until(what, &block)
   end

@@ -216,21 +216,6 @@ class CoreTest < Case
   def outcomes
     %w[success cancelled error].map { |outcome| daemon.reported(@cluster, outcome) }
   end
-
-  # The address of a server whose queue is full: connects to it wait.
-  def full_server
-    server = Socket.new(:INET, :STREAM)
-    server.bind(Addrinfo.tcp("127.0.0.1", 0))
-    server.listen(0)
-    @closing << server
-    address = server.local_address
-    4.times do
-      socket = Socket.new(:INET, :STREAM)
-      @closing << socket
-      socket.connect_nonblock(address, exception: false)
-    end
-    address.inspect_sockaddr
-  end
 end
 
 # The tests with Client#net_http.

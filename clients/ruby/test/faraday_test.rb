@@ -34,6 +34,16 @@ module FaradayLibrary
     assert_raises(Faraday::ConnectionFailed) { sender(client("http://127.0.0.1:1")).call("GET", @url) }
   end
 
+  def test_retries_after_connect_timeout
+    (good,) = upstreams(nil)
+    full = full_server
+    daemon.push(@cluster, [good.address, full])
+    send = sender(client(connect_timeout: 0.1))
+    4.times { assert_equal [200, good.address], send.call("GET", @url) }
+    daemon.push(@cluster, [full])
+    assert_raises(Faraday::ConnectionFailed) { sender(client(connect_timeout: 0.1)).call("GET", @url) }
+  end
+
   def test_retries_what_a_middleware_rejects
     good, = upstreams(nil, Case.status(503))
     send = sender(client) { |f| f.response(:raise_error) }

@@ -229,9 +229,17 @@ class LbdTest < Case
     sender.start
     sender.hold(lease) { nil }
     eventually("it was tried") { front.requests.size > 1 }
-    eventually("it is tried again") { front.requests.size > 2 }
     sender.end(lease, :success)
     assert_equal [{ "id" => "x", "outcome" => "success" }], JSON.parse(ended.pop)["leases"]
+  end
+
+  def test_tries_a_renewal_again
+    front = upstream { |request| request.reply(503, '{"code":"internal"}') }
+    ["http://#{front.address}", "unix:/nowhere"].each do |lbd|
+      lease = Lbd::Lease.new("x", 3600, Lbd::Deadline.new(nil))
+      client(lbd, mode: :lease).sender.send(:renew, lease)
+      assert_operator lease.renew_at - Lbd::Clock.now, :<=, 1, lbd
+    end
   end
 
   # An lbd that answers no call about the lease "slow" until one about another lease has come. Returns what was
@@ -269,6 +277,7 @@ class LbdTest < Case
     answer(batch)
     [batch, lease].each do |client|
       assert_raises(Net::OpenTimeout) { client.call(@cluster, Lbd::Deadline.new(0), true).run { flunk("it is sent") } }
+      assert_empty client.sender.instance_variable_get(:@leases)
       client.close
     end
     assert_equal [1, 0, 0], (%w[success error cancelled].map { |outcome| daemon.reported(@cluster, outcome) })

@@ -113,6 +113,18 @@ class ProcessesTest < Case
     assert_equal 17, reported
   end
 
+  def test_each_child_is_a_reporter
+    run_program(<<~RUBY)
+      reporter = -> { client.instance_variable_get(:@reporter) }
+      parent, read, write = reporter.call, *IO.pipe
+      2.times { fork { write.puts("\#{Process.pid} \#{reporter.call}") } }
+      Process.waitall
+      names = Array.new(2) { read.gets.split }
+      exit!(1) unless names.all? { |pid, name| name.include?("/\#{pid}/") }
+      exit!(1) unless [parent, *names.map(&:last)].map { |name| name[-8..] }.uniq.size == 3
+    RUBY
+  end
+
   # As before Ruby 3.1, and for Process.daemon.
   def test_reports_in_children_without_a_hook
     File.write("#{daemon.directory}/old.rb", <<~RUBY)

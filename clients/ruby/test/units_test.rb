@@ -209,6 +209,14 @@ class ClientTest < Minitest::Test
     assert_raises(ArgumentError) { client.request("GET", "http://127.0.0.1:1/", nil, { "A\r\nB" => "x" }) }
   end
 
+  def test_replaces_a_batch_after_80_to_100_percent_of_max_age
+    cluster = Lbd::Cluster.new("orders", nil, max_age: 10, stale_for: 60, max_tokens: 100)
+    ages = Array.new(500) { cluster.send(:age) }
+    assert_empty(ages.reject { |age| age.between?(8, 10) })
+    assert_operator ages.max - ages.min, :>, 1
+    assert_operator Lbd::Cluster.new("orders", nil, max_age: 0, stale_for: 60, max_tokens: 100).send(:age), :>=, 0.1
+  end
+
   def test_prefers_settings_to_the_environment
     ENV.update("LBD_TOKEN" => "environment", "LBD_TOKEN_FILE" => "/environment")
     api = ->(**settings) { Lbd::Client.new("http://127.0.0.1:1", **settings).api }

@@ -157,8 +157,13 @@ module Lbd
       raise Unreachable, "the answer is not a batch: #{error.message}"
     end
 
+    # The age of a batch when it is replaced. It is drawn, because a change makes all clients get one at the same time.
+    def age
+      [@max_age * rand(0.8..1.0), FOLLOW_PAUSE].max
+    end
+
     def follow(batch)
-      due = batch.made + (@max_age * rand(0.8..1.0)) # a change makes all clients get a batch at the same time
+      due = batch.made + age
       while (left = due - Clock.now).positive?
         began = Clock.now
         wait = [left, FOLLOW_WAIT].min
