@@ -308,7 +308,7 @@ func (p *play) ends(how string) error {
 		return fmt.Errorf("end %q is unknown", how)
 	}
 	if !r.Ended(closeTime) {
-		return fmt.Errorf("the runner did not end within %s of %s", time.Since(begin), how)
+		return fmt.Errorf("the runner did not end within %s of %s\n%s", time.Since(begin), how, r.Stacks())
 	}
 	if status := r.Status(); status != 0 && how != "SIGTERM" {
 		return fmt.Errorf("the runner ended with status %d", status)

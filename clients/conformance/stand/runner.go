@@ -117,7 +117,7 @@ func (r *Runner) Receive(within time.Duration) (Answer, error) {
 		}
 		return a, nil
 	case <-timer.C:
-		return Answer{}, fmt.Errorf("no answer within %s\n%s", within, r.Stderr())
+		return Answer{}, fmt.Errorf("no answer within %s\n%s", within, r.Stacks())
 	}
 }
 
@@ -164,6 +164,14 @@ func (r *Runner) PID() int { return r.cmd.Process.Pid }
 func (r *Runner) Stderr() string {
 	text := r.stderr.String()
 	return text[max(0, len(text)-4000):]
+}
+
+// Stacks asks a runner that is stuck, by SIGQUIT, what its threads do. It returns what Stderr
+// returns then: most languages have written it there, and many end.
+func (r *Runner) Stacks() string {
+	r.Signal(syscall.SIGQUIT)
+	r.Ended(500 * time.Millisecond)
+	return r.Stderr()
 }
 
 // Kill ends the process, and those that it started.

@@ -2,9 +2,11 @@
 
 import collections
 import concurrent.futures
+import faulthandler
 import http.client
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -106,10 +108,22 @@ class Runner:
         return {"ok": True}
 
 
+def lines():
+    """The lines of the input: each comes when the one before was answered."""
+    # Python handles a signal that comes just before a read begins when that read has ended. So none waits.
+    while True:
+        if select.select([sys.stdin], [], [], 0.05)[0]:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            yield line
+
+
 def main():
+    faulthandler.register(signal.SIGQUIT)  # the driver asks a runner that does not end what it does
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # the client is closed at the end of the process
     runner = Runner()
-    for line in sys.stdin:
+    for line in lines():
         command = json.loads(line)
         print(json.dumps(getattr(runner, command["do"])(command)), flush=True)
         if command["do"] == "close":

@@ -2,8 +2,10 @@
 
 import collections
 import concurrent.futures
+import faulthandler
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -99,10 +101,22 @@ class Runner:
         os._exit(128 + signal.SIGTERM)
 
 
+def lines():
+    """The lines of the input: each comes when the one before was answered."""
+    # Python handles a signal that comes just before a read begins when that read has ended. So none waits.
+    while True:
+        if select.select([sys.stdin], [], [], 0.05)[0]:
+            line = sys.stdin.readline()
+            if not line:
+                return
+            yield line
+
+
 def main():
+    faulthandler.register(signal.SIGQUIT)  # the driver asks a runner that does not end what it does
     runner = Runner()
     signal.signal(signal.SIGTERM, runner.terminate)
-    for line in sys.stdin:
+    for line in lines():
         command = json.loads(line)
         print(json.dumps(getattr(runner, command["do"])(command)), flush=True)
         if command["do"] == "close":
