@@ -23,7 +23,7 @@ func (p *play) push(c *cluster) error {
 		config["outlier_detection"] = object{
 			"interval": "1s", "base_ejection_time": "60s", "max_ejection_percent": 50, "enforcing_success_rate": 0,
 			"failure_percentage_threshold": 50, "enforcing_failure_percentage": 100,
-			"failure_percentage_minimum_hosts": 2, "failure_percentage_request_volume": 3,
+			"failure_percentage_minimum_hosts": 2, "failure_percentage_request_volume": 1, // some clients are slow
 		}
 	}
 	path := stand.ClusterPath(p.target)
