@@ -81,6 +81,12 @@ func (l *leases) end(held *lease, outcome Outcome) {
 	l.wakeUp()
 }
 
+// endFailed ends the lease of a try that failed, and waits for lbd. After an error, end does it: lbd answers the second
+// end of a lease like the first.
+func (l *leases) endFailed(ctx context.Context, held *lease) {
+	_ = l.done(ctx, []endedLease{{held.id, Failure}})
+}
+
 // endAll is one of the goroutines that end leases.
 func (l *leases) endAll() {
 	ctx := l.client.ctx
@@ -111,15 +117,7 @@ func (l *leases) sendEnded(ctx context.Context) error {
 	if n == 0 {
 		return nil
 	}
-	err := l.client.api.do(ctx, call{
-		method: http.MethodPost,
-		path:   "/v1/leases/done",
-		body: struct {
-			Leases []endedLease `json:"leases"`
-		}{part},
-		timeout: callTimeout,
-		key:     new(string), // the second end of a lease gets the answer of the first
-	}, &struct{}{})
+	err := l.done(ctx, part)
 	if err == nil || codeOf(err) == "invalid_argument" { // that would be the answer to the next try, too
 		return nil
 	}
@@ -127,6 +125,19 @@ func (l *leases) sendEnded(ctx context.Context) error {
 	defer l.mu.Unlock()
 	l.ended = append(l.ended, part[:min(n, max(0, maxEnded-len(l.ended)))]...)
 	return err
+}
+
+// done tells lbd that leases have ended.
+func (l *leases) done(ctx context.Context, ended []endedLease) error {
+	return l.client.api.do(ctx, call{
+		method: http.MethodPost,
+		path:   "/v1/leases/done",
+		body: struct {
+			Leases []endedLease `json:"leases"`
+		}{ended},
+		timeout: callTimeout,
+		key:     new(string), // the second end of a lease gets the answer of the first
+	}, &struct{}{})
 }
 
 func (l *leases) wakeUp() {

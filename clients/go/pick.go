@@ -325,6 +325,9 @@ func (p *Pick) retry(ctx context.Context, next *Pick, repeatable bool) bool {
 	}
 	next.cluster, next.before = p.cluster, p
 	if c.config.Mode != ModeBatch {
+		if p.lease != nil { // lbd may need its place in the circuit breaker
+			c.leases.endFailed(ctx, p.lease)
+		}
 		if next.ask(ctx) != nil {
 			return false
 		}

@@ -33,6 +33,7 @@ export class Call {
   readonly #cluster: Cluster;
   readonly #tried: string[] = [];
   #repeatable: boolean;
+  #lease: Lease | undefined; // of the last try
 
   constructor(context: Context, cluster: Cluster, deadline: Deadline, repeatable: boolean) {
     this.deadline = deadline;
@@ -69,6 +70,7 @@ export class Call {
       return address === undefined ? undefined : this.#at(address);
     }
     try {
+      if (this.#lease) await this.#context.sender.endFailed(this.#lease); // lbd may need its place in the circuit breaker
       return await this.#pick();
     } catch (error) {
       if (error instanceof LbdError) return undefined;
@@ -88,6 +90,7 @@ export class Call {
 
   #at(address: string, lease?: Lease): Attempt {
     this.#tried.push(address);
+    this.#lease = lease;
     const { sender, settings } = this.#context;
     return new Attempt(sender, this.#cluster, address, lease, settings.mode === "batch");
   }

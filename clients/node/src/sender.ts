@@ -99,6 +99,11 @@ export class Sender {
     });
   }
 
+  /** Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. */
+  async endFailed(lease: Lease): Promise<void> {
+    await this.#callDone([{ id: lease.id, outcome: "error" }], { background: false }).catch(() => {});
+  }
+
   /** Ends all leases, and sends the last report. Keeps the process alive for at most timeout milliseconds. */
   async flush(timeout: number): Promise<void> {
     const deadline = new Deadline(timeout);
@@ -126,7 +131,7 @@ export class Sender {
     while (this.#ended.length > 0 && !signal.aborted) {
       const leases = this.#ended.splice(0, LEASES_AT_ONCE);
       try {
-        await this.#callDone(leases, signal);
+        await this.#callDone(leases, { signal });
       } catch (error) {
         if (codeOf(error) === "invalid_argument") continue; // it would be the answer to the next call, too
         this.#ended = leases.concat(this.#ended).slice(0, LEASES_WAITING);
@@ -135,9 +140,8 @@ export class Sender {
     }
   }
 
-  async #callDone(leases: Ended[], signal?: AbortSignal): Promise<void> {
-    const path = "/v1/leases/done";
-    await this.#api.call({ method: "POST", path, body: { leases }, background: true, ...(signal && { signal }) });
+  async #callDone(leases: Ended[], options: { background?: boolean; signal?: AbortSignal } = {}): Promise<void> {
+    await this.#api.call({ method: "POST", path: "/v1/leases/done", body: { leases }, background: true, ...options });
   }
 
   #renewAfter(lease: Lease, time: number): void {

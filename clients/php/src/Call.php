@@ -28,6 +28,9 @@ final class Call
     /** @var list<string> */
     private array $tried = [];
 
+    /** The lease of the last try. */
+    private ?string $lease = null;
+
     /** @internal */
     public function __construct(
         private readonly Client $client,
@@ -71,6 +74,9 @@ final class Call
         }
         try {
             if ($this->cluster->source === null) {
+                if ($this->lease !== null) { // lbd may need its place in the circuit breaker
+                    $this->client->background->leases->endFailed($this->lease, $this->deadline);
+                }
                 return $this->pick();
             }
             $address = $this->cluster->source->other($this->tried);
@@ -96,6 +102,7 @@ final class Call
             throw new Unavailable("cluster $name: no time was left to send the request", $name);
         }
         $this->tried[] = $address;
+        $this->lease = $lease;
         return new Attempt($this->client, $this->cluster, $address, $lease, $this->cluster->source !== null);
     }
 

@@ -57,6 +57,17 @@ final class Leases
         }
     }
 
+    /** Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. */
+    public function endFailed(string $id, Deadline $deadline): void
+    {
+        try {
+            $timeout = $deadline->atMost(Api::CALL_TIMEOUT);
+            $this->api->call('POST', '/v1/leases/done', ['leases' => [['id' => $id, 'outcome' => 'error']]], '', $timeout);
+        } catch (Unreachable | LbdException) {
+            // end tries it until lbd has answered
+        }
+    }
+
     /** Ends the leases that are held: their requests are given up. */
     public function cancel(): void
     {

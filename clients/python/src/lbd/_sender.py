@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import queue
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from typing import Optional
 
 from . import errors
-from ._api import Api, Unreachable, duration
+from ._api import CALL_TIMEOUT, Api, Unreachable, duration
 from ._cluster import Cluster
 from ._connection import TIMEOUT_MAX, Deadline
 from ._counts import REPORT_ENDPOINTS
@@ -90,6 +91,13 @@ class Sender:
         with self._lock:  # close sends all that has ended, and then all that is held
             if self._leases.pop(lease.id, None) is not None and self._ended.qsize() < LEASES_WAITING:
                 self._ended.put(lease.ended())
+
+    def end_failed(self, lease: Lease, deadline: Deadline) -> None:
+        """Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike."""
+        ended = {"id": lease.id, "outcome": "error"}
+        with contextlib.suppress(Unreachable, errors.LbdError):
+            until = Deadline(deadline.at_most(CALL_TIMEOUT))
+            self._api.call("POST", "/v1/leases/done", body={"leases": [ended]}, deadline=until)
 
     def close(self, timeout: float) -> None:
         """Ends the thread, the leases and the last interval. Waits for timeout seconds at most."""

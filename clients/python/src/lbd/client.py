@@ -279,7 +279,7 @@ class Attempt:
 class Call:
     """One request to a cluster, with all of its tries."""
 
-    __slots__ = ("_repeatable", "_tried", "client", "cluster", "deadline")
+    __slots__ = ("_lease", "_repeatable", "_tried", "client", "cluster", "deadline")
 
     def __init__(self, client: Client, cluster: Cluster, deadline: Deadline, repeatable: bool) -> None:
         self.client = client
@@ -287,6 +287,7 @@ class Call:
         self.deadline = deadline
         self._repeatable = repeatable
         self._tried: list[str] = []
+        self._lease: Optional[Lease] = None  # of the last try
 
     def waits(self) -> bool:
         """Whether first waits for lbd: then tasks of an event loop call it in another thread."""
@@ -316,6 +317,8 @@ class Call:
             return None
         try:
             if self.client.mode != "batch":
+                if self._lease is not None:  # lbd may need its place in the circuit breaker
+                    self.client._sender.end_failed(self._lease, self.deadline)
                 return self._take()
             address = self.cluster.take_other(self._tried)
         except (errors.LbdError, TimeoutError):
@@ -338,6 +341,7 @@ class Call:
 
     def _at(self, address: str, lease: Optional[Lease] = None) -> Attempt:
         self._tried.append(address)
+        self._lease = lease
         return Attempt(self, address, lease, self.client.mode == "batch")
 
     def _pick(self) -> Attempt:

@@ -40,7 +40,11 @@ module Lbd
       permitted = @cluster.budget.failed
       return unless permitted && @repeatable && @tried.size <= @client.retries
       return if @deadline.passed? || @client.closed?
-      return in_time(pick) unless @client.mode == :batch
+
+      unless @client.mode == :batch
+        @client.sender.end_failed(@lease, @deadline) if @lease # lbd may need its place in the circuit breaker
+        return in_time(pick)
+      end
 
       address = @cluster.take_other(@tried)
       at(address) if address
@@ -85,6 +89,7 @@ module Lbd
 
     def at(address, lease = nil)
       @tried << address
+      @lease = lease # of the last try
       Attempt.new(self, address, lease: lease, counted: @client.mode == :batch)
     end
 

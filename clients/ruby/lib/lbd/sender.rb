@@ -76,6 +76,14 @@ module Lbd
       end
     end
 
+    # Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike.
+    def end_failed(lease, deadline)
+      call("POST", "/v1/leases/done", Deadline.new(deadline.at_most(Api::CALL_TIMEOUT)),
+           body: { leases: [{ id: lease.id, outcome: :error }] })
+    rescue Error, Unreachable
+      nil
+    end
+
     # Sends what is left, and ends all leases. Waits for timeout seconds at most.
     def flush(timeout)
       deadline = Deadline.new(timeout)

@@ -18,6 +18,7 @@ public final class Call {
   private final Deadline deadline;
   private final Set<String> tried = new LinkedHashSet<>();
   private boolean repeatable;
+  private Lease lease; // of the last try
 
   Call(LbdClient client, Cluster cluster, Deadline deadline, boolean repeatable) {
     this.client = client;
@@ -93,6 +94,9 @@ public final class Call {
       return Optional.ofNullable(cluster.takeOther(tried)).map(address -> at(address, null));
     }
     try {
+      if (lease != null) { // lbd may need its place in the circuit breaker
+        client.sender().endFailed(lease, deadline);
+      }
       return Optional.of(pick());
     } catch (LbdException e) {
       return Optional.empty();
@@ -113,6 +117,7 @@ public final class Call {
 
   private Attempt at(String address, Lease lease) {
     tried.add(address);
+    this.lease = lease;
     boolean counted = client.settings().mode() == Mode.BATCH;
     return new Attempt(address, cluster, client.sender(), lease, counted);
   }

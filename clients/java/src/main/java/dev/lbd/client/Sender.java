@@ -117,6 +117,19 @@ final class Sender {
     }
   }
 
+  /**
+   * Ends the lease of a try that failed, and waits for it. {@link #end} does so again: lbd answers
+   * both alike.
+   */
+  void endFailed(Lease lease, Deadline deadline) throws InterruptedException {
+    try {
+      Deadline until = Deadline.after(deadline.atMost(Api.CALL_TIMEOUT));
+      call("/v1/leases/done", json(List.of(new End(lease.id(), Outcome.ERROR))), until);
+    } catch (IOException e) {
+      // end tries it until lbd has answered
+    }
+  }
+
   private void endSoon() {
     for (int n = enders.get(); n < MAX_ENDING && !closed; n = enders.get()) {
       if (enders.compareAndSet(n, n + 1)) {
@@ -203,18 +216,8 @@ final class Sender {
 
   /** Ends leases. If that fails, puts them back, and returns false. */
   private boolean sendEnded(List<End> ends, Deadline deadline) throws InterruptedException {
-    String leases =
-        ends.stream()
-            .map(
-                end ->
-                    "{\"id\":"
-                        + Json.quote(end.id)
-                        + ",\"outcome\":\""
-                        + end.outcome.wire()
-                        + "\"}")
-            .collect(Collectors.joining(",", "{\"leases\":[", "]}"));
     try {
-      call("/v1/leases/done", leases, deadline);
+      call("/v1/leases/done", json(ends), deadline);
       return true;
     } catch (IOException e) {
       if (codeOf(e).equals("invalid_argument")) {
@@ -309,6 +312,13 @@ final class Sender {
                     + Json.quote(cluster)
                     + ",\"endpoints\":[",
                 "]}]}"));
+  }
+
+  private static String json(List<End> ends) {
+    return ends.stream()
+        .map(
+            end -> "{\"id\":" + Json.quote(end.id) + ",\"outcome\":\"" + end.outcome.wire() + "\"}")
+        .collect(Collectors.joining(",", "{\"leases\":[", "]}"));
   }
 
   private static String codeOf(IOException error) {
