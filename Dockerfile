@@ -23,6 +23,9 @@ ARG VERSION=unknown TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/lbd ./cmd/lbd \
     && mkdir /out/volumes && mkdir -m 0750 /out/volumes/data
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    mkdir /out/licenses && cp LICENSE /out/licenses/ \
+    && go run -C tools ./licenses -C .. ./cmd/lbd >/out/licenses/THIRD-PARTY-LICENSES.txt
 
 FROM gcr.io/distroless/static-debian12:nonroot
 ARG VERSION=unknown
@@ -35,6 +38,7 @@ LABEL org.opencontainers.image.title=lbd \
 # Copies the parent: a directory that is copied directly loses its mode.
 COPY --from=build --chown=65532:65532 /out/volumes/ /
 COPY --from=build /out/lbd /lbd
+COPY --from=build /out/licenses /licenses
 ENV LBD_LISTEN=0.0.0.0:8080 LBD_DATA=/data
 VOLUME /data
 EXPOSE 8080

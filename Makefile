@@ -94,8 +94,8 @@ soak: build ## Run a mixed load for SOAK (1h): no pick may fail, and memory, gor
 	$(DAEMON) SOAK=$(or $(SOAK),1h) SOAK_SAMPLES=$(SOAK_SAMPLES) go test -C test/attack -count=1 -timeout 0 -run '^TestSoak$$' -v .
 
 .PHONY: test-deploy
-test-deploy: build $(NFPM) ## Test systemd units and packages (as root: under a separate systemd), Kubernetes manifests and the Dockerfile against lbd
-	$(DAEMON) LBD_TEST_NFPM=$(NFPM) go test -C test/deploy -count=1 -v -skip '^TestImageRuns$$' ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'
+test-deploy: build licenses $(NFPM) ## Test systemd units and packages (as root: under a separate systemd), Kubernetes manifests and the Dockerfile against lbd
+	$(DAEMON) LBD_TEST_NFPM=$(NFPM) LICENSES=$(CURDIR)/bin/THIRD-PARTY-LICENSES.txt go test -C test/deploy -count=1 -v -skip '^TestImageRuns$$' ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
 .PHONY: test-image
 test-image: build ## Build the image from this machine's Go and Node, and test the lbd in it (root on Linux, buildah, npm)
@@ -230,15 +230,21 @@ vulncheck: ## Check for known vulnerabilities that lbd can reach (govulncheck; n
 sbom: build ## Write bin/lbd.cdx.json, the software bill of materials of bin/lbd (CycloneDX)
 	go run -C tools ./sbom -version '$(VERSION)' -npm $(CURDIR)/web/package-lock.json $(CURDIR)/bin/lbd >bin/lbd.cdx.json
 
+.PHONY: licenses
+licenses: ## Write bin/THIRD-PARTY-LICENSES.txt, the licenses of the Go modules in lbd
+	mkdir -p bin
+	go run -C tools ./licenses -C .. ./cmd/lbd >bin/THIRD-PARTY-LICENSES.txt
+
 # Binaries for other machines are built here, too: SHA256SUMS has all files.
 RELEASE_ARCHS := amd64 arm64
 
 .PHONY: release
-release: web build $(NFPM) ## Write the archives, packages, image, bills of materials and SHA256SUMS of VERSION for amd64 and arm64 to dist/
+release: web build licenses $(NFPM) ## Write the archives, packages, image, bills of materials and SHA256SUMS of VERSION for amd64 and arm64 to dist/
 	go build -C tools -o $(CURDIR)/bin/ ./sbom ./image
 	rm -rf dist && mkdir dist
 	for arch in $(RELEASE_ARCHS); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/release/$$arch/lbd ./cmd/lbd; done
-	LBD=$(CURDIR)/bin/lbd SBOM=$(CURDIR)/bin/sbom IMAGE=$(CURDIR)/bin/image NFPM=$(NFPM) \
+	LBD=$(CURDIR)/bin/lbd LICENSES=$(CURDIR)/bin/THIRD-PARTY-LICENSES.txt \
+		SBOM=$(CURDIR)/bin/sbom IMAGE=$(CURDIR)/bin/image NFPM=$(NFPM) \
 		deploy/release '$(VERSION)' dist $(foreach arch,$(RELEASE_ARCHS),$(arch)=bin/release/$(arch)/lbd)
 	@cat dist/SHA256SUMS
 

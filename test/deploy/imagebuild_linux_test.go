@@ -143,6 +143,12 @@ func TestImageRuns(t *testing.T) {
 	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode().Perm() != 0o750 || owner.Uid != imageUser || owner.Gid != imageUser {
 		t.Errorf("/data has mode %v and owner %d", info.Mode(), owner.Uid)
 	}
+	for _, name := range []string{"LICENSE", "THIRD-PARTY-LICENSES.txt"} {
+		text, err := os.ReadFile(filepath.Join(files, "licenses", name))
+		if err != nil || !strings.Contains(string(text), "Apache License") {
+			t.Errorf("license: %v", err)
+		}
+	}
 
 	inside := func(listen string, args ...string) *exec.Cmd {
 		cmd := exec.Command(args[0], args[1:]...)

@@ -159,7 +159,7 @@ func TestDeb(t *testing.T) {
 		}
 	}
 	must(t, os.RemoveAll(control))
-	checkFiles(t, dir, "/usr/share/zsh/vendor-completions/_lbd", "/usr/share/doc/lbd/copyright")
+	checkFiles(t, dir, "/usr/share/zsh/vendor-completions/_lbd", "/usr/share/doc/lbd/copyright", "/usr/share/doc/lbd/THIRD-PARTY-LICENSES.txt")
 	for line := range strings.Lines(output(t, "dpkg-deb", "--contents", file)) {
 		if !strings.Contains(line, " root/root ") {
 			t.Errorf("not root's: %s", line)
@@ -176,7 +176,7 @@ func TestRPM(t *testing.T) {
 	file := only(t, buildPackages(t, "v1.2.3", lbd, "rpm"), "*.rpm")
 	dir := t.TempDir()
 	output(t, "sh", "-euc", `rpm2cpio "$1" | (cd "$2" && cpio --quiet -id --no-absolute-filenames)`, "sh", file, dir)
-	checkFiles(t, dir, "/usr/share/zsh/site-functions/_lbd", "/usr/share/licenses/lbd/LICENSE")
+	checkFiles(t, dir, "/usr/share/zsh/site-functions/_lbd", "/usr/share/licenses/lbd/LICENSE", "/usr/share/licenses/lbd/THIRD-PARTY-LICENSES.txt")
 	query := func(args ...string) string {
 		return output(t, "rpm", append([]string{"-qp", "--dbpath", filepath.Join(dir, "db"), "--nosignature"}, append(args, file)...)...)
 	}

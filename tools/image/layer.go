@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -31,15 +32,14 @@ type entry struct {
 	body  []byte // nil for a directory
 }
 
-// layer returns the only layer: the binary, the data directory, a user, and the authorities of Mozilla.
-func layer(binary string, at time.Time) (v1.Layer, error) {
+// layer returns the only layer: the binary, the data directory, a user, licenses, and the authorities of
+// Mozilla.
+func layer(binary string, licenses []string, at time.Time) (v1.Layer, error) {
 	lbd, err := os.ReadFile(binary)
 	if err != nil {
 		return nil, err
 	}
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, e := range []entry{
+	entries := []entry{
 		{name: "etc/", mode: 0o755},
 		{name: "etc/passwd", mode: 0o644, body: fmt.Appendf(nil, "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/:/sbin/nologin\n", user, user)},
 		{name: "etc/group", mode: 0o644, body: fmt.Appendf(nil, "root:x:0:\nnonroot:x:%d:\n", user)},
@@ -49,7 +49,18 @@ func layer(binary string, at time.Time) (v1.Layer, error) {
 		{name: "tmp/", mode: 0o1777},
 		{name: "data/", mode: 0o750, owner: user},
 		{name: "lbd", mode: 0o755, body: lbd},
-	} {
+		{name: "licenses/", mode: 0o755},
+	}
+	for _, path := range licenses {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, entry{name: "licenses/" + filepath.Base(path), mode: 0o644, body: text})
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, e := range entries {
 		h := &tar.Header{
 			Typeflag: tar.TypeReg, Name: e.name, Mode: e.mode, Uid: e.owner, Gid: e.owner, Size: int64(len(e.body)), ModTime: at, Format: tar.FormatPAX,
 		}

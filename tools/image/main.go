@@ -1,7 +1,7 @@
 // Command image writes the container image of lbd as an archive in OCI's layout, for one or more
 // platforms. It needs no container runtime, and no registry: the image has no base.
 //
-//	image -version VERSION -o FILE ARCH=BINARY...
+//	image -version VERSION -licenses FILE,... -o FILE ARCH=BINARY...
 //
 // The same input has the same bytes: the time of everything is SOURCE_DATE_EPOCH, 0 without it.
 package main
@@ -24,15 +24,16 @@ import (
 
 func main() {
 	version := flag.String("version", "unknown", "version of lbd")
+	licenses := flag.String("licenses", "", "files for the directory /licenses, separated by commas")
 	file := flag.String("o", "", "file to write")
 	flag.Parse()
-	if err := run(*version, *file, flag.Args()); err != nil {
+	if err := run(*version, strings.Split(*licenses, ","), *file, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}
 }
 
-func run(version, file string, binaries []string) error {
+func run(version string, licenses []string, file string, binaries []string) error {
 	var epoch int64
 	if s := os.Getenv("SOURCE_DATE_EPOCH"); s != "" {
 		var err error
@@ -40,7 +41,7 @@ func run(version, file string, binaries []string) error {
 			return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
 		}
 	}
-	index, err := build(version, time.Unix(epoch, 0).UTC(), binaries)
+	index, err := build(version, licenses, time.Unix(epoch, 0).UTC(), binaries)
 	if err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func run(version, file string, binaries []string) error {
 }
 
 // build returns an index with an image of each platform, under a name with the version.
-func build(version string, at time.Time, binaries []string) (v1.ImageIndex, error) {
+func build(version string, licenses []string, at time.Time, binaries []string) (v1.ImageIndex, error) {
 	if len(binaries) == 0 {
 		return nil, fmt.Errorf("ARCH=BINARY is missing")
 	}
@@ -66,7 +67,7 @@ func build(version string, at time.Time, binaries []string) (v1.ImageIndex, erro
 		if !ok {
 			return nil, fmt.Errorf("%q is not ARCH=BINARY", one)
 		}
-		image, err := platform(version, arch, binary, at)
+		image, err := platform(version, licenses, arch, binary, at)
 		if err != nil {
 			return nil, err
 		}
@@ -90,8 +91,8 @@ func tag(version string) string {
 }
 
 // platform returns the image of one platform. Its config is that of the Dockerfile.
-func platform(version, arch, binary string, at time.Time) (v1.Image, error) {
-	content, err := layer(binary, at)
+func platform(version string, licenses []string, arch, binary string, at time.Time) (v1.Image, error) {
+	content, err := layer(binary, licenses, at)
 	if err != nil {
 		return nil, err
 	}

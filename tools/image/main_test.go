@@ -31,7 +31,7 @@ func write(t *testing.T) ([]byte, v1.ImageIndex) {
 		args = append(args, arch+"="+binary)
 	}
 	file := filepath.Join(dir, "image.tar")
-	if err := run("v1.2.3+dirty", file, args); err != nil {
+	if err := run("v1.2.3+dirty", []string{"../../LICENSE"}, file, args); err != nil {
 		t.Fatal(err)
 	}
 	archive, err := os.ReadFile(file)
@@ -172,6 +172,7 @@ func check(t *testing.T, image v1.Image, binary string) {
 	want := []string{
 		"etc/ 755 0:0", "etc/passwd 644 0:0", "etc/group 644 0:0", "etc/ssl/ 755 0:0", "etc/ssl/certs/ 755 0:0",
 		"etc/ssl/certs/ca-certificates.crt 644 0:0", "tmp/ 1777 0:0", "data/ 750 65532:65532", "lbd 755 0:0",
+		"licenses/ 755 0:0", "licenses/LICENSE 644 0:0",
 	}
 	if !slices.Equal(files, want) {
 		t.Errorf("files %q, want %q", files, want)
@@ -181,8 +182,11 @@ func check(t *testing.T, image v1.Image, binary string) {
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"amd64"}, {"amd64=/none/such"}} {
-		if err := run("", filepath.Join(t.TempDir(), "image.tar"), args); err == nil {
+		if err := run("", nil, filepath.Join(t.TempDir(), "image.tar"), args); err == nil {
 			t.Errorf("%q: no error", args)
 		}
+	}
+	if err := run("", []string{"/none/such"}, filepath.Join(t.TempDir(), "image.tar"), []string{"amd64=main.go"}); err == nil {
+		t.Error("no license: no error")
 	}
 }
