@@ -70,10 +70,13 @@ switch ($what) {
         fgets(STDIN);
         break;
     case 'lease renew':
-        $client->background->leases->hold($client->api->call('POST', '/v1/pick?cluster=orders&ttl=500ms')['lease']['id'], 0.5, new Lbd\Internal\Deadline(null));
-        $client->tick(1.2);
+        $client->background->leases->hold($client->api->call('POST', '/v1/pick?cluster=orders&ttl=2s')['lease']['id'], 2.0, new Lbd\Internal\Deadline(null));
+        $client->tick(2.5);
         fwrite(STDOUT, "renewed\n");
-        fgets(STDIN);
+        do {
+            $client->tick(0.1);
+            $ready = [STDIN];
+        } while (!stream_select($ready, $none, $none, 0));
         break;
     case 'shortage':
         $send(1);
