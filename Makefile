@@ -174,7 +174,8 @@ check-clients: build $(addprefix check-client-,$(CLIENTS)) ## Run the tests of t
 
 .PHONY: $(addprefix check-client-,$(CLIENTS))
 $(addprefix check-client-,$(CLIENTS)): check-client-%: build
-	$(MAKE) -C clients/$* test package LBD_BIN=$(CURDIR)/bin/lbd
+	$(MAKE) -C clients/$* test LBD_BIN=$(CURDIR)/bin/lbd
+	$(MAKE) -C clients/$* package LBD_BIN=$(CURDIR)/bin/lbd
 
 # The tests mostly wait.
 .PHONY: test-clients
