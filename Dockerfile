@@ -8,7 +8,7 @@ RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache
 FROM --platform=$BUILDPLATFORM node:22 AS web
 WORKDIR /src
 COPY web/package.json web/package-lock.json web/.npmrc ./
-RUN --mount=type=cache,target=/root/.npm npm ci --omit=dev
+RUN --mount=type=cache,target=/root/.npm npm ci
 COPY web ./
 COPY --from=bundler /out/esbuild /usr/local/bin/esbuild
 RUN ESBUILD=esbuild node build.mjs
@@ -19,13 +19,14 @@ COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY . .
 COPY --from=web /src/dist web/dist
+COPY --from=web /src/node_modules/swagger-ui-dist /swagger-ui-dist
 ARG VERSION=unknown TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/lbd ./cmd/lbd \
     && mkdir /out/volumes && mkdir -m 0750 /out/volumes/data
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     mkdir /out/licenses && cp LICENSE /out/licenses/ \
-    && go run -C tools ./licenses -C .. ./cmd/lbd >/out/licenses/THIRD-PARTY-LICENSES.txt
+    && go run -C tools ./licenses -C .. -npm /swagger-ui-dist ./cmd/lbd >/out/licenses/THIRD-PARTY-LICENSES.txt
 
 FROM gcr.io/distroless/static-debian12:nonroot
 ARG VERSION=unknown

@@ -231,10 +231,13 @@ vulncheck: ## Check for known vulnerabilities that lbd can reach (govulncheck; n
 sbom: build ## Write bin/lbd.cdx.json, the software bill of materials of bin/lbd (CycloneDX)
 	go run -C tools ./sbom -version '$(VERSION)' -npm $(CURDIR)/web/package-lock.json $(CURDIR)/bin/lbd >bin/lbd.cdx.json
 
+# A module contains Swagger UI without its notices: those come from npm.
+SWAGGER_UI := $(if $(shell command -v npm),web/node_modules/swagger-ui-dist)
+
 .PHONY: licenses
-licenses: ## Write bin/THIRD-PARTY-LICENSES.txt, the licenses of the Go modules in lbd
+licenses: $(if $(SWAGGER_UI),web/node_modules/.package-lock.json) ## Write bin/THIRD-PARTY-LICENSES.txt, the licenses of the Go modules in lbd
 	mkdir -p bin
-	go run -C tools ./licenses -C .. ./cmd/lbd >bin/THIRD-PARTY-LICENSES.txt
+	go run -C tools ./licenses -C .. $(if $(SWAGGER_UI),-npm ../$(SWAGGER_UI)) ./cmd/lbd >bin/THIRD-PARTY-LICENSES.txt
 
 # Binaries for other machines are built here, too: SHA256SUMS has all files.
 RELEASE_ARCHS := amd64 arm64

@@ -27,7 +27,8 @@ func main() {
 	licenses := flag.String("licenses", "", "files for the directory /licenses, separated by commas")
 	file := flag.String("o", "", "file to write")
 	flag.Parse()
-	if err := run(*version, strings.Split(*licenses, ","), *file, flag.Args()); err != nil {
+	split := func(r rune) bool { return r == ',' }
+	if err := run(*version, strings.FieldsFunc(*licenses, split), *file, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
 		os.Exit(1)
 	}

@@ -1,13 +1,17 @@
-// Command licenses prints the licenses and notices of the Go modules that a command contains, and of Go's
-// standard library. It fails if one of them has no license.
+// Command licenses prints the licenses and notices of the Go modules that a command contains on Linux, and
+// of Go's standard library. It fails if one of them has none.
 //
-//	licenses [-C DIRECTORY] PACKAGE
+//	licenses [-C DIRECTORY] [-npm DIRECTORY] PACKAGE
+//
+// A module may contain scripts of an npm package without their notices. -npm is the directory of such a
+// package: its scripts that have notices must be in a module, compressed by gzip.
 //
 // The build of the dashboard does the same for its npm packages.
 package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -23,14 +27,16 @@ import (
 
 func main() {
 	dir := flag.String("C", ".", "directory of the module of PACKAGE")
+	npm := flag.String("npm", "", "directory of an npm package whose scripts are in a Go module")
 	flag.Parse()
-	if err := run(*dir, flag.Arg(0), os.Stdout); err != nil {
+	if err := run(*dir, flag.Arg(0), *npm, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "licenses:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, pkg string, out io.Writer) error {
+// run prints the licenses of a package. npm is empty for none.
+func run(dir, pkg, npm string, out io.Writer) error {
 	modules, err := modules(dir, pkg)
 	if err != nil {
 		return err
@@ -38,6 +44,11 @@ func run(dir, pkg string, out io.Writer) error {
 	var found notices
 	for _, m := range modules {
 		if err := found.add(m); err != nil {
+			return err
+		}
+	}
+	if npm != "" {
+		if err := found.addScripts(npm, modules); err != nil {
 			return err
 		}
 	}
@@ -112,6 +123,7 @@ func goList(dir, pkg string) ([]goPackage, error) {
 func goCommand(dir string, args ...string) ([]byte, error) {
 	command := exec.Command("go", args...) //nolint:gosec,noctx // the arguments are those of this file and of the user
 	command.Dir, command.Stderr = dir, os.Stderr
+	command.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")
 	return command.Output()
 }
 
@@ -125,35 +137,139 @@ type notice struct {
 type notices []notice
 
 // add adds the texts in the directories of the packages of a module, and in those above, up to that of
-// the module. At least one must be a license.
+// the module. Each package must have a license in one of them.
 func (n *notices) add(m *module) error {
-	seen, licensed := map[string]bool{}, false
+	licensed := map[string]bool{} // of the directories seen
+	var visit func(dir string) (bool, error)
+	visit = func(dir string) (bool, error) {
+		if !within(m.dir, dir) {
+			return false, nil
+		}
+		if known, ok := licensed[dir]; ok {
+			return known, nil
+		}
+		here, err := n.addDir(m, dir)
+		if err != nil {
+			return false, err
+		}
+		above, err := visit(filepath.Dir(dir))
+		licensed[dir] = here || above
+		return here || above, err
+	}
 	for _, dir := range m.packages {
-		for ; !seen[dir] && within(m.dir, dir); dir = filepath.Dir(dir) {
-			seen[dir] = true
-			entries, err := os.ReadDir(dir)
-			if err != nil {
-				return fmt.Errorf("%s: %w", m.name, err)
-			}
-			for _, e := range entries {
-				kind := files.FindStringSubmatch(e.Name())
-				if kind == nil || !e.Type().IsRegular() || filepath.Ext(e.Name()) == ".go" {
-					continue
-				}
-				path := filepath.Join(dir, e.Name())
-				text, err := os.ReadFile(path)
-				if err != nil {
-					return fmt.Errorf("%s: %w", m.name, err)
-				}
-				n.addText(string(text), m.name+": "+filepath.ToSlash(strings.TrimPrefix(path, m.dir+string(filepath.Separator))))
-				licensed = licensed || kind[1] != ""
-			}
+		switch ok, err := visit(dir); {
+		case err != nil:
+			return fmt.Errorf("%s: %w", m.name, err)
+		case !ok:
+			return fmt.Errorf("%s has no license for %s", m.name, dir)
 		}
 	}
-	if !licensed {
-		return fmt.Errorf("%s has no license in %s", m.name, m.dir)
+	return nil
+}
+
+// addDir adds the texts in a directory, and reports whether there is a license.
+func (n *notices) addDir(m *module, dir string) (licensed bool, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		kind := files.FindStringSubmatch(e.Name())
+		if kind == nil || !e.Type().IsRegular() || filepath.Ext(e.Name()) == ".go" {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return false, err
+		}
+		n.addText(string(text), m.name+": "+filepath.ToSlash(strings.TrimPrefix(path, m.dir+string(filepath.Separator))))
+		licensed = licensed || kind[1] != ""
+	}
+	return licensed, nil
+}
+
+// addScripts adds the texts of an npm package, and those of its scripts that a module contains: all that
+// are in a module must be those of this package, and at least one must be there.
+func (n *notices) addScripts(dir string, modules []*module) error {
+	text, err := os.ReadFile(filepath.Join(dir, "package.json"))
+	if err != nil {
+		return err
+	}
+	var npm struct{ Name, Version string }
+	if err := json.Unmarshal(text, &npm); err != nil {
+		return fmt.Errorf("%s: %w", dir, err)
+	}
+	m := &module{name: "npm's " + npm.Name + " " + npm.Version, dir: dir, packages: []string{dir}}
+	if err := n.add(m); err != nil {
+		return err
+	}
+	scripts, err := filepath.Glob(filepath.Join(dir, "*.js"))
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, script := range scripts {
+		notices, err := os.ReadFile(script + ".LICENSE.txt")
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		contained, err := isContained(script, modules)
+		if err != nil {
+			return err
+		}
+		if contained {
+			n.addText(string(notices), m.name+": "+filepath.Base(script)+".LICENSE.txt")
+		}
+		found = found || contained
+	}
+	if !found {
+		return fmt.Errorf("no module contains a script of %s", m.name)
 	}
 	return nil
+}
+
+// isContained reports whether modules contain a script, compressed. It returns an error if they contain
+// another version of it.
+func isContained(script string, modules []*module) (bool, error) {
+	want, err := os.ReadFile(script)
+	if err != nil {
+		return false, err
+	}
+	found := false
+	for _, m := range modules {
+		for _, dir := range m.packages {
+			f, err := os.Open(filepath.Join(dir, filepath.Base(script)+".gz"))
+			if errors.Is(err, os.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return false, err
+			}
+			got, err := decompress(f)
+			if err != nil {
+				return false, fmt.Errorf("%s: %w", f.Name(), err)
+			}
+			if !bytes.Equal(got, want) {
+				return false, fmt.Errorf("%s of %s is not that of %s: another version of the npm package is needed",
+					filepath.Base(script), m.name, script)
+			}
+			found = true
+		}
+	}
+	return found, nil
+}
+
+func decompress(f io.ReadCloser) ([]byte, error) {
+	defer func() { _ = f.Close() }()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
 }
 
 // files are the names of licenses and of other texts.
