@@ -81,10 +81,15 @@ func (l *leases) end(held *lease, outcome Outcome) {
 	l.wakeUp()
 }
 
-// endFailed ends the lease of a try that failed, and waits for lbd. After an error, end does it: lbd answers the second
-// end of a lease like the first.
-func (l *leases) endFailed(ctx context.Context, held *lease) {
-	_ = l.done(ctx, []endedLease{{held.id, Failure}})
+// endFailed ends the lease of a try that failed, and waits for lbd. It reports whether lbd has answered while the request
+// and the client go on: without an answer, lbd is unreachable for another try, too. In any case, end does it again: lbd
+// answers the second end of a lease like the first.
+func (l *leases) endFailed(ctx context.Context, held *lease) bool {
+	// Without the values of ctx: a trace of the request is not one of calls to lbd.
+	called, cancel := context.WithCancel(l.client.ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, cancel)()
+	return l.done(called, []endedLease{{held.id, Failure}}) == nil && called.Err() == nil
 }
 
 // endAll is one of the goroutines that end leases.

@@ -325,8 +325,8 @@ func (p *Pick) retry(ctx context.Context, next *Pick, repeatable bool) bool {
 	}
 	next.cluster, next.before = p.cluster, p
 	if c.config.Mode != ModeBatch {
-		if p.lease != nil { // lbd may need its place in the circuit breaker
-			c.leases.endFailed(ctx, p.lease)
+		if p.lease != nil && !c.leases.endFailed(ctx, p.lease) { // lbd may need its place in the circuit breaker
+			return false
 		}
 		if next.ask(ctx) != nil {
 			return false

@@ -55,7 +55,8 @@ func NewProxy(socket, daemon string, certificate *tls.Certificate) (*Proxy, erro
 
 // Fault sets what happens to calls from now on: "none"; "delay 700ms" before the call;
 // "half", "chunk" and "garbage": half of the answer, with Content-Length, with a chunk that
-// does not end, and as a complete answer that is not JSON; "reset"; "hang".
+// does not end, and as a complete answer that is not JSON; "reset"; "hang". "reset at /done" is
+// for calls whose path ends with /done.
 func (p *Proxy) Fault(text string) { p.fault.Store(&text) }
 
 // Close ends the proxy with its connections.
@@ -67,7 +68,10 @@ func (p *Proxy) Close() {
 // ServeHTTP passes a call on.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.Calls.Add(1)
-	fault := *p.fault.Load()
+	fault, path, _ := strings.Cut(*p.fault.Load(), " at ")
+	if !strings.HasSuffix(r.URL.Path, path) {
+		fault = "none"
+	}
 	if text, ok := strings.CutPrefix(fault, "delay "); ok {
 		d, err := time.ParseDuration(text)
 		if err != nil {

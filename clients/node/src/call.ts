@@ -6,6 +6,7 @@ import type { Cluster } from "./cluster.js";
 import type { Outcome } from "./counts.js";
 import type { Deadline } from "./deadline.js";
 import { blamesEndpoint, isTimeout, LbdError, like, timeoutError, UnavailableError } from "./errors.js";
+import type { Limit } from "./limit.js";
 import { Lease, type Sender } from "./sender.js";
 import type { Resolved } from "./settings.js";
 
@@ -58,19 +59,25 @@ export class Call {
 
   /**
    * The next try after one that failed: its connection could not be made or ended before the status line, or it has
-   * one of RETRIED_STATUSES. Undefined if the result of that try is the result of the request.
+   * one of RETRIED_STATUSES. Undefined if the result of that try is the result of the request, or limit ends it.
    */
-  async retry(): Promise<Attempt | undefined> {
-    const { retries, mode } = this.#context.settings;
+  async retry(limit: Limit): Promise<Attempt | undefined> {
+    const { sender, settings } = this.#context;
+    const { retries, mode } = settings;
     const permitted = this.#cluster.budget.failed();
     if (!permitted || !this.#repeatable || this.#tried.length > retries) return undefined;
-    if (this.deadline.passed()) return undefined;
+    const over = () => limit.reason !== undefined || this.deadline.passed() || sender.closed;
+    if (over()) return undefined;
     if (mode === "batch") {
       const address = this.#cluster.current()?.takeOther(this.#tried);
       return address === undefined ? undefined : this.#at(address);
     }
     try {
-      if (this.#lease) await this.#context.sender.endFailed(this.#lease); // lbd may need its place in the circuit breaker
+      if (this.#lease !== undefined) {
+        // lbd may need its place in the circuit breaker.
+        const timeout = Math.min(CALL_TIMEOUT, this.deadline.left());
+        if (!(await sender.endFailed(this.#lease, timeout)) || over()) return undefined;
+      }
       return await this.#pick();
     } catch (error) {
       if (error instanceof LbdError) return undefined;

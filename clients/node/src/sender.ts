@@ -1,6 +1,6 @@
 // What a client tells lbd in the background: reports, and the ends and renewals of leases.
 
-import { type Api, CALL_TIMEOUT } from "./api.js";
+import { type Api, type ApiCall, CALL_TIMEOUT } from "./api.js";
 import { inBackground } from "./background.js";
 import type { Cluster } from "./cluster.js";
 import type { EndpointReport, Outcome, Taken } from "./counts.js";
@@ -99,9 +99,16 @@ export class Sender {
     });
   }
 
-  /** Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. */
-  async endFailed(lease: Lease): Promise<void> {
-    await this.#callDone([{ id: lease.id, outcome: "error" }], { background: false }).catch(() => {});
+  /**
+   * Ends the lease of a try that failed, and waits for it, for at most timeout milliseconds. end does so again: lbd
+   * answers both alike. Resolves with whether lbd has answered: if not, it would not answer another pick, either.
+   */
+  async endFailed(lease: Lease, timeout: number): Promise<boolean> {
+    const options = { background: false, timeout, signal: this.#stop.signal };
+    return await this.#callDone([{ id: lease.id, outcome: "error" }], options).then(
+      () => true,
+      () => false,
+    );
   }
 
   /** Ends all leases, and sends the last report. Keeps the process alive for at most timeout milliseconds. */
@@ -140,7 +147,7 @@ export class Sender {
     }
   }
 
-  async #callDone(leases: Ended[], options: { background?: boolean; signal?: AbortSignal } = {}): Promise<void> {
+  async #callDone(leases: Ended[], options: Partial<ApiCall> = {}): Promise<void> {
     await this.#api.call({ method: "POST", path: "/v1/leases/done", body: { leases }, background: true, ...options });
   }
 

@@ -31,6 +31,8 @@ final class Call
     /** The lease of the last try. */
     private ?string $lease = null;
 
+    private readonly int $epoch;
+
     /** @internal */
     public function __construct(
         private readonly Client $client,
@@ -38,6 +40,7 @@ final class Call
         public readonly Deadline $deadline,
         private readonly bool $repeatable,
     ) {
+        $this->epoch = $client->background->epoch;
     }
 
     /**
@@ -64,26 +67,29 @@ final class Call
      */
     public function retry(): ?Attempt
     {
+        $this->client->advance(); // notices that this is a child
         $permitted = $this->cluster->budget->failed();
         $tries = count($this->tried); // 0 after a fallback
-        if (!$permitted || !$this->repeatable || $tries === 0 || $tries > $this->client->retries) {
-            return null;
-        }
-        if ($this->deadline->atMost(1.0) < self::RETRY_TIME) {
+        if (!$permitted || !$this->repeatable || $tries === 0 || $tries > $this->client->retries || !$this->goesOn()) {
             return null;
         }
         try {
             if ($this->cluster->source === null) {
-                if ($this->lease !== null) { // lbd may need its place in the circuit breaker
-                    $this->client->background->leases->endFailed($this->lease, $this->deadline);
-                }
-                return $this->pick();
+                // lbd may need the place of the lease in the circuit breaker.
+                $ended = $this->lease === null || $this->client->background->leases->endFailed($this->lease, $this->deadline);
+                return $ended && $this->goesOn() ? $this->pick() : null;
             }
             $address = $this->cluster->source->other($this->tried);
             return $address === null ? null : $this->at($address, null);
         } catch (LbdException) {
             return null;
         }
+    }
+
+    /** Whether there is time for another try, and the request is not one of the parent process. */
+    private function goesOn(): bool
+    {
+        return $this->deadline->atMost(1.0) >= self::RETRY_TIME && $this->epoch === $this->client->background->epoch;
     }
 
     private function take(): Attempt

@@ -57,14 +57,18 @@ final class Leases
         }
     }
 
-    /** Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. */
-    public function endFailed(string $id, Deadline $deadline): void
+    /**
+     * Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. Returns whether
+     * lbd has answered: if not, it would not answer another pick, either.
+     */
+    public function endFailed(string $id, Deadline $deadline): bool
     {
         try {
             $timeout = $deadline->atMost(Api::CALL_TIMEOUT);
             $this->api->call('POST', '/v1/leases/done', ['leases' => [['id' => $id, 'outcome' => 'error']]], '', $timeout);
+            return true;
         } catch (Unreachable | LbdException) {
-            // end tries it until lbd has answered
+            return false;
         }
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import queue
@@ -92,12 +91,18 @@ class Sender:
             if self._leases.pop(lease.id, None) is not None and self._ended.qsize() < LEASES_WAITING:
                 self._ended.put(lease.ended())
 
-    def end_failed(self, lease: Lease, deadline: Deadline) -> None:
-        """Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike."""
+    def end_failed(self, lease: Lease, deadline: Deadline) -> bool:
+        """Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike.
+
+        Returns whether lbd has answered: if not, it would not answer another pick, either.
+        """
         ended = {"id": lease.id, "outcome": "error"}
-        with contextlib.suppress(Unreachable, errors.LbdError):
+        try:
             until = Deadline(deadline.at_most(CALL_TIMEOUT))
             self._api.call("POST", "/v1/leases/done", body={"leases": [ended]}, deadline=until)
+        except (Unreachable, errors.LbdError):
+            return False
+        return True
 
     def close(self, timeout: float) -> None:
         """Ends the thread, the leases and the last interval. Waits for timeout seconds at most."""

@@ -279,7 +279,7 @@ class Attempt:
 class Call:
     """One request to a cluster, with all of its tries."""
 
-    __slots__ = ("_lease", "_repeatable", "_tried", "client", "cluster", "deadline")
+    __slots__ = ("_epoch", "_lease", "_repeatable", "_tried", "client", "cluster", "deadline", "given_up")
 
     def __init__(self, client: Client, cluster: Cluster, deadline: Deadline, repeatable: bool) -> None:
         self.client = client
@@ -288,6 +288,8 @@ class Call:
         self._repeatable = repeatable
         self._tried: list[str] = []
         self._lease: Optional[Lease] = None  # of the last try
+        self._epoch = client.epoch()
+        self.given_up = False  # its caller does not want the response any more
 
     def waits(self) -> bool:
         """Whether first waits for lbd: then tasks of an event loop call it in another thread."""
@@ -313,17 +315,22 @@ class Call:
         permitted = self.cluster.budget.failed()
         if not (permitted and self._repeatable and len(self._tried) <= self.client.retries):
             return None
-        if self.deadline.passed() or self.client._closed:
+        if self._over():
             return None
         try:
             if self.client.mode != "batch":
-                if self._lease is not None:  # lbd may need its place in the circuit breaker
-                    self.client._sender.end_failed(self._lease, self.deadline)
-                return self._take()
+                # lbd may need the place of the lease in the circuit breaker.
+                ended = self._lease is None or self.client._sender.end_failed(self._lease, self.deadline)
+                return self._take() if ended and not self._over() else None
             address = self.cluster.take_other(self._tried)
         except (errors.LbdError, TimeoutError):
             return None
         return None if address is None else self._at(address)
+
+    def _over(self) -> bool:
+        """Whether there is to be no other try. A child of fork does not go on with a request of its parent."""
+        client = self.client
+        return self.given_up or self.deadline.passed() or client._closed or self._epoch != client.epoch()
 
     def _take(self) -> Attempt:
         if self.client.mode != "batch":

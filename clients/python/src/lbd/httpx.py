@@ -241,14 +241,14 @@ async def _call(call: Call, function: Callable[[], Optional[Attempt]]) -> Option
     """The result of function, which a thread runs if it may wait for lbd. Raises TimeoutError."""
     if not call.waits():
         return function()
-    lock, given_up = threading.Lock(), False
+    lock = threading.Lock()
     taken: list[Optional[Attempt]] = []
 
     def take() -> None:
         attempt = function()
         with lock:
             taken.append(attempt)
-            late = given_up
+            late = call.given_up
         if late and attempt is not None:
             attempt.finish()
 
@@ -264,7 +264,7 @@ async def _call(call: Call, function: Callable[[], Optional[Attempt]]) -> Option
             await anyio.to_thread.run_sync(take, abandon_on_cancel=True, limiter=limiter)
     except BaseException:
         with lock:
-            given_up = True
+            call.given_up = True
         for attempt in taken:
             if attempt is not None:
                 attempt.finish()

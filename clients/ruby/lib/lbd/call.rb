@@ -22,6 +22,7 @@ module Lbd
       @cluster = cluster
       @deadline = deadline
       @repeatable = repeatable
+      @epoch = client.epoch
       @tried = []
     end
 
@@ -39,11 +40,12 @@ module Lbd
     def retry
       permitted = @cluster.budget.failed
       return unless permitted && @repeatable && @tried.size <= @client.retries
-      return if @deadline.passed? || @client.closed?
+      return if over?
 
       unless @client.mode == :batch
-        @client.sender.end_failed(@lease, @deadline) if @lease # lbd may need its place in the circuit breaker
-        return in_time(pick)
+        # lbd may need the place of the lease in the circuit breaker.
+        ended = @lease.nil? || @client.sender.end_failed(@lease, @deadline)
+        return ended && !over? ? in_time(pick) : nil
       end
 
       address = @cluster.take_other(@tried)
@@ -61,6 +63,11 @@ module Lbd
       raise unless attempt.failed(kind.call(error))
     ensure
       attempt.finish
+    end
+
+    # Whether there is to be no other try. A child of fork does not go on with a request of its parent.
+    def over?
+      @deadline.passed? || @client.closed? || @epoch != @client.epoch
     end
 
     # The attempt, unless the deadline passed while lbd answered.

@@ -76,12 +76,14 @@ module Lbd
       end
     end
 
-    # Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike.
+    # Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. Returns whether
+    # lbd has answered: if not, it would not answer another pick, either.
     def end_failed(lease, deadline)
       call("POST", "/v1/leases/done", Deadline.new(deadline.at_most(Api::CALL_TIMEOUT)),
            body: { leases: [{ id: lease.id, outcome: :error }] })
+      true
     rescue Error, Unreachable
-      nil
+      false
     end
 
     # Sends what is left, and ends all leases. Waits for timeout seconds at most.

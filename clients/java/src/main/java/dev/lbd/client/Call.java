@@ -94,10 +94,9 @@ public final class Call {
       return Optional.ofNullable(cluster.takeOther(tried)).map(address -> at(address, null));
     }
     try {
-      if (lease != null) { // lbd may need its place in the circuit breaker
-        client.sender().endFailed(lease, deadline);
-      }
-      return Optional.of(pick());
+      // lbd may need its place in the circuit breaker.
+      boolean ended = lease == null || client.sender().endFailed(lease, deadline);
+      return ended ? Optional.of(pick()) : Optional.empty();
     } catch (LbdException e) {
       return Optional.empty();
     }

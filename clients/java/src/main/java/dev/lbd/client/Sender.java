@@ -120,13 +120,16 @@ final class Sender {
   /**
    * Ends the lease of a try that failed, and waits for it. {@link #end} does so again: lbd answers
    * both alike.
+   *
+   * @return whether lbd has ended it in time for another try, and the client is not closed
    */
-  void endFailed(Lease lease, Deadline deadline) throws InterruptedException {
+  boolean endFailed(Lease lease, Deadline deadline) throws InterruptedException {
     try {
       Deadline until = Deadline.after(deadline.atMost(Api.CALL_TIMEOUT));
       call("/v1/leases/done", json(List.of(new End(lease.id(), Outcome.ERROR))), until);
+      return !deadline.passed() && !closed;
     } catch (IOException e) {
-      // end tries it until lbd has answered
+      return false; // lbd would not answer another pick, either
     }
   }
 
