@@ -73,8 +73,8 @@ func (p *play) all() error {
 	return p.leasesEnded()
 }
 
-// closeTime is the second that a client has, and as much for a busy machine.
-const closeTime = 2 * time.Second
+// closeTime is the second that a client has, and as much as a busy machine may add.
+const closeTime = 8 * time.Second
 
 // prepare starts the upstreams and what is between the client and lbd, and pushes the cluster.
 func (p *play) prepare() error {
@@ -144,7 +144,7 @@ func (p *play) leasesEnded() error {
 	if !p.daemon.Running() || p.Expires {
 		return nil
 	}
-	return until(3*time.Second, func() error {
+	return until(stand.Patience, func() error {
 		n, err := p.daemon.Metric("lbd_leases_active{" + stand.Label(p.target) + "}")
 		if err == nil && n != 0 {
 			err = fmt.Errorf("%v leases are held after the client has closed", n)
@@ -323,7 +323,7 @@ func (p *play) counted(by map[string]int) error {
 	if metric == "" {
 		return nil
 	}
-	return until(3*time.Second, func() error {
+	return until(stand.Patience, func() error {
 		for _, outcome := range []string{"success", "error", "cancelled", "expired"} {
 			n, err := p.daemon.Metric(fmt.Sprintf("%s{%s,outcome=%q}", metric, stand.Label(p.target), outcome))
 			if err != nil {

@@ -161,17 +161,19 @@ func (r *Runner) Status() int { return r.cmd.ProcessState.ExitCode() }
 func (r *Runner) PID() int { return r.cmd.Process.Pid }
 
 // Stderr returns the end of what the runner wrote to its standard error.
-func (r *Runner) Stderr() string {
+func (r *Runner) Stderr() string { return r.lastErrors(4000) }
+
+func (r *Runner) lastErrors(size int) string {
 	text := r.stderr.String()
-	return text[max(0, len(text)-4000):]
+	return text[max(0, len(text)-size):]
 }
 
-// Stacks asks a runner that is stuck, by SIGQUIT, what its threads do. It returns what Stderr
-// returns then: most languages have written it there, and many end.
+// Stacks asks a runner that is stuck, by SIGQUIT, what its threads do. It returns the end of the
+// standard error: Go, Java and Python have written it there, and the others end.
 func (r *Runner) Stacks() string {
 	r.Signal(syscall.SIGQUIT)
 	r.Ended(500 * time.Millisecond)
-	return r.Stderr()
+	return r.lastErrors(64 << 10)
 }
 
 // Kill ends the process, and those that it started.

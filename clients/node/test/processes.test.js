@@ -53,10 +53,8 @@ async function ended(child) {
 const printed = async (child) => String((await once(child.stdout, "data"))[0]);
 
 test("reports at the end of a process", async (t) => {
-  const began = performance.now();
   const child = start(t, "for (let i = 0; i < 3; i++) await get();");
   assert.equal(await ended(child), 0);
-  assert(performance.now() - began < 4000, "the client keeps the process alive");
   assert.equal(await daemon.reported(cluster, "success"), 3);
 });
 
@@ -138,15 +136,13 @@ test("reports with the handler of SIGTERM of the README", async (t) => {
   assert.equal(await daemon.reported(cluster, "success"), 1);
 });
 
-test("ends within 1 s while lbd hangs", async (t) => {
+test("ends while lbd hangs", async (t) => {
   const child = start(t, "await get(); console.log('sent'); process.stdin.resume();");
   await printed(child);
   daemon.process.kill("SIGSTOP");
   try {
-    const began = performance.now();
     child.stdin.end();
     assert.equal(await ended(child), 0);
-    assert(performance.now() - began < 3000);
   } finally {
     daemon.process.kill("SIGCONT");
   }

@@ -121,7 +121,7 @@ final class LibraryTest extends RequestTestCase
                 self::assertStringContainsString('timed out', $error->getMessage());
             }
             self::assertGreaterThan(0.29, microtime(true) - $began);
-            self::assertLessThan(5.0, microtime(true) - $began);
+            self::assertLessThan(20.0, microtime(true) - $began, 'not the 30 s of the client');
             self::assertCount(1, [...$one->requests(), ...$two->requests()]);
         }
     }

@@ -68,7 +68,7 @@ class LbdTest < Case
       client = client(lbd, mode: mode)
       began = Daemon.now
       assert_raises(Lbd::Unavailable) { client.request("GET", @url, timeout: 0.2) }
-      assert_operator Daemon.now - began, :<, 2
+      assert_operator Daemon.now - began, :<, 20, "not the 30 s of the client"
     end
   end
 
@@ -332,12 +332,10 @@ class LbdTest < Case
 
   def test_follows_the_cluster
     upstreams(nil)
-    client = client()
+    client = client(max_age: 60)
     answer(client)
     other, = upstreams(nil)
-    began = Daemon.now
     eventually("the new endpoint is used") { answer(client) == other.address }
-    assert_operator Daemon.now - began, :<, 5, "that is the long poll, not the age of the batch"
   end
 
   def test_drops_all_and_recovers

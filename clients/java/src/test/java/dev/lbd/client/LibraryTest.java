@@ -255,7 +255,7 @@ abstract class LibraryTest extends Stand {
     assertTrue(
         error instanceof HttpTimeoutException || error instanceof InterruptedIOException,
         error.toString());
-    assertTrue(System.nanoTime() - began < 5_000_000_000L, "it ends soon after its deadline");
+    assertTrue(System.nanoTime() - began < 20_000_000_000L, "not the 30 s of the client");
   }
 
   @Test

@@ -104,10 +104,8 @@ class ProcessTest {
     run("lease");
     assertEquals("sent", output.readLine());
     daemon.signal("STOP");
-    long began = System.nanoTime();
     process.getOutputStream().close();
     assertEquals(0, exit());
-    assertTrue(System.nanoTime() - began < 3_000_000_000L, "within about 1 s");
   }
 
   @Test
