@@ -246,6 +246,38 @@ func TestRejectedRenewal(t *testing.T) {
 	runtime.KeepAlive(held)
 }
 
+// TestRetryIsGivenUp has a caller that gives the request up while the lease of a failed try ends: no other is taken.
+func TestRetryIsGivenUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var picks, ends atomic.Int64
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/pick" {
+			picks.Add(1)
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprint(w, `{"address":"127.0.0.1:1","lease":{"id":"L1"}}`)
+			return
+		}
+		cancel()
+		ends.Add(1)
+		fmt.Fprint(w, `{}`)
+	})
+	client, _ := connect(t, lbdclient.Config{Address: address, Mode: lbdclient.ModeLease})
+	pick, err := client.Pick(ctx, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pick.Retry(ctx); !errors.Is(err, lbdclient.ErrNoRetry) {
+		t.Errorf("error %v", err)
+	}
+	lbdtest.Until(t, "the lease is ended in the background", func() bool { return ends.Load() >= 2 })
+	if _, err := client.Pick(t.Context(), "orders"); err != nil { // after a call of Retry, if there was one
+		t.Fatal(err)
+	}
+	if got := picks.Load(); got != 2 {
+		t.Errorf("%d picks", got)
+	}
+}
+
 func TestAnswerWithoutLease(t *testing.T) {
 	address := standIn(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"address":"127.0.0.1:1"}`) })
 	client, _ := connect(t, lbdclient.Config{Address: address, Mode: lbdclient.ModeLease})

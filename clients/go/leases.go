@@ -89,7 +89,7 @@ func (l *leases) endFailed(ctx context.Context, held *lease) bool {
 	called, cancel := context.WithCancel(l.client.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	return l.done(called, []endedLease{{held.id, Failure}}) == nil && called.Err() == nil
+	return l.done(called, []endedLease{{held.id, Failure}}) == nil && ctx.Err() == nil && l.client.ctx.Err() == nil
 }
 
 // endAll is one of the goroutines that end leases.

@@ -264,6 +264,22 @@ test("no endpoint is to blame for a deadline that passed before the request was 
   assert.equal(JSON.parse(calls.find(({ path }) => path === DONE).body).leases[0].outcome, "cancelled");
 });
 
+test("a request that is given up while the lease of its failed try ends takes no other lease", async (t) => {
+  const upstream = await Upstream.start((_, response) => response.writeHead(503).end());
+  t.after(() => upstream.close());
+  const aborting = new AbortController();
+  const { lbd, count } = await fake(t, (path) => {
+    if (path === "/v1/pick") return [200, { ...lease, address: upstream.address }];
+    aborting.abort();
+    return [200, {}];
+  });
+  const client = open(t, { lbd, mode: "lease" });
+  const request = client.request("http://orders.lbd/", { signal: aborting.signal });
+  await assert.rejects(request, { name: "AbortError" });
+  await client.close();
+  assert.equal(count("/v1/pick"), 1);
+});
+
 test("a connection that is not made in time is one that failed", async (t) => {
   const [ok, silent] = [await Upstream.start(), await Silent.start(t)];
   t.after(() => ok.close());

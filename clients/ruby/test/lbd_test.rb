@@ -72,6 +72,19 @@ class LbdTest < Case
     end
   end
 
+  def test_asks_for_no_other_lease_after_the_deadline
+    upstreams(Case.status(503))
+    paths = []
+    front = upstream do |request|
+      paths << request.path[/[^?]*/]
+      request.path == "/v1/leases/done" ? sleep : forward(request)
+    end
+    response = client("http://#{front.address}", mode: :lease).request("GET", @url, timeout: 2)
+    assert_equal "503", response.code
+    assert_equal ["/v1/pick", "/v1/leases/done"], paths.first(2)
+    assert_equal 1, paths.count("/v1/pick")
+  end
+
   def test_uses_a_batch_until_it_is_stale
     (upstream,) = upstreams(nil)
     client = client(broken_lbd, max_age: 0.05, stale_for: 0.5, fallback: (other = self.upstream).address)

@@ -330,6 +330,31 @@ class ApiTest {
   }
 
   @Test
+  void asksForNoOtherLeaseAfterTheDeadline() throws Exception {
+    AtomicInteger picks = new AtomicInteger();
+    AtomicInteger ends = new AtomicInteger();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  if (head(socket).contains("/done")) {
+                    ends.incrementAndGet();
+                    socket.getInputStream().transferTo(OutputStream.nullOutputStream());
+                  } else {
+                    picks.incrementAndGet();
+                    answer(socket, 200, LEASE);
+                  }
+                });
+        LbdClient lbd = leasing(fake).build()) {
+      Call call = lbd.call("orders", Deadline.after(Duration.ofSeconds(2)), true);
+      Attempt attempt = call.first();
+      attempt.answered(503);
+      assertTrue(call.retry().isEmpty());
+      assertEquals(1, ends.get());
+      assertEquals(1, picks.get());
+    }
+  }
+
+  @Test
   void endsALeaseThatComesAfterClose() throws Exception {
     CountDownLatch asked = new CountDownLatch(1);
     CountDownLatch closed = new CountDownLatch(1);
