@@ -8,6 +8,7 @@ import threading
 import time
 
 from case import LBD_CURL, SHELL, Case
+from daemon import until
 from upstream import Held, Refused, Silent, half, reply, reset, status
 
 BINARY = bytes(range(256)) * 8192
@@ -227,14 +228,23 @@ class RetryTest(Case):
         self.assertEqual(sum(len(upstream.requests) for upstream in upstreams), 1)
 
     def test_has_one_deadline_for_all_tries(self):
-        def slow(handler):
-            time.sleep(0.4)
-            reply(handler, 503)
+        requests, second = [], []
 
-        upstreams = [self.upstream(slow) for _ in range(4)]
-        self.push(*upstreams)
-        self.assertEqual(self.curl("-s", "-m", "0.7", self.url, LBD_RETRIES="3")[0], 28)
-        self.assertLess(sum(len(upstream.requests) for upstream in upstreams), 3)
+        def slow(handler):
+            requests.append(handler)
+            if len(requests) == 1:
+                time.sleep(2.5)
+                reply(handler, 503)
+                return
+            begin = time.monotonic()
+            handler.rfile.read(1)  # until curl ends the connection
+            second.append(time.monotonic() - begin)
+
+        self.push(*[self.upstream(slow) for _ in range(4)])
+        self.assertEqual(self.curl("-s", "-m5", self.url, LBD_RETRIES="3")[0], 28)
+        until(lambda: second, "the second try has ended")
+        self.assertEqual(len(requests), 2)
+        self.assertLess(second[0], 4)  # it had what was left of 5 s
 
     def test_retries_after_the_timeout_of_a_connection(self):
         upstream = self.upstream()

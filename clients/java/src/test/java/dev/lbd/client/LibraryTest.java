@@ -37,6 +37,9 @@ abstract class LibraryTest extends Stand {
   /** Returns a library with a client for https that trusts certificates. */
   abstract Library trusting(LbdClient lbd, Certificates certificates) throws Exception;
 
+  /** So many that some go to each of two endpoints: the picks of a batch are shuffled. */
+  private static final int MANY = 40;
+
   private static Library.Response get(Library library, String url) throws Exception {
     return library.send("GET", url, null, false, TIMEOUT);
   }
@@ -65,7 +68,7 @@ abstract class LibraryTest extends Stand {
         List.<Upstream.Behavior>of(Upstream::reset, Upstream.status(503))) {
       List<Upstream> both = upstreams(Upstream::reply, broken);
       Library library = library(client(mode));
-      for (int i = 0; i < 8; i++) {
+      for (int i = 0; i < MANY; i++) {
         Library.Response response = library.send("PUT", url, "x", false, TIMEOUT);
         assertEquals(new Library.Response(200, both.get(0).address()), response);
       }
@@ -78,11 +81,11 @@ abstract class LibraryTest extends Stand {
     List<Upstream> both = upstreams(Upstream::reply, Upstream.status(503));
     Library library = library(client(Mode.BATCH));
     Set<Integer> statuses = new TreeSet<>();
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < MANY; i++) {
       statuses.add(library.send("POST", url, "x", false, TIMEOUT).status());
     }
     assertEquals(Set.of(200, 503), statuses);
-    assertEquals(8, both.get(0).requests.size() + both.get(1).requests.size());
+    assertEquals(MANY, both.get(0).requests.size() + both.get(1).requests.size());
     for (int i = 0; i < 8; i++) {
       assertEquals(200, library.send("POST", url, "x", true, TIMEOUT).status());
     }
@@ -423,7 +426,7 @@ abstract class LibraryTest extends Stand {
     daemon.push(cluster, addresses.toArray(String[]::new));
     Library library = trusting(client(Mode.BATCH), right);
     Set<String> answered = new TreeSet<>();
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < MANY; i++) {
       answered.add(get(library, "https://" + cluster + ".lbd/").body());
     }
     assertEquals(new TreeSet<>(addresses), answered);
