@@ -222,7 +222,7 @@ class LbdTest < Case
     upstreams(->(request) { request.reply(200, "x" * 1_000_000) })
     client = client(mode: :lease, report_interval: 60)
     parts = Enumerator.new do |yielder|
-      client.request("GET", @url, timeout: 0.2) { |response| response.read_body { |part| yielder << part } }
+      client.request("GET", @url, timeout: 1) { |response| response.read_body { |part| yielder << part } }
     end
     parts.next
     assert_equal 1, daemon.in_flight(@cluster)

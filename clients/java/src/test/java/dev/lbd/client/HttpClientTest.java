@@ -85,7 +85,7 @@ class HttpClientTest extends LibraryTest {
   void endsABodyThatNobodyReadsAtTheDeadline() throws Exception {
     upstreams(Upstream::drip);
     HttpClient http = new LbdHttpClient(client(Mode.LEASE));
-    HttpRequest request = request().timeout(Duration.ofMillis(500)).build();
+    HttpRequest request = request().timeout(Duration.ofSeconds(2)).build();
     HttpResponse<InputStream> response = http.send(request, BodyHandlers.ofInputStream());
     Daemon.until("the lease is ended", () -> daemon.finished(cluster, "success") == 1);
     IOException error = assertThrows(IOException.class, () -> response.body().readAllBytes());
