@@ -236,7 +236,7 @@ SWAGGER_UI := $(if $(shell command -v npm),web/node_modules/swagger-ui-dist)
 
 .PHONY: licenses
 licenses: $(if $(SWAGGER_UI),web/node_modules/.package-lock.json) ## Write bin/THIRD-PARTY-LICENSES.txt, the licenses of the Go modules in lbd
-	mkdir -p bin
+	@mkdir -p bin $(if $(SWAGGER_UI),,&& echo 'without npm, the notices of Swagger UI are missing' >&2)
 	go run -C tools ./licenses -C .. $(if $(SWAGGER_UI),-npm ../$(SWAGGER_UI)) ./cmd/lbd >bin/THIRD-PARTY-LICENSES.txt
 
 # Binaries for other machines are built here, too: SHA256SUMS has all files.

@@ -189,8 +189,8 @@ func (n *notices) addDir(m *module, dir string) (licensed bool, err error) {
 	return licensed, nil
 }
 
-// addScripts adds the texts of an npm package, and those of its scripts that a module contains: all that
-// are in a module must be those of this package, and at least one must be there.
+// addScripts adds the texts of an npm package, and those of its scripts that a module contains. At least one
+// script with notices must be in a module, and each that is must be identical.
 func (n *notices) addScripts(dir string, modules []*module) error {
 	text, err := os.ReadFile(filepath.Join(dir, "package.json"))
 	if err != nil {
