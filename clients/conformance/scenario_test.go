@@ -29,6 +29,9 @@ type scenario struct {
 	After     []step         `json:"after"` // the client has closed
 	// Expires is set if leases may remain, whose end lbd could not be told.
 	Expires bool `json:"expires"`
+	// Timed is set if the client has to end soon. It is played up to three times, because a busy machine may be
+	// slow at times.
+	Timed bool `json:"timed"`
 }
 
 // cluster is what is pushed to lbd. Endpoints, weights … are by the number of the upstream.

@@ -81,8 +81,8 @@ func (l *leases) end(held *lease, outcome Outcome) {
 	l.wakeUp()
 }
 
-// endFailed ends the lease of a try that failed, and waits for lbd. It reports whether lbd has answered while the request
-// and the client go on: without an answer, lbd is unreachable for another try, too. In any case, end does it again: lbd
+// endFailed ends the lease of a try that failed, and waits for lbd. It reports whether lbd has confirmed it while the
+// request and the client go on: if not, lbd would not grant another lease, either. In any case, end does it again: lbd
 // answers the second end of a lease like the first.
 func (l *leases) endFailed(ctx context.Context, held *lease) bool {
 	// Without the values of ctx: a trace of the request is not one of calls to lbd.

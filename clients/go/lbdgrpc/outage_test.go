@@ -60,7 +60,7 @@ func TestConnectTimeout(t *testing.T) {
 		d.Push(t, "silent", "", silent)
 		config := lbdclient.Config{Address: d.Address, Mode: mode, ConnectTimeout: 50 * time.Millisecond}
 		_, channel := connect(t, "orders", config)
-		for range 6 {
+		for range 30 {
 			if address, err := check(t.Context(), channel); err != nil || address != u.address {
 				t.Fatalf("%s, %v", address, err)
 			}

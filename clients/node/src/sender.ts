@@ -101,7 +101,7 @@ export class Sender {
 
   /**
    * Ends the lease of a try that failed, and waits for it, for at most timeout milliseconds. end does so again: lbd
-   * answers both alike. Resolves with whether lbd has answered: if not, it would not answer another pick, either.
+   * answers both alike. Resolves with whether lbd has confirmed it: if not, it would not grant another lease.
    */
   async endFailed(lease: Lease, timeout: number): Promise<boolean> {
     const options = { background: false, timeout, signal: this.#stop.signal };

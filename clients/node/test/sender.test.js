@@ -12,6 +12,7 @@ import { test } from "node:test";
 
 import { Client, DroppedError, PermissionDeniedError, UnavailableError, UnknownClusterError } from "lbd-client";
 import { Deadline } from "../dist/deadline.js";
+import { Limit } from "../dist/limit.js";
 import { Silent, Upstream, until } from "./stand.js";
 
 /** A server whose answers are [STATUS, OBJECT], or promises of them. It has the calls that it got. */
@@ -265,18 +266,20 @@ test("no endpoint is to blame for a deadline that passed before the request was 
 });
 
 test("a request that is given up while the lease of its failed try ends takes no other lease", async (t) => {
-  const upstream = await Upstream.start((_, response) => response.writeHead(503).end());
-  t.after(() => upstream.close());
   const aborting = new AbortController();
   const { lbd, count } = await fake(t, (path) => {
-    if (path === "/v1/pick") return [200, { ...lease, address: upstream.address }];
-    aborting.abort();
-    return [200, {}];
+    if (path === DONE) aborting.abort();
+    return [200, lease];
   });
   const client = open(t, { lbd, mode: "lease" });
-  const request = client.request("http://orders.lbd/", { signal: aborting.signal });
-  await assert.rejects(request, { name: "AbortError" });
-  await client.close();
+  const deadline = new Deadline(60_000);
+  const limit = new Limit(deadline, aborting.signal);
+  t.after(() => limit.release());
+  const call = client.call("orders", deadline, true);
+  const attempt = await call.first();
+  attempt.answered(503);
+  assert.equal(await call.retry(limit), undefined);
+  attempt.finish();
   assert.equal(count("/v1/pick"), 1);
 });
 

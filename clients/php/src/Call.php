@@ -86,10 +86,12 @@ final class Call
         }
     }
 
-    /** Whether there is time for another try, and the request is not one of the parent process. */
+    /** Whether there may be another try: there is time, and this is the client's process, and it is not closed. */
     private function goesOn(): bool
     {
-        return $this->deadline->atMost(1.0) >= self::RETRY_TIME && $this->epoch === $this->client->background->epoch;
+        return $this->deadline->atMost(1.0) >= self::RETRY_TIME
+            && $this->epoch === $this->client->background->epoch
+            && !$this->client->isClosed();
     }
 
     private function take(): Attempt

@@ -193,6 +193,12 @@ final class Client
         }
     }
 
+    /** @internal */
+    public function isClosed(): bool
+    {
+        return $this->closed;
+    }
+
     /** @internal the end of the script, for at most these seconds. Destructors may still send requests. */
     public function end(float $timeout): void
     {

@@ -227,6 +227,20 @@ class RetryTest(Case):
         self.assertEqual(self.curl("-s", "-m2", self.url)[0], 28)
         self.assertEqual(sum(len(upstream.requests) for upstream in upstreams), 1)
 
+    def test_retries_if_lbd_has_forgotten_the_lease(self):
+        requests = []
+
+        def restart(handler):
+            requests.append(handler)
+            if len(requests) == 1:
+                self.daemon.stop()
+                self.daemon.start()
+            reply(handler, 503 if len(requests) == 1 else 200)
+
+        self.push(self.upstream(restart), self.upstream(restart))
+        self.succeeds("-sSf", self.url, LBD_MODE="lease")
+        self.assertEqual(len(requests), 2)
+
     def test_has_one_deadline_for_all_tries(self):
         requests, second = [], []
 

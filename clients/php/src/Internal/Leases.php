@@ -59,7 +59,7 @@ final class Leases
 
     /**
      * Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. Returns whether
-     * lbd has answered: if not, it would not answer another pick, either.
+     * lbd has confirmed it: if not, it would not grant another lease, either.
      */
     public function endFailed(string $id, Deadline $deadline): bool
     {

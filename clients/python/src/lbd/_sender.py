@@ -94,7 +94,7 @@ class Sender:
     def end_failed(self, lease: Lease, deadline: Deadline) -> bool:
         """Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike.
 
-        Returns whether lbd has answered: if not, it would not answer another pick, either.
+        Returns whether lbd has confirmed it: if not, it would not grant another lease, either.
         """
         ended = {"id": lease.id, "outcome": "error"}
         try:

@@ -77,7 +77,7 @@ module Lbd
     end
 
     # Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. Returns whether
-    # lbd has answered: if not, it would not answer another pick, either.
+    # lbd has confirmed it: if not, it would not grant another lease, either.
     def end_failed(lease, deadline)
       call("POST", "/v1/leases/done", Deadline.new(deadline.at_most(Api::CALL_TIMEOUT)),
            body: { leases: [{ id: lease.id, outcome: :error }] })

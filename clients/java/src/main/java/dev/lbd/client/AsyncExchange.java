@@ -128,7 +128,8 @@ final class AsyncExchange<T> {
       }
     } else if (cause != null) {
       if (exchange.failed(attempt, cause)) {
-        take(exchange.call()::retry, () -> result.completeExceptionally(cause));
+        take(
+            () -> exchange.call().retry(result::isDone), () -> result.completeExceptionally(cause));
       } else {
         result.completeExceptionally(cause);
       }
@@ -144,7 +145,7 @@ final class AsyncExchange<T> {
     cancelWith(response.body()::cancel);
     Source other =
         () -> {
-          Optional<Attempt> next = exchange.call().retry();
+          Optional<Attempt> next = exchange.call().retry(result::isDone);
           next.ifPresent(attempt -> response.body().discard());
           return next;
         };

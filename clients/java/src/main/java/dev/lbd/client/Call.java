@@ -6,6 +6,7 @@ import java.util.LinkedHashSet;
 import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
+import java.util.function.BooleanSupplier;
 
 /** One request to a cluster, with all of its tries. One thread at a time uses it. */
 public final class Call {
@@ -83,6 +84,15 @@ public final class Call {
    * @throws InterruptedException the thread was interrupted while it waited for lbd
    */
   public Optional<Attempt> retry() throws InterruptedException {
+    return retry(() -> false);
+  }
+
+  /**
+   * Returns the next try as {@link #retry()}, unless the caller has given the request up.
+   *
+   * @param over whether it has; called after the client has waited for lbd
+   */
+  public Optional<Attempt> retry(BooleanSupplier over) throws InterruptedException {
     boolean permitted = cluster.budget().failed();
     if (!permitted || !repeatable || tried.size() > client.settings().retries()) {
       return Optional.empty();
@@ -96,7 +106,7 @@ public final class Call {
     try {
       // lbd may need its place in the circuit breaker.
       boolean ended = lease == null || client.sender().endFailed(lease, deadline);
-      return ended ? Optional.of(pick()) : Optional.empty();
+      return ended && !over.getAsBoolean() ? Optional.of(pick()) : Optional.empty();
     } catch (LbdException e) {
       return Optional.empty();
     }

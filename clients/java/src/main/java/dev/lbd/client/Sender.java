@@ -129,7 +129,7 @@ final class Sender {
       call("/v1/leases/done", json(List.of(new End(lease.id(), Outcome.ERROR))), until);
       return !deadline.passed() && !closed;
     } catch (IOException e) {
-      return false; // lbd would not answer another pick, either
+      return false; // lbd would not grant another lease, either
     }
   }
 

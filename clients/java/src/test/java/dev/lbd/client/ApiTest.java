@@ -31,6 +31,7 @@ import java.util.TreeSet;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
@@ -355,6 +356,28 @@ class ApiTest {
   }
 
   @Test
+  void asksForNoOtherLeaseForARequestThatWasGivenUp() throws Exception {
+    AtomicBoolean over = new AtomicBoolean();
+    AtomicInteger picks = new AtomicInteger();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  boolean done = head(socket).contains("/done");
+                  over.set(done);
+                  picks.addAndGet(done ? 0 : 1);
+                  answer(socket, 200, LEASE);
+                });
+        LbdClient lbd = leasing(fake).build()) {
+      Call call = lbd.call("orders", Deadline.NEVER, true);
+      Attempt attempt = call.first();
+      attempt.answered(503);
+      assertTrue(call.retry(over::get).isEmpty());
+      assertEquals(1, picks.get());
+      attempt.close();
+    }
+  }
+
+  @Test
   void endsALeaseThatComesAfterClose() throws Exception {
     CountDownLatch asked = new CountDownLatch(1);
     CountDownLatch closed = new CountDownLatch(1);
@@ -544,7 +567,7 @@ class ApiTest {
 
   @Test
   void endsACallHoweverSlowlyTheAnswerComes() throws Exception {
-    CountDownLatch complete = new CountDownLatch(1);
+    CountDownLatch late = new CountDownLatch(1);
     try (Fake fake =
             new Fake(
                 socket -> {
@@ -553,13 +576,15 @@ class ApiTest {
                   for (int i = 0; i < 10_000; i++) {
                     out.write(' ');
                     Thread.sleep(20);
+                    if (i == 1000) {
+                      late.countDown();
+                    }
                   }
-                  complete.countDown();
                 });
         LbdClient lbd = LbdClient.builder().address(fake.lbd()).mode(Mode.PICK).build()) {
       Call call = lbd.call("orders", Deadline.after(Duration.ofMillis(200)), true);
       assertThrows(UnavailableException.class, call::first);
-      assertEquals(1, complete.getCount(), "it waited for the answer, which takes 200 s");
+      assertEquals(1, late.getCount(), "20 s after the call");
     }
   }
 

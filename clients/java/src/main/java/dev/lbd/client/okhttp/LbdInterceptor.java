@@ -88,9 +88,15 @@ final class LbdInterceptor implements Interceptor {
           throw new IOException("Canceled");
         }
         attempt.answered(response.code());
-        next = Call.isRetried(response.code()) ? call.retry() : Optional.empty();
+        next =
+            Call.isRetried(response.code())
+                ? call.retry(chain.call()::isCanceled)
+                : Optional.empty();
       } catch (IOException e) {
-        next = failed(chain, call, attempt, sent, e) ? call.retry() : Optional.empty();
+        next =
+            failed(chain, call, attempt, sent, e)
+                ? call.retry(chain.call()::isCanceled)
+                : Optional.empty();
         if (next.isEmpty()) {
           boolean timeout = e instanceof SocketTimeoutException && call.deadline().passed();
           throw timeout ? new InterruptedIOException("timeout") : e;
