@@ -91,6 +91,8 @@ public final class Call {
    * Returns the next try as {@link #retry()}, unless the caller has given the request up.
    *
    * @param over whether it has; called after the client has waited for lbd
+   * @return the try; empty if the result of the last one is that of the request
+   * @throws InterruptedException the thread was interrupted while it waited for lbd
    */
   public Optional<Attempt> retry(BooleanSupplier over) throws InterruptedException {
     boolean permitted = cluster.budget().failed();
