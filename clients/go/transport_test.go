@@ -254,7 +254,9 @@ func TestConnectionsAreKept(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	if got := connections.Load(); got > 25 {
+	// net/http makes some more than 20: it may connect while a connection becomes idle. With its default of 2 that are
+	// kept for a host, there are hundreds.
+	if got := connections.Load(); got > 100 {
 		t.Errorf("%d connections for 20 callers", got)
 	}
 }
