@@ -163,15 +163,16 @@ class LeaseTest(Case):
         self.attempt(client)
         self.assertEqual(server.next(DONE)[1], {"leases": [{"id": "one", "outcome": "cancelled"}]})
 
-    def test_ends_the_lease_of_a_task_that_was_cancelled(self):
+    def cancel(self, at, **options):
+        """Cancels a task while lbd has its call of a path, and returns lbd when the client has no call left."""
         asked, cancelled = threading.Event(), threading.Event()
 
         def late(path, *_):
-            if path == "/v1/pick":
+            if path == at:
                 asked.set()
                 cancelled.wait(20)
 
-        server = self.lbd(late)
+        server = self.lbd(late, **options)
         client = self.client(server, mode="lease")
 
         async def main():
@@ -185,30 +186,15 @@ class LeaseTest(Case):
                 cancelled.set()
 
         asyncio.run(main())
+        until(lambda: not any("AnyIO" in thread.name for thread in threading.enumerate()), "no call to lbd is left")
+        return server
+
+    def test_ends_the_lease_of_a_task_that_was_cancelled(self):
+        server = self.cancel("/v1/pick")
         self.assertEqual(server.next(DONE)[1], {"leases": [{"id": "one", "outcome": "cancelled"}]})
 
-    def test_does_not_retry_a_request_that_is_given_up_while_its_lease_ends(self):
-        asked, cancelled = threading.Event(), threading.Event()
-
-        def late(path, *_):
-            if path == DONE:
-                asked.set()
-                cancelled.wait(20)
-
-        server = self.lbd(late, address=self.upstream(lambda handler: Upstream.reply(handler, 503)).address)
-        client = self.client(server, mode="lease")
-
-        async def main():
-            async with httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client)) as http:
-                task = asyncio.create_task(http.get("http://orders.lbd/"))
-                await asyncio.to_thread(asked.wait, 20)
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-                cancelled.set()
-
-        asyncio.run(main())
-        until(lambda: not any("AnyIO" in thread.name for thread in threading.enumerate()), "no call to lbd is left")
+    def test_does_not_retry_a_task_that_was_cancelled_while_its_lease_ended(self):
+        server = self.cancel(DONE, address=self.upstream(lambda handler: Upstream.reply(handler, 503)).address)
         self.assertEqual([call[0] for call in server.calls.queue].count("/v1/pick"), 1)
 
     def test_needs_the_lease_that_it_asked_for(self):
