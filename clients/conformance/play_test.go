@@ -322,13 +322,14 @@ func (p *play) ends(how string) error {
 }
 
 // counted waits until lbd has counted requests: by reports in the mode batch, as leases in
-// the mode lease. In the mode pick it does not count them.
+// the mode lease. In the mode pick it does not count them. By default, a client reports every 5 s: one that takes
+// no notice of its options does so too late.
 func (p *play) counted(by map[string]int) error {
 	metric := map[string]string{"batch": "lbd_reported_requests_total", "lease": "lbd_leases_finished_total"}[p.mode]
 	if metric == "" {
 		return nil
 	}
-	return until(stand.Patience, func() error {
+	return until(4500*time.Millisecond, func() error {
 		for _, outcome := range []string{"success", "error", "cancelled", "expired"} {
 			n, err := p.daemon.Metric(fmt.Sprintf("%s{%s,outcome=%q}", metric, stand.Label(p.target), outcome))
 			if err != nil {
