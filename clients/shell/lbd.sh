@@ -3,14 +3,14 @@
 #
 #	lbd_pick CLUSTER [EXCLUDED…]         prints an address
 #	lbd_lease CLUSTER TTL [EXCLUDED…]    prints an address and the ID of a lease
-#	lbd_done LEASE OUTCOME               ends a lease: success, error or cancelled
+#	lbd_done LEASE OUTCOME [LIMIT]       ends a lease: success, error or cancelled
 #	lbd_renew LEASE TTL                  sets a new end, counted from now
 #
-# TTL is in milliseconds, and lbd_wait is how many milliseconds a pick may wait. lbd_pick and lbd_lease return 0, or
-# 100 to 104 (see lbd_reject) with a message on standard error. While lbd is unreachable, they print LBD_FALLBACK,
-# without a lease. lbd_done returns 1 if lbd does not know the lease, because it has expired or lbd was restarted, and
-# 2 if lbd does not end it. All run in subshells and set no variable, and work with `set -eu`. No process shows the
-# token in its arguments, nor does `set -x`.
+# TTL and LIMIT (1000 by default) are in milliseconds, and lbd_wait is how many milliseconds a pick may wait. lbd_pick
+# and lbd_lease return 0, or 100 to 104 (see lbd_reject) with a message on standard error. While lbd is unreachable,
+# they print LBD_FALLBACK, without a lease. lbd_done returns 1 if lbd does not know the lease, because it has expired or
+# lbd was restarted, and 2 if lbd does not end it. All run in subshells and set no variable, and work with `set -eu`. No
+# process shows the token in its arguments, nor does `set -x`.
 
 lbd_wait=${lbd_wait:-5000}
 
@@ -29,7 +29,7 @@ lbd_lease() (
 # At the end of a process, a client waits for lbd for 1 s at most. A lease that did not end then expires.
 lbd_done() (
 	set +e
-	lbd_call POST "/v1/leases/$1/done" 1000 -H 'Content-Type: application/json' -d "{\"outcome\":\"$2\"}"
+	lbd_call POST "/v1/leases/$1/done" "${3:-1000}" -H 'Content-Type: application/json' -d "{\"outcome\":\"$2\"}"
 	case $ended/$status in 0/200) ;; 0/404) exit 1 ;; *) exit 2 ;; esac
 )
 
