@@ -1,8 +1,10 @@
 """Leases, and how lbd-curl ends."""
 
+import contextlib
 import datetime
 import os
 import signal
+import time
 
 from case import Case
 from daemon import DEADLINE, until
@@ -103,8 +105,7 @@ class LeaseTest(Case):
         with open(f"/proc/{renewal}/stat") as file:
             parent = file.read().rpartition(")")[2].split()[1]
         for pid in (renewal, parent):
-            files = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-            self.assertNotIn(output, files)
+            self.assertNotIn(output, self.files(pid))
         held.release()
         self.assertEqual(process.wait(DEADLINE), 0)
         until(lambda: not self.group(process), "all processes have ended")
@@ -117,6 +118,15 @@ class LeaseTest(Case):
                 return file.read().split("\0")[0].rpartition("/")[2]
         except OSError:
             return ""
+
+    @staticmethod
+    def files(pid):
+        """What a process has open. Meanwhile, it may close some."""
+        files = []
+        for file in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                files.append(os.readlink(f"/proc/{pid}/fd/{file}"))
+        return files
 
     def test_lease_of_a_killed_process_expires(self):
         held = Held()
@@ -174,6 +184,19 @@ class LeaseTest(Case):
                     self.assertEqual(self.daemon.ended(self.cluster, "cancelled"), int(mode == "lease"))
                     until(lambda: not self.group(process), "all processes have ended")
                     self.assertEqual(os.listdir(self.temporary), [])
+
+    def test_signals_at_any_time(self):
+        """Nothing is left, whatever lbd-curl and its children are about to do."""
+        self.push(self.upstream())
+        for delay in [*range(60), *range(60, 160, 4)]:
+            with self.subTest(delay=delay):
+                process = self.start("-sS", self.url, LBD_MODE="lease")
+                time.sleep(delay / 1000)
+                process.terminate()
+                self.assertIn(process.wait(DEADLINE), (0, -signal.SIGTERM))
+                until(lambda process=process: not self.group(process), "all processes have ended")
+                self.assertEqual(os.listdir(self.temporary), [])
+                self.assertEqual(self.daemon.leases(self.cluster), [])
 
     def test_signal_while_lbd_is_asked(self):
         ends = [lambda process: process.terminate(), lambda process: os.killpg(process.pid, signal.SIGTERM)]
