@@ -251,12 +251,13 @@ func TestRefusals(t *testing.T) {
 // TestReports compares what lbd knows with what has happened.
 func TestReports(t *testing.T) {
 	d := lbdtest.Start(t)
-	release := make(chan struct{})
+	arrived, release := make(chan struct{}), make(chan struct{})
 	address := upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/error":
 			w.WriteHeader(http.StatusInternalServerError)
 		case "/slow":
+			close(arrived)
 			<-release
 		}
 	})
@@ -277,8 +278,9 @@ func TestReports(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	})
-	lbdtest.Until(t, "lbd sees the slow request in flight", func() bool {
-		return strings.Contains(d.Call(t, http.MethodGet, "/metrics", ""), `lbd_reported_requests_total{cluster="orders",outcome="success"} 20`)
+	<-arrived
+	lbdtest.Until(t, "the others are reported", func() bool {
+		return d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="success"}`) == 20
 	})
 	cancel()
 	slow.Wait()

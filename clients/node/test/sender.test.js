@@ -27,7 +27,7 @@ async function fake(t, answer) {
     response.on("close", () => {
       call.open = false;
     });
-    const [status, object] = await answer(url.pathname);
+    const [status, object] = await answer(url.pathname, body);
     response.writeHead(status).end(JSON.stringify(object));
   });
   server.listen(0, "127.0.0.1");
@@ -40,6 +40,9 @@ async function fake(t, answer) {
   const count = (path) => calls.filter((call) => call.path === path).length;
   return { lbd: `http://127.0.0.1:${port}`, calls, count };
 }
+
+/** Whether a call is a report of a request that has ended. Others have only what is in flight. */
+const ended = (path, body) => path === "/v1/reports" && JSON.parse(body).clusters[0].endpoints[0].requests === 1;
 
 function open(t, settings) {
   const client = new Client(settings);
@@ -153,16 +156,17 @@ test("a report that is under way at the end is not sent again", async (t) => {
   const upstream = await Upstream.start();
   t.after(() => upstream.close());
   const answer = deferred();
-  const { lbd, count } = await fake(t, (path) =>
-    path === "/v1/reports" ? answer.promise : [200, { generation: 1, picks: [{ address: upstream.address }] }],
+  const { lbd, calls } = await fake(t, (path, body) =>
+    ended(path, body) ? answer.promise : [200, { generation: 1, picks: [{ address: upstream.address }] }],
   );
+  const count = () => calls.filter(({ path, body }) => ended(path, body)).length;
   const client = open(t, { lbd, reportInterval: 50 });
   await (await client.request("http://orders.lbd/")).text();
-  await until(() => count("/v1/reports") === 1, "a report is under way");
+  await until(() => count() === 1, "a report is under way");
   const closed = client.close();
   answer.resolve([503, away]);
   await closed;
-  assert.equal(count("/v1/reports"), 1);
+  assert.equal(count(), 1);
 });
 
 test("the token of the program goes before that of the environment", async (t) => {
@@ -324,14 +328,11 @@ test("a report that is rejected is part of the next one", async (t) => {
   const upstream = await Upstream.start();
   t.after(() => upstream.close());
   let reports = 0;
-  const { lbd, calls, count } = await fake(t, (path) => {
-    if (path === "/v1/reports") return ++reports === 1 ? [503, away] : [200, {}];
+  const { lbd } = await fake(t, (path, body) => {
+    if (ended(path, body)) return ++reports === 1 ? [503, away] : [200, {}];
     return [200, { generation: 1, picks: [{ address: upstream.address }] }];
   });
   const client = open(t, { lbd, reportInterval: 50 });
   await (await client.request("http://orders.lbd/")).text();
-  await until(() => count("/v1/reports") >= 2, "there is a second report");
-  const sent = calls.filter(({ path }) => path === "/v1/reports").map(({ body }) => JSON.parse(body));
-  const requests = sent.map(({ clusters }) => clusters[0].endpoints[0].requests);
-  assert.deepEqual(requests.slice(0, 2), [1, 1]);
+  await until(() => reports === 2, "there is a second report");
 });
