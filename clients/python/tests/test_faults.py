@@ -353,8 +353,11 @@ class AnswersTest(Case):
         client = self.client(server, report_interval=0.1)
         client.request("GET", "http://orders.lbd/").read()
         began.wait(20)
-        threading.Timer(0.2, ended.set).start()
-        client.close(2)
+        closing = threading.Thread(target=client.close, args=(2,))
+        closing.start()
+        until(lambda: client._sender._closed, "it is closed")
+        ended.set()
+        closing.join()
         self.assertEqual(sum(has_request(path, body) for path, _, body in server.calls.queue), 1)
 
 
