@@ -81,6 +81,8 @@ func TestReads(t *testing.T) {
 		"what led to an error":      {fns: []func(*store.Tx) error{func(tx *store.Tx) error { _ = get(tx, "a"); return fail }}, want: "a"},
 		"what led to a panic":       {fns: []func(*store.Tx) error{func(tx *store.Tx) error { _ = get(tx, "a"); panic("no") }}, want: "a"},
 		"all":                       {fns: []func(*store.Tx) error{func(tx *store.Tx) error { _ = get(tx, "a"); tx.All(); return get(tx, "b") }}, all: true},
+		"a type, and a key of it":   {fns: []func(*store.Tx) error{func(tx *store.Tx) error { tx.Of("T"); return get(tx, "a") }}, want: "a all T"},
+		"a type, and all":           {fns: []func(*store.Tx) error{func(tx *store.Tx) error { tx.Of("T"); tx.All(); tx.Of("U"); return nil }}, all: true},
 		"three":                     {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return get(tx, "a", "b", "c") }}, want: "a b c"},
 		"four of one":               {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return get(tx, "a", "b", "c", "d", "e") }}, all: true},
 		"four of two":               {fns: []func(*store.Tx) error{func(tx *store.Tx) error { return get(tx, "a", "b") }, func(tx *store.Tx) error { return get(tx, "c", "d") }}, all: true},
@@ -98,10 +100,13 @@ func TestReads(t *testing.T) {
 			for _, k := range slices.SortedFunc(maps.Keys(batch.Reads().Keys), store.CompareKeys) {
 				got = append(got, k.Name)
 			}
+			for kind := range batch.Reads().Types {
+				got = append(got, "all "+string(kind))
+			}
 			if fmt.Sprint(got) != "["+c.want+"]" || batch.Reads().All != c.all {
 				t.Errorf("read %v, all %t; want %s, %t", got, batch.Reads().All, c.want, c.all)
 			}
-			if r := none.Reads(); r.All || r.Keys != nil {
+			if r := none.Reads(); r.All || r.Keys != nil || r.Types != nil {
 				t.Errorf("a batch that records nothing has %v", r)
 			}
 		})

@@ -52,6 +52,8 @@ type Reads struct {
 	All bool
 	// Keys are the keys whose entries, or absence, were read. It is nil if All is true.
 	Keys map[resource.Key]struct{}
+	// Types are those of which no entry may have been put since the snapshot. It is nil if All is true.
+	Types map[resource.Type]struct{}
 }
 
 func (r *Reads) addKey(key resource.Key, most int) {
@@ -72,12 +74,25 @@ func (r *Reads) addAll(most int) {
 	}
 }
 
+func (r *Reads) addType(kind resource.Type, most int) {
+	if most == 0 || r.All {
+		return
+	}
+	if r.Types == nil {
+		r.Types = map[resource.Type]struct{}{}
+	}
+	r.Types[kind] = struct{}{}
+}
+
 func (r *Reads) add(other Reads, most int) {
 	if other.All {
 		r.addAll(most)
 	}
 	for key := range other.Keys {
 		r.addKey(key, most)
+	}
+	for kind := range other.Types {
+		r.addType(kind, most)
 	}
 }
 
@@ -127,6 +142,38 @@ func (tx *Tx) All() iter.Seq[Entry] {
 	view, _ := tx.batch.base.Apply(written, 0)
 	return view.All()
 }
+
+// Of yields the entries of a type, in no order, as of the call. The commit depends on that nobody else puts an
+// entry of the type. It does not depend on deletions: Get what must not be deleted.
+func (tx *Tx) Of(kind resource.Type) iter.Seq[Entry] {
+	tx.reads.addType(kind, tx.batch.maxReads)
+	written := Changes{}
+	for _, changes := range []Changes{tx.batch.written, tx.own} {
+		for key, e := range changes {
+			if key.Type == kind {
+				written[key] = e
+			}
+		}
+	}
+	return func(yield func(Entry) bool) {
+		for e := range tx.batch.base.Of(kind) {
+			if _, changed := written[e.Key]; !changed && !yield(e) {
+				return
+			}
+		}
+		for _, e := range written {
+			if e != nil && !yield(*e) {
+				return
+			}
+		}
+	}
+}
+
+// Base returns the snapshot that the transaction reads where no Update of the same commit has written.
+func (tx *Tx) Base() *Snapshot { return tx.batch.base }
+
+// Earlier returns what earlier Updates of the same commit have written. It must not be changed.
+func (tx *Tx) Earlier() Changes { return tx.batch.written }
 
 // Put stores a copy of raw under key. An equal value changes nothing, also not the time of
 // the entry. The error is [ErrInvalidKey] or [ErrTooLarge].

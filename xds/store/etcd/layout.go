@@ -57,7 +57,12 @@ func (l layout) part(id string, n int) string { return fmt.Sprintf("%s%08d", l.b
 
 // entry returns the key of an entry.
 func (l layout) entry(key resource.Key) string {
-	return l.resource() + url.PathEscape(string(key.Type)) + "/" + url.PathEscape(key.Name)
+	return l.entries(key.Type) + url.PathEscape(key.Name)
+}
+
+// entries returns the prefix of the keys of a type's entries.
+func (l layout) entries(kind resource.Type) string {
+	return l.resource() + url.PathEscape(string(kind)) + "/"
 }
 
 // key is the inverse of entry.

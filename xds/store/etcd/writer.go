@@ -354,6 +354,9 @@ func (s *Store) comparisons(a *attempt) []clientv3.Cmp {
 			all = append(all, clientv3.Compare(clientv3.CreateRevision(at), "=", 0))
 		}
 	}
+	for kind := range a.reads.Types {
+		all = append(all, unchanged(s.keys.entries(kind)).WithPrefix())
+	}
 	return all
 }
 

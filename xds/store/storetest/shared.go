@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
@@ -140,6 +141,30 @@ func sharedReads(t *testing.T, open Open) {
 		set(t, a, "c=old")
 		set(t, a, "c=new")
 		check(t, "written again", set(t, b, "c=old"), fmt.Sprintf("a=%d b=%d c=old", i, i))
+	}
+}
+
+// sharedTypes checks that a commit depends on what another daemon puts of a type that it has read, and not on
+// what is deleted.
+func sharedTypes(t *testing.T, open Open) {
+	a, b := opened(t, open, Options{}), opened(t, open, Options{})
+	for _, c := range []struct {
+		change string
+		runs   int
+	}{{"c=1", 2}, {"c=2", 2}, {"c", 1}} {
+		change, want, runs := c.change, c.runs, 0
+		eventually(t, b, a.Snapshot().Index())
+		update(t, b, func(tx *store.Tx) error {
+			if runs++; runs == 1 {
+				set(t, a, change)
+			}
+			for range tx.Of(key("").Type) {
+			}
+			return tx.Put(resource.Key{Type: "another", Name: "x"}, []byte(change))
+		})
+		if runs != want {
+			t.Errorf("%s: the function ran %d times, want %d", change, runs, want)
+		}
 	}
 }
 

@@ -58,6 +58,7 @@ func Run(t *testing.T, fresh Fresh, kind Kind) {
 		tests["SharedIncrements"] = sharedIncrements
 		tests["SharedLarge"] = sharedLarge
 		tests["SharedReads"] = sharedReads
+		tests["SharedTypes"] = sharedTypes
 		tests["SharedDiscard"] = sharedDiscard
 	}
 	for name, test := range tests {
