@@ -107,7 +107,7 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 	if a, b := d.picks("a"), d.picks("b"); a != "" || b != "" {
 		t.Errorf("picks of a: %s, of b: %s", a, b)
 	}
-	const why = "cluster a would have no usable endpoints; it has 2"
+	const why = `cluster "a" would have no usable endpoints; it has 2`
 	state := d.Files()
 	if len(state.Held) != 1 || state.Held[0].Reasons[0] != why || state.Files[0].State != sources.FileHeld ||
 		state.Files[0].Held != state.Held[0].Hash || state.Files[1].State != sources.FileGood {

@@ -60,7 +60,7 @@ func TestPushRefusals(t *testing.T) {
 		"exists already":    {sources.PushRequest{Kind: sources.Endpoints, Body: empty, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}, fault.PreconditionFailed, "exists"},
 		"another content":   {sources.PushRequest{Kind: sources.Endpoints, Body: empty, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"abc"}}}}, fault.PreconditionFailed, "changed"},
 		"is not there":      {sources.PushRequest{Kind: sources.Config, Body: config(t, 1), ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"*"}}}}, fault.PreconditionFailed, "does not exist"},
-		"leads to nowhere":  {sources.PushRequest{Kind: sources.Config, Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`)}, fault.Blocked, "where it has 1"},
+		"leads to nowhere":  {sources.PushRequest{Kind: sources.Config, Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`)}, fault.Blocked, "it has 1"},
 		"of another cluter": {sources.PushRequest{Kind: sources.Endpoints, Body: []byte(`{"cluster_name":"billing"}`)}, fault.InvalidResource, "billing"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestBlockedKnowsFiles(t *testing.T) {
 	_, err := s.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Config, Cluster: "filed", Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"nowhere"}}`),
 	})
-	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "where it has 2") {
+	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "it has 2") {
 		t.Errorf("led away from a file's assignment: %v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/lb"
-	"github.com/lbd-dev/lbd/service/admission"
+	"github.com/lbd-dev/lbd/service/proposal"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -111,7 +111,7 @@ func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) 
 	for _, name := range slices.Sorted(maps.Keys(providers)) {
 		fmt.Fprintf(out, "%s: note: not checked: the daemon's bootstrap must have the certificate provider instance %q\n", file, name)
 	}
-	if empty := admission.Check(bundle.Items); len(empty) > 0 {
+	if empty := proposal.Check(bundle.Items); len(empty) > 0 {
 		decode.Place(body, format, false, empty)
 		list("error", empty)
 		return false, nil

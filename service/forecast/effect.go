@@ -6,7 +6,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
-	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/service/proposal"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -106,8 +106,9 @@ const bytesPerEndpoint = 2048
 const LargestCost = MaxEndpoints * bytesPerEndpoint
 
 // Cost returns about how many bytes a forecast needs at once, for the budget of bulk work.
-func Cost(previews []resolver.Preview) int {
+func Cost(o *proposal.Outcome) int {
 	n := 0
+	previews, _ := changed(o)
 	for i := range previews {
 		for _, config := range []*resource.Config{previews[i].Before, previews[i].After} {
 			for _, name := range previews[i].Clusters {

@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/proposal"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -29,10 +30,8 @@ const (
 
 // Request asks for a forecast.
 type Request struct {
-	// Previews are the targets that a change touches; More is how many are not among them.
-	Previews []resolver.Preview
-	More     int
-	Ledger   *ledger.Ledger
+	Outcome *proposal.Outcome
+	Ledger  *ledger.Ledger
 	// ConnectMode is the daemon's default.
 	ConnectMode resource.ConnectMode
 	// Recent returns what happened to the picks of a cluster in the last minutes; nil if that is not known.
@@ -41,14 +40,29 @@ type Request struct {
 	Pause func()
 }
 
+// changed returns the first targets that an outcome changes, by name, and how many more there are.
+func changed(o *proposal.Outcome) (first []resolver.Preview, more int) {
+	for i := range o.Targets {
+		switch p := &o.Targets[i]; {
+		case !p.Differs():
+		case len(first) < MaxTargets:
+			first = append(first, *p)
+		default:
+			more++
+		}
+	}
+	return first, more
+}
+
 // Of returns the effect of a change.
 func Of(ctx context.Context, r *Request) (*Effect, error) {
-	e := &Effect{Targets: []string{}, Clusters: []ClusterEffect{}, Unpredicted: []string{}, MoreTargets: r.More, unknown: r.More}
-	if r.More > 0 {
-		e.say("", "the change touches %s; the first %d are considered", difference.Count(r.More+MaxTargets, "target"), MaxTargets)
+	previews, more := changed(r.Outcome)
+	e := &Effect{Targets: []string{}, Clusters: []ClusterEffect{}, Unpredicted: []string{}, MoreTargets: more, unknown: more}
+	if more > 0 {
+		e.say("", "the change touches %s; the first %d are considered", difference.Count(more+MaxTargets, "target"), MaxTargets)
 	}
 	endpoints := 0
-	for name, in := range chosen(r.Previews) {
+	for name, in := range chosen(previews) {
 		if configOf(in.After, name) == nil && r.stays(name) { // only routes to it end
 			continue
 		}
@@ -79,7 +93,7 @@ func Of(ctx context.Context, r *Request) (*Effect, error) {
 	if e.MoreClusters > 0 {
 		e.say("", "%s more would change", difference.Count(e.MoreClusters, "cluster"))
 	}
-	r.targets(e)
+	e.targets(previews)
 	e.trim()
 	return e, nil
 }
@@ -119,9 +133,9 @@ func chosen(previews []resolver.Preview) func(yield func(string, *resolver.Previ
 }
 
 // targets adds the xds targets.
-func (r *Request) targets(e *Effect) {
-	for i := range r.Previews {
-		p := &r.Previews[i]
+func (e *Effect) targets(previews []resolver.Preview) {
+	for i := range previews {
+		p := &previews[i]
 		_, own := resolver.Cluster(p.Target)
 		waited := p.Before != nil && p.Before.Pending && p.After != nil && p.After.Pending
 		if !own && !waited {
@@ -188,8 +202,8 @@ func (r *Request) cluster(ctx context.Context, name string, in *resolver.Preview
 // stays reports whether picks of a target still find a cluster after the change.
 func (r *Request) stays(cluster string) bool {
 	has := func(t *ledger.Target) bool {
-		for i := range r.Previews {
-			if p := &r.Previews[i]; p.Target == t.Name {
+		for i := range r.Outcome.Targets {
+			if p := &r.Outcome.Targets[i]; p.Target == t.Name {
 				return configOf(p.After, cluster) != nil
 			}
 		}

@@ -96,7 +96,7 @@ func (t *Table) Set(name string, raw []byte, a *resource.Assignment, now time.Ti
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.clusters[name]
-	if c == nil && !registers(a) {
+	if c == nil && Registered(a) == 0 {
 		return
 	}
 	if c == nil {
@@ -117,14 +117,19 @@ func (t *Table) Set(name string, raw []byte, a *resource.Assignment, now time.Ti
 	}
 }
 
-// registers reports whether an assignment has registered endpoints.
-func registers(a *resource.Assignment) bool {
-	if a == nil {
-		return false
+// Registered returns the number of registered endpoints of an assignment, which may be nil.
+func Registered(a *resource.Assignment) int {
+	n := 0
+	if a != nil {
+		for _, l := range a.Localities {
+			for _, e := range l.Endpoints {
+				if e.TTL > 0 {
+					n++
+				}
+			}
+		}
 	}
-	return slices.ContainsFunc(a.Localities, func(l *resource.LocalityEndpoints) bool {
-		return slices.ContainsFunc(l.Endpoints, func(e *resource.Endpoint) bool { return e.TTL > 0 })
-	})
+	return n
 }
 
 func (t *Table) set(c *cluster, raw []byte, a *resource.Assignment, now time.Time) {

@@ -18,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/forecast"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/proposal"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -87,9 +88,6 @@ type PushResult struct {
 	Effect *forecast.Effect
 }
 
-// errDryRun rolls back a dry run.
-var errDryRun = errors.New("dry run")
-
 // hash is a content's strong tag: equal content has an equal one.
 func hash(raw []byte) string {
 	sum := sha256.Sum256(raw)
@@ -119,8 +117,13 @@ type change struct {
 	event observe.EventType
 	// own is true for a change that lbd itself makes.
 	own bool
-	// preview is set by a dry run. expected, if it is not nil, is what the change must do.
-	preview, expected *preview
+	// allowEmpty permits clusters without a usable endpoint.
+	allowEmpty bool
+	// misspelled, if it is not nil, explains an error of clusters without a usable endpoint.
+	misspelled func(error) error
+	// evaluated is set by each run that changes something. predicted, if it is not nil, is what the change must do.
+	evaluated *proposal.Outcome
+	predicted *prediction
 }
 
 func keyed(key resource.Key) func(*store.Tx) (string, string, bool) {
@@ -139,54 +142,44 @@ func (c *change) subject() string {
 	return resolver.Target(c.cluster)
 }
 
-// put stores a resource and adds to the result what that changes.
-func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) (changed bool, err error) {
+// put stores an entry, whose value is that of an xDS resource, and adds to the result what that changes.
+func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) error {
 	before, exists := tx.Get(i.Key)
-	if changed = !exists || !bytes.Equal(before.Raw, i.Raw); changed {
+	after := store.Entry{Key: i.Key, Raw: i.Raw}
+	if isResource(i.Key) {
+		after.Value = i
+	}
+	if !exists || !bytes.Equal(before.Raw, i.Raw) {
 		how := "added"
 		if exists {
 			how = "modified"
 		}
-		p.changed(tx, c, how, before, i) // with the mark of the content before
-	}
-	if i.Key.Type == Config {
-		if err := markSecured(tx, i.Key.Name, i.Raw, i.Cluster); err != nil {
-			return false, err
-		}
+		p.changed(c, how, before, after)
 	}
 	p.withResolver(func(r *resolver.Resolver) {
 		if w, ok := coverWarning(r, i); ok && len(c.res.Warnings) < decode.MaxProblems {
 			c.res.Warnings = append(c.res.Warnings, w)
 		}
 	})
-	return changed, tx.PutValue(i.Key, i.Raw, i) // unchanged content fails unless the disk has it
+	return tx.PutValue(i.Key, i.Raw, after.Value) // unchanged content fails unless the disk has it
 }
 
-// remove deletes a resource, and adds that to the result. It reports false if there
-// is none.
+// remove deletes an entry, and adds that to the result. It reports false if there is none.
 func (p *pushes) remove(tx *store.Tx, c *change, key resource.Key) bool {
 	before, exists := tx.Get(key)
-	if !exists {
-		return false
+	if exists {
+		p.changed(c, "removed", before, store.Entry{Key: key})
+		tx.Delete(key)
 	}
-	p.changed(tx, c, "removed", before, resource.Item{Key: key})
-	tx.Delete(key)
-	if key.Type == Config {
-		tx.Delete(resource.Key{Type: securedType, Name: key.Name})
-	}
-	return true
+	return exists
 }
 
-// changed adds a change of a resource to the result, the first few with words. tx has the resource
-// as it was before, which has no Raw if it did not exist.
-func (p *pushes) changed(tx *store.Tx, c *change, how string, before store.Entry, after resource.Item) {
+// changed adds a change of an entry to the result, the first few with words. An entry has no Raw where it does not
+// exist.
+func (p *pushes) changed(c *change, how string, before, after store.Entry) {
 	d := difference.Change{Resource: after.Key.String(), Change: how}
-	if len(c.res.Changes) < difference.MaxListed && !internal(after.Key) {
-		var was resource.Item
-		if before.Raw != nil {
-			was, _, _ = p.decoded(tx.Get, before) // has no value where it is invalid
-		}
-		d.Difference = difference.Describe(was, after)
+	if is := kinds[after.Key.Type]; is.describe != nil && len(c.res.Changes) < difference.MaxListed {
+		d.Difference = difference.Clip(is.describe(p, before, after), difference.MaxSentence)
 	}
 	c.res.Changes = append(c.res.Changes, d)
 	c.replaced = append(c.replaced, changelog.Replaced{Key: after.Key, Change: d, Before: before.Raw, After: after.Raw})
@@ -247,10 +240,10 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	if err != nil {
 		return err
 	}
-	empty := *c.res
-	empty.Changes, empty.Warnings = slices.Clip(empty.Changes), slices.Clip(empty.Warnings)
-	after, err := st.Update(ctx, func(tx *store.Tx) error {
-		*c.res, c.replaced = empty, nil // a store may run this again
+	initial := *c.res
+	initial.Changes, initial.Warnings = slices.Clip(initial.Changes), slices.Clip(initial.Warnings)
+	after, err := p.update(ctx, st, func(tx *store.Tx) error {
+		*c.res, c.replaced, c.evaluated = initial, nil, new(proposal.Outcome) // a store may run this again
 		if c.Precondition.required() {
 			if err := c.Precondition.check(c.current(tx)); err != nil {
 				return err
@@ -259,8 +252,12 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 		if err := c.run(tx); err != nil {
 			return err
 		}
+		if len(c.replaced) > 0 {
+			if err := p.evaluate(tx, c); err != nil {
+				return err
+			}
+		}
 		if c.DryRun {
-			c.preview = p.previewed(tx, c)
 			return errDryRun
 		}
 		if c.isOutdated() {
@@ -297,6 +294,21 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 		c.res.Generation = t.Channel.Generation()
 	}
 	return nil
+}
+
+// update is [store.Store.Update]. If the resolver is behind the store, it waits a moment and tries again.
+func (p *pushes) update(ctx context.Context, st store.Store, fn func(tx *store.Tx) error) (after *store.Snapshot, err error) {
+	for n := 1; n <= maxAttempts; n++ {
+		if after, err = st.Update(ctx, fn); !errors.Is(err, errBehind) {
+			return after, err
+		}
+		select {
+		case <-time.After(time.Duration(n*n) * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, fault.Errorf(fault.StoreUnavailable, "%v; try again", errBehind).Retry(time.Second)
 }
 
 // storeError returns the error of a change that the store did not commit. A deadline within an

@@ -2,7 +2,6 @@ package sources
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -55,9 +54,6 @@ func (c endpointChanges) SetEndpoint(ctx context.Context, r *EndpointRequest) (*
 		if res := c.renewed(r); res != nil {
 			return res, nil
 		}
-	}
-	if most := cmp.Or(p.MaxRegistrations, DefaultMaxRegistrations); !registered && p.registered.Len() >= most {
-		return nil, fault.Errorf(fault.RateLimited, "limit of registered endpoints reached (%d)", most).Of(r.Cluster, "").Retry(min(*ttl, time.Minute))
 	}
 	res, err := c.apply(ctx, r, r.set)
 	if err == nil && registered && was.TTL == *ttl {
@@ -157,7 +153,7 @@ type editedEndpoint struct {
 
 func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit) (*PushResult, error) {
 	p, key := c.pushes, r.key()
-	ch := &change{ChangeOptions: r.ChangeOptions, cluster: r.Cluster, current: keyed(key), res: &PushResult{}}
+	ch := &change{ChangeOptions: r.ChangeOptions, cluster: r.Cluster, current: keyed(key), allowEmpty: r.AllowEmpty, res: &PushResult{}}
 	ready, err := c.prepare(ctx, r, by)
 	if err != nil {
 		p.report(ch, err)
@@ -180,11 +176,7 @@ func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit)
 		}
 		ch.res.New, ch.res.Hash = done.added, hash(done.Raw)
 		ch.res.Warnings, ch.res.Notes = done.Warnings, done.Notes
-		changed, err := p.put(tx, ch, done.Item)
-		if err != nil || !changed || r.AllowEmpty {
-			return err
-		}
-		return p.blocked(tx, done.Item)
+		return p.put(tx, ch, done.Item)
 	}
 	return p.apply(ctx, ch)
 }

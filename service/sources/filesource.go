@@ -10,11 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/proposal"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -40,7 +41,7 @@ type resourceFiles struct {
 	inUse   atomic.Pointer[files.Set] // nil before the first scan
 
 	mu          sync.Mutex // held from a scan or a permission until it is published
-	admission   *admission.Files
+	proposals   *proposal.Files
 	directory   files.Identity // in the archive
 	permissions []Permission   // the newest last
 }
@@ -62,44 +63,20 @@ type Permission struct {
 func (f *resourceFiles) FollowFiles(archive FileArchive, st store.Store) {
 	kept, id := archive.Load()
 	f.archive, f.directory = archive, id
-	f.admission = admission.NewFiles(admission.FilesOptions{
+	f.proposals = proposal.NewFiles(proposal.FilesOptions{
+		Evaluate: func(is *resolver.Proposal, earlier ...*resolver.Proposal) (o *proposal.Outcome) {
+			f.withResolver(func(r *resolver.Resolver) { o = proposal.Evaluate(r, is, earlier...) })
+			return o
+		},
 		Guard:      f.guard(),
 		MaxRemoved: f.MaxRemoved,
-		Pushed:     f.view(func(key resource.Key) (store.Entry, bool) { return st.Snapshot().Get(key) }),
-		Configured: f.configuredByServer,
-		Users:      f.usersOf,
-		InUse:      admission.Restore(kept, f.decoding(Protobuf)),
-		Directory:  id,
+		Pushed: func(key resource.Key) bool {
+			_, ok := st.Snapshot().Get(key)
+			return ok
+		},
+		InUse:     proposal.Restore(kept, f.decoding(Protobuf)),
+		Directory: id,
 	})
-}
-
-// configuredByServer is the View of the clusters' configurations that a management
-// server provides.
-func (f *resourceFiles) configuredByServer(key resource.Key) (resource.Item, bool) {
-	if m := f.Ledger.Hosted().Cluster(key.Name); m != nil && key.Type == Config {
-		cc := m.ClusterConfig()
-		if from := cc.ClusterFrom.Source; cc.Cluster != nil && (from == resource.SourceADS || from == resource.SourceCache) {
-			return resource.Item{Key: key, Cluster: cc.Cluster}, true
-		}
-	}
-	return resource.Item{}, false
-}
-
-// usersOf returns the clusters that get their endpoints from any of some assignments
-// now.
-func (f *resourceFiles) usersOf(assignments map[string]bool) []string {
-	if len(assignments) == 0 {
-		return nil
-	}
-	var names []string
-	for _, t := range f.Ledger.Hosted().Sorted() {
-		for _, m := range t.View().Sorted() {
-			if c := m.ClusterConfig().Cluster; c != nil && c.Type == resource.ClusterEDS && assignments[c.AssignmentName()] {
-				names = append(names, m.Name)
-			}
-		}
-	}
-	return names
 }
 
 // set returns what the files provide; nothing before the first scan. It must not be changed.
@@ -108,16 +85,6 @@ func (f *resourceFiles) set() *files.Set {
 		return set
 	}
 	return &files.Set{}
-}
-
-// get is the View of the files: a rejected resource has no value.
-func (f *resourceFiles) get(key resource.Key) (resource.Item, bool) {
-	set := f.set()
-	if r, ok := set.Resources[key]; ok {
-		return r.Item, true
-	}
-	_, rejected := set.Rejected[key]
-	return resource.Item{Key: key}, rejected
 }
 
 // has reports whether a file has a resource that is not rejected.
@@ -130,13 +97,13 @@ func (f *resourceFiles) has(key resource.Key) bool {
 func (f *resourceFiles) FilesScanned(scan *files.Scan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o := f.admission.Scanned(scan, time.Now())
+	o := f.proposals.Scanned(scan, time.Now())
 	_ = f.save(o) // the archive logs it; a file is in use whether or not it can be archived
 	f.FilesChanged(o.Set)
 }
 
 // save archives what changed. The caller holds f.mu.
-func (f *resourceFiles) save(o admission.Outcome) error {
+func (f *resourceFiles) save(o proposal.FilesOutcome) error {
 	if len(o.Changed) == 0 && o.Directory == f.directory {
 		return nil
 	}
@@ -152,34 +119,9 @@ func (f *resourceFiles) save(o admission.Outcome) error {
 func (f *resourceFiles) FilesChanged(set files.Set) (affected []string) {
 	before := f.set()
 	f.inUse.Store(&set)
-	is, was := updates(&set), updates(before)
-	var changed []resource.Update
-	for key, u := range is {
-		if old, ok := was[key]; !ok || !slices.Equal(old.Raw, u.Raw) || text(old.Err) != text(u.Err) {
-			changed = append(changed, u)
-		}
-	}
-	for key := range was {
-		if _, ok := is[key]; !ok {
-			changed = append(changed, resource.Update{Item: resource.Item{Key: key}})
-		}
-	}
-	slices.SortFunc(changed, func(a, b resource.Update) int { return strings.Compare(a.Key.String(), b.Key.String()) })
-	affected, vs := f.publish(resource.SourceFile, changed, nil)
+	affected, vs := f.publish(&resolver.Proposal{From: resource.SourceFile, Updates: proposal.Changes(before, &set)})
 	f.report(before, &set, vs)
 	return affected
-}
-
-// updates returns what a set is to the resolver.
-func updates(set *files.Set) map[resource.Key]resource.Update {
-	out := make(map[resource.Key]resource.Update, len(set.Resources)+len(set.Rejected))
-	for key, r := range set.Resources {
-		out[key] = resource.Update{Item: r.Item, Updated: r.Modified}
-	}
-	for key, r := range set.Rejected {
-		out[key] = resource.Update{Item: resource.Item{Key: key}, Err: r.Err, Updated: r.Modified}
-	}
-	return out
 }
 
 // PermitPath is the path of the request that permits a held change.
@@ -207,7 +149,7 @@ func (f *resourceFiles) permit(hash, by string) (p Permission, affected []string
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o, held, ok := f.admission.Permit(hash, time.Now())
+	o, held, ok := f.proposals.Permit(hash, time.Now())
 	if !ok {
 		n := slices.IndexFunc(f.permissions, func(p Permission) bool { return p.Hash == hash })
 		if n < 0 {

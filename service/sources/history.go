@@ -99,7 +99,7 @@ type Range struct {
 // Has reports whether a resource is in the range.
 func (r Range) Has(key resource.Key) bool {
 	switch {
-	case internal(key):
+	case !isResource(key):
 		return false
 	case r.Resource.Type != "":
 		return key == r.Resource
@@ -208,21 +208,12 @@ func (p *pushes) compare(key resource.Key, a, b changelog.Content, words, conten
 		out.Change.Change = "removed"
 	}
 	if words {
-		out.Difference = difference.Describe(p.item(key, a.Raw), p.item(key, b.Raw))
+		out.Difference = describeResource(p, store.Entry{Key: key, Raw: a.Raw}, store.Entry{Key: key, Raw: b.Raw})
 	}
 	if contents {
 		out.Before, out.After = document(key, a.Raw), document(key, b.Raw)
 	}
 	return out
-}
-
-// item returns a resource with its value, unless it is invalid or has no content.
-func (p *pushes) item(key resource.Key, raw []byte) resource.Item {
-	if raw == nil {
-		return resource.Item{Key: key}
-	}
-	item, _, _ := p.decoded(func(resource.Key) (store.Entry, bool) { return store.Entry{}, false }, store.Entry{Key: key, Raw: raw})
-	return item
 }
 
 func document(key resource.Key, raw []byte) Document {
@@ -253,7 +244,7 @@ type RestoreRequest struct {
 // Restore pushes what was pushed at an index: it adds, replaces and removes resources in a range, all
 // or none. They are checked as those of any push. When it returns, they are durable and picks see them.
 func (p *pushes) Restore(ctx context.Context, r *RestoreRequest) (*PushResult, error) {
-	c := &change{ChangeOptions: r.ChangeOptions, cluster: r.Range.Cluster, restored: r.Index, res: &PushResult{}}
+	c := &change{ChangeOptions: r.ChangeOptions, cluster: r.Range.Cluster, restored: r.Index, allowEmpty: r.AllowEmpty, res: &PushResult{}}
 	c.current = currentSnapshot(r.Scope, new(string))
 	if key := r.Range.Resource; key.Type != "" {
 		c.cluster, c.current = clusterOf(key), keyed(key)
@@ -327,21 +318,14 @@ func (p *pushes) decodeContent(key resource.Key, raw []byte, pause func()) (*dec
 }
 
 func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decodedContents) error {
-	var records []store.Entry
-	for e := range tx.All() {
-		if e.Key.Type == changelog.Type {
-			records = append(records, e)
-		}
-	}
 	st, err := p.open()
 	if err != nil {
 		return err
 	}
-	was, err := p.restorable(changelog.Records(slices.Values(records)), tx.Get, st.Snapshot().Index(), r, runtime.Gosched)
+	was, err := p.restorable(changelog.Records(tx.Of(changelog.Type)), tx.Get, st.Snapshot().Index(), r, runtime.Gosched)
 	if err != nil {
 		return err
 	}
-	var items []resource.Item
 	for _, key := range slices.SortedFunc(maps.Keys(was), store.CompareKeys) {
 		raw := was[key].Raw
 		if raw == nil {
@@ -354,10 +338,9 @@ func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decod
 				return err
 			}
 		}
-		if _, err := p.put(tx, c, d.Item); err != nil {
+		if err := p.put(tx, c, d.Item); err != nil {
 			return err
 		}
-		items = append(items, d.Item)
 		c.res.Warnings = append(c.res.Warnings, d.Warnings...)
 	}
 	if err := removesAtMost(c, r.MaxRemoved, "the restore"); err != nil {
@@ -370,7 +353,7 @@ func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decod
 	} else {
 		c.res.Hash = hashAll(visible(tx.All(), r.Scope), runtime.Gosched)
 	}
-	return p.checkChanges(tx, c, items, r.AllowEmpty)
+	return nil
 }
 
 // removesAtMost returns an error if a change removes more resources than it may; a negative number is

@@ -25,8 +25,7 @@ func (p *pushes) HostTarget(ctx context.Context, target string, o ChangeOptions)
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
-		_, err := p.put(tx, c, item)
-		return err
+		return p.put(tx, c, item)
 	}
 	return p.apply(ctx, c)
 }

@@ -9,10 +9,10 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
-	"github.com/lbd-dev/lbd/service/admission"
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/proposal"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -82,8 +82,8 @@ func (o *Options) decoding(f Format) decode.Options {
 	return decode.Options{Origin: decode.ByHand, Format: f, Policies: lb.PolicyConfig, Certificates: o.Bootstrap.Instances(), Fleet: o.SharedStore}
 }
 
-func (o *Options) guard() admission.Guard {
-	return admission.Guard{Server: o.Bootstrap != nil, TLS: o.ConnectMode == resource.ConnectTLS}
+func (o *Options) guard() proposal.Guard {
+	return proposal.Guard{TLS: o.ConnectMode == resource.ConnectTLS}
 }
 
 // Format is how a resource is written.

@@ -4,19 +4,15 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/lbd-dev/lbd/service/changelog"
-	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/xds/overlay"
-	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -57,6 +53,7 @@ func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*Pu
 		return nil, err
 	}
 	o.Cluster, o.ID, o.Author = r.Cluster, r.ID, cmp.Or(r.Name, r.Address)
+	ch.allowEmpty = r.AllowEmpty
 	ch.run = func(tx *store.Tx) error {
 		before, exists := tx.Get(key)
 		if exists {
@@ -73,13 +70,8 @@ func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*Pu
 		if err != nil {
 			return err
 		}
-		how := "added"
-		if exists {
-			how = "modified"
-		}
-		ch.replaces(key, how, overlays.Says(o), before.Raw, raw)
 		ch.res.Hash = hash(raw)
-		return tx.Put(key, raw)
+		return c.pushes.put(tx, ch, resource.Item{Key: key, Raw: raw})
 	}
 	return c.pushes.apply(ctx, ch)
 }
@@ -110,7 +102,7 @@ func (c *overlayChanges) check(tx *store.Tx, r *OverlayRequest, o *resource.Over
 		return fault.Errorf(fault.InvalidArgument, "%q is an AGGREGATE: put the overlay on one of its clusters: %s",
 			r.Cluster, few(cc.Leaves, maxListedNames)).Of(r.Cluster, "")
 	}
-	entries := tx.All()
+	entries := tx.Of(overlay.Type)
 	others := slices.DeleteFunc(overlays.Of(entries, r.Cluster, time.Now()), func(other *resource.Overlay) bool { return other.ID == o.ID })
 	if len(others) > 0 {
 		if newest := others[len(others)-1].Created; !o.Created.After(newest) {
@@ -123,14 +115,6 @@ func (c *overlayChanges) check(tx *store.Tx, r *OverlayRequest, o *resource.Over
 	}
 	for _, w := range overlays.Warnings(o, others, cc) {
 		res.Warnings = append(res.Warnings, fault.Problem{Resource: overlay.Key(r.Cluster, r.ID).String(), Reason: w})
-	}
-	cluster, assignment := cc.Source()
-	if r.AllowEmpty || cc.Assignment == nil || cc.Assignment.Usable() == 0 {
-		return nil
-	}
-	if _, after := overlay.Apply(append(others, o), cluster, assignment); after.Usable() == 0 {
-		return block(r.Cluster, "the overlay would leave cluster %q without a usable endpoint, where it has %d; set allow_empty=true to put it anyway",
-			r.Cluster, cc.Assignment.Usable())
 	}
 	return nil
 }
@@ -157,7 +141,7 @@ func (c *overlayChanges) DeleteOverlay(ctx context.Context, cluster, id string, 
 	key := overlay.Key(cluster, id)
 	ch := c.change(key, observe.EventOverlayEnded, o)
 	ch.run = func(tx *store.Tx) error {
-		if !c.remove(tx, ch, key, "was removed") {
+		if !c.pushes.remove(tx, ch, key) {
 			return c.UnknownOverlay(cluster, id)
 		}
 		return nil
@@ -191,28 +175,7 @@ func (c *overlayChanges) UnknownOverlay(cluster, id string) error {
 
 // change returns a change of one overlay, without run.
 func (c *overlayChanges) change(key resource.Key, event observe.EventType, o ChangeOptions) *change {
-	return &change{ChangeOptions: o, cluster: overlay.ClusterOf(key), current: keyed(key), event: event, res: &PushResult{}}
-}
-
-// replaces adds what happens to an entry of the store to the result.
-func (c *change) replaces(key resource.Key, how, says string, before, after []byte) {
-	d := difference.Change{Resource: key.String(), Change: how, Difference: difference.Clip(says, difference.MaxSentence)}
-	c.res.Changes = append(c.res.Changes, d)
-	c.replaced = append(c.replaced, changelog.Replaced{Key: key, Change: d, Before: before, After: after})
-}
-
-// remove removes an overlay, and reports whether it was there.
-func (c *overlayChanges) remove(tx *store.Tx, ch *change, key resource.Key, why string) bool {
-	before, exists := tx.Get(key)
-	if !exists {
-		return false
-	}
-	says := why
-	if o, err := overlays.Decode(before); err == nil {
-		says = overlay.Describe(o) + ": " + why
-	}
-	ch.replaces(key, "removed", says, before.Raw, nil)
-	return tx.Delete(key)
+	return &change{ChangeOptions: o, cluster: overlay.ClusterOf(key), current: keyed(key), event: event, allowEmpty: true, res: &PushResult{}}
 }
 
 // Overlays returns the overlays of a cluster, or of all for an empty name: by cluster, and the oldest
@@ -255,7 +218,7 @@ func (c *overlayChanges) expire() {
 		ch.run = func(tx *store.Tx) error {
 			e, exists := tx.Get(key)
 			if o, err := overlays.Decode(e); exists && err == nil && o.Expired(time.Now()) { // it may have been put again
-				c.remove(tx, ch, key, "it has expired")
+				p.remove(tx, ch, key)
 			}
 			return nil
 		}
@@ -279,16 +242,9 @@ func (c *overlayChanges) endExpired(st store.Store) []resource.Key {
 	defer p.committing.Unlock()
 	s := st.Snapshot()
 	expired, next := overlays.Expired(s, time.Now())
-	var clusters []string
-	for _, key := range expired {
-		clusters = append(clusters, overlay.ClusterOf(key))
-	}
-	slices.Sort(clusters)
-	p.publish(resource.SourcePush, nil, func(r *resolver.Resolver) []resolver.Change {
-		return p.overlay(s, slices.Compact(clusters), r)
-	})
+	p.publish(&p.propose(s, expired).Proposal)
 	p.expiry.Set(next)
-	return slices.SortedFunc(slices.Values(expired), func(a, b resource.Key) int { return strings.Compare(a.Name, b.Name) })
+	return slices.SortedFunc(slices.Values(expired), store.CompareKeys)
 }
 
 // The metrics of overlays.

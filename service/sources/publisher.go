@@ -81,24 +81,22 @@ func (p *publisher) setAmbientErrors(changes []resolver.Change) {
 	}
 }
 
-// publish applies the updates of a source, and then more, which may be nil. It returns
-// the targets with new configs, and the versions of the updated resources.
-func (p *publisher) publish(
-	from resource.Source, updates []resource.Update, more func(*resolver.Resolver) []resolver.Change,
-) (affected []string, vs difference.Versions) {
+// publish makes the changes of a proposal, and then more. It returns the targets with new configs, and the versions of
+// the updated resources.
+func (p *publisher) publish(is *resolver.Proposal, more ...func(*resolver.Resolver) []resolver.Change) (affected []string, vs difference.Versions) {
 	var covered difference.Versions
 	changes := p.publishChange(func(r *resolver.Resolver) []resolver.Change {
-		vs = make(difference.Versions, len(updates))
-		for i, u := range updates {
-			vs[i].Before = r.Value(from, u.Target, u.Key)
+		vs = make(difference.Versions, len(is.Updates))
+		for i, u := range is.Updates {
+			vs[i].Before = r.Value(is.From, u.Target, u.Key)
 		}
-		changes := r.Apply(from, updates)
-		for i, u := range updates {
-			vs[i].After = r.Value(from, u.Target, u.Key)
+		changes := r.Accept(is)
+		for i, u := range is.Updates {
+			vs[i].After = r.Value(is.From, u.Target, u.Key)
 		}
-		covered = coveredChanges(r, from, vs)
-		if more != nil {
-			changes = append(changes, more(r)...)
+		covered = coveredChanges(r, is.From, vs)
+		for _, f := range more {
+			changes = append(changes, f(r)...)
 		}
 		return changes
 	})

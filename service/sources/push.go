@@ -42,25 +42,14 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 		p.report(c, err)
 		return nil, err
 	}
-	item := d.Item
-	c.res = &PushResult{Hash: hash(item.Raw), Warnings: d.Warnings, Notes: d.Notes}
+	c.res = &PushResult{Hash: hash(d.Item.Raw), Warnings: d.Warnings, Notes: d.Notes}
+	c.allowEmpty, c.misspelled = r.AllowEmpty, func(err error) error {
+		return misspelled(err, d.Warnings, func(unknown []fault.Problem) { decode.Place(r.Body, r.Format, true, unknown) })
+	}
 	c.run = func(tx *store.Tx) error {
 		_, exists := tx.Get(key)
 		c.res.New = !exists
-		if changed, err := p.put(tx, c, item); err != nil || !changed {
-			return err
-		}
-		if r.Kind == Config {
-			if err := p.unsecured(tx, r.Cluster); err != nil {
-				return err
-			}
-		}
-		if r.AllowEmpty {
-			return nil
-		}
-		return misspelled(p.blocked(tx, item), d.Warnings, func(unknown []fault.Problem) {
-			decode.Place(r.Body, r.Format, true, unknown)
-		})
+		return p.put(tx, c, d.Item)
 	}
 	return p.apply(ctx, c)
 }
@@ -69,13 +58,10 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 // none, and with Blocked if connections of the cluster would lose TLS.
 func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o ChangeOptions) (*PushResult, error) {
 	key := resource.Key{Type: kind, Name: cluster}
-	c := &change{ChangeOptions: o, cluster: cluster, current: keyed(key), res: &PushResult{}}
+	c := &change{ChangeOptions: o, cluster: cluster, current: keyed(key), allowEmpty: true, res: &PushResult{}}
 	c.run = func(tx *store.Tx) error {
 		if !p.remove(tx, c, key) {
 			return notPushed(key)
-		}
-		if kind == Config {
-			return p.unsecured(tx, cluster)
 		}
 		return nil
 	}
@@ -218,9 +204,19 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 		c.pushed[i.Key] = i
 	}
 	c.res = &PushResult{Warnings: b.Warnings, Notes: b.Notes}
+	c.allowEmpty, c.misspelled = r.AllowEmpty, func(err error) error {
+		return misspelled(err, b.Warnings, func(unknown []fault.Problem) { decode.Place(r.Body, r.Format, false, unknown) })
+	}
 	c.run = func(tx *store.Tx) error {
-		if err := p.putAll(tx, b, r, c); err != nil {
-			return err
+		if r.Replace {
+			if err := p.replace(tx, c, b, r); err != nil {
+				return err
+			}
+		}
+		for _, i := range b.Items {
+			if err := p.put(tx, c, i); err != nil {
+				return err
+			}
 		}
 		c.res.Warnings = append(c.res.Warnings, p.unknownReferences(tx, b)...)
 		if c.res.Hash = before; before == "" || len(c.res.Changes) > 0 {
@@ -254,63 +250,11 @@ func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.
 	return b, nil
 }
 
-func (p *pushes) putAll(tx *store.Tx, b *decode.Bundle, r *SnapshotRequest, c *change) error {
-	if r.Replace {
-		if err := p.replace(tx, c, b, r); err != nil {
-			return err
-		}
-	}
-	var checked []resource.Item // configurations, too, whose assignments may have changed
-	for _, i := range b.Items {
-		changed, err := p.put(tx, c, i)
-		if err != nil {
-			return err
-		}
-		if changed && i.Key.Type == Endpoints || i.Key.Type == Config {
-			checked = append(checked, i)
-		}
-	}
-	return misspelled(p.checkChanges(tx, c, checked, r.AllowEmpty), b.Warnings, func(unknown []fault.Problem) {
-		decode.Place(r.Body, r.Format, false, unknown)
-	})
-}
-
-// checkChanges returns an error if a change takes TLS from connections, or, unless empty clusters are
-// allowed, leaves a cluster without a usable endpoint. items are the resources that it adds or replaces.
-func (p *pushes) checkChanges(tx *store.Tx, c *change, items []resource.Item, allowEmpty bool) error {
-	for _, change := range c.res.Changes {
-		if key := change.Key(); key.Type == Config {
-			if err := p.unsecured(tx, key.Name); err != nil {
-				return err
-			}
-		}
-	}
-	if allowEmpty || len(c.res.Changes) == 0 {
-		return nil
-	}
-	for _, i := range items {
-		if i.Key.Type != Endpoints && i.Key.Type != Config {
-			continue
-		}
-		if err := p.blocked(tx, i); err != nil {
-			return err
-		}
-	}
-	for _, change := range c.res.Changes { // a deletion may empty a cluster that stays
-		if name := clusterOf(change.Key()); name != "" && change.Change == "removed" {
-			if err := p.emptied(p.written(tx), name); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // replace deletes the resources that b does not have. A snapshot that would delete all is
 // more often an accident than intended.
 func (p *pushes) replace(tx *store.Tx, c *change, b *decode.Bundle, r *SnapshotRequest) error {
 	for e := range tx.All() {
-		if _, stays := c.pushed[e.Key]; !stays && !internal(e.Key) {
+		if _, stays := c.pushed[e.Key]; !stays && isResource(e.Key) {
 			p.remove(tx, c, e.Key)
 		}
 	}
@@ -343,7 +287,7 @@ func hashAll(all iter.Seq[store.Entry], pause func()) string {
 	h := sha256.New()
 	for e := range all {
 		pause()
-		if internal(e.Key) {
+		if !isResource(e.Key) {
 			continue
 		}
 		sum := sha256.Sum256(e.Raw)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/registration"
-	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -25,10 +23,6 @@ import (
 // maxStoredWarnings limits the warnings about stored resources that are logged at
 // startup. An older lbd may have accepted these resources without them.
 const maxStoredWarnings = 100
-
-// hostedType is the store's type of the targets that are hosted by name. Its
-// entries are no xDS resources: a snapshot neither has nor deletes them.
-const hostedType resource.Type = "Target"
 
 // pushes owns what callers change: pushed resources, and targets that are hosted by
 // name. All of it is in the store.
@@ -113,189 +107,79 @@ func (p *pushes) contents() (*store.Snapshot, error) {
 
 // start loads the resources of st, and returns once every tree has its config.
 func (p *pushes) start(ctx context.Context, st store.Store) error {
-	updates, index := p.load(st)
+	index := p.load(st)
 	var names []string // those of files, too
 	for _, t := range p.Ledger.Hosted().Sorted() {
 		names = append(names, t.Name)
 	}
 	err := p.Ledger.Settle(ctx, names)
 	p.served.start(index, p.Ledger.Settle)
-	p.markAll(ctx, st, updates)
 	p.store.Store(&st)
 	return err
 }
 
 // load publishes what the store has, and returns its index. A commit that it reports before is
 // in the snapshot; a later one is published afterwards.
-func (p *pushes) load(st store.Store) ([]resource.Update, uint64) {
+func (p *pushes) load(st store.Store) (index uint64) {
 	p.committing.Lock()
 	defer p.committing.Unlock()
 	stored := st.Snapshot()
-	warnings := 0
-	is := p.updates(stored.Get, slices.Collect(stored.All()), func(key resource.Key, problem fault.Problem) {
-		if warnings++; warnings <= maxStoredWarnings {
-			p.Logger.Warn("stored resource", "resource", key, "warning", problem)
-		}
-	})
-	p.register(is)
-	if more := warnings - maxStoredWarnings; more > 0 {
+	keys := make([]resource.Key, 0, stored.Len())
+	for e := range stored.All() {
+		keys = append(keys, e.Key)
+	}
+	is := p.propose(stored, keys)
+	for _, w := range is.warnings[:min(len(is.warnings), maxStoredWarnings)] {
+		p.Logger.Warn("stored resource", "resource", w.Resource, "warning", w)
+	}
+	if more := len(is.warnings) - maxStoredWarnings; more > 0 {
 		p.Logger.Warn("stored resources have more warnings: PUT what GET /v1/snapshot returns with dry_run=true to list them", "more", more)
 	}
 	for _, name := range p.Targets {
-		is.hosts = append(is.hosts, hosting{name, true})
+		is.Hosted[name] = true
 	}
-	p.publishChange(func(r *resolver.Resolver) []resolver.Change {
-		overlay := p.overlay(stored, is.overlaid, r) // before the clusters, so that they are not without it
-		return slices.Concat(overlay, r.Apply(resource.SourcePush, is.updates), p.host(is.hosts)(r))
-	})
-	return is.updates, stored.Index()
+	p.register(is)
+	p.publishChange(func(r *resolver.Resolver) []resolver.Change { return r.Accept(&is.Proposal) })
+	p.expireOverlays(stored, is)
+	return stored.Index()
 }
 
 // Commit publishes what the store has committed. The store's writer calls it.
 func (p *pushes) Commit(c store.Commit) {
 	p.committing.Lock()
 	defer p.committing.Unlock()
-	entries := make([]store.Entry, len(c.Changed))
-	for i, key := range c.Changed {
-		entries[i], _ = c.After.Get(key)
-		entries[i].Key = key // also of one that was removed, which has no Raw
-	}
-	is := p.updates(c.After.Get, entries, func(resource.Key, fault.Problem) {})
+	is := p.propose(c.After, c.Changed)
 	p.register(is)
-	affected, _ := p.publish(resource.SourcePush, is.updates, func(r *resolver.Resolver) []resolver.Change {
-		return append(p.host(is.hosts)(r), p.overlay(c.After, is.overlaid, r)...)
-	})
+	affected, _ := p.publish(&is.Proposal)
+	p.expireOverlays(c.After, is)
 	p.served.published(c.After.Index(), affected)
 	p.inFlight.commit(affected)
 }
 
-// stored is what store entries are to the resolver.
-type stored struct {
-	updates  []resource.Update
-	hosts    []hosting
-	overlaid []string // clusters whose overlays have changed
-	renewals []store.Entry
-}
-
-type hosting struct {
-	name string
-	on   bool
-}
-
-// host returns a function that hosts targets in a resolver, or no longer.
-func (p *pushes) host(hosts []hosting) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) (changes []resolver.Change) {
-		for _, h := range hosts {
-			switch {
-			case h.on:
-				changes = append(changes, r.Host(h.name)...)
-			case !slices.Contains(p.Targets, h.name):
-				changes = append(changes, r.Unhost(h.name)...)
-			}
-		}
-		return changes
+// expireOverlays sets the time at which the next overlay of a snapshot expires, if overlays have changed.
+func (p *pushes) expireOverlays(s *store.Snapshot, is *proposed) {
+	if len(is.Overlays) == 0 {
+		return
 	}
-}
-
-// updates returns what store entries are to the resolver. An entry without Raw was removed. warn is
-// called with the warnings about resources that this daemon did not push.
-func (p *pushes) updates(get getter, entries []store.Entry, warn func(resource.Key, fault.Problem)) stored {
-	is := stored{updates: make([]resource.Update, 0, len(entries))}
-	for _, e := range entries {
-		switch {
-		case e.Key.Type == securedType, e.Key.Type == changelog.Type:
-		case e.Key.Type == registration.Type:
-			is.renewals = append(is.renewals, e)
-		case e.Key.Type == hostedType:
-			is.hosts = append(is.hosts, hosting{e.Key.Name, e.Raw != nil})
-		case e.Key.Type == overlay.Type:
-			if cluster := overlay.ClusterOf(e.Key); !slices.Contains(is.overlaid, cluster) {
-				is.overlaid = append(is.overlaid, cluster)
-			}
-			if _, err := overlays.Decode(e); e.Raw != nil && err != nil {
-				p.Logger.Warn("an overlay has no effect on this daemon", "error", err)
-			}
-		case e.Raw == nil:
-			is.updates = append(is.updates, resource.Update{Item: resource.Item{Key: e.Key}})
-		default:
-			item, problems, err := p.decoded(get, e)
-			if err != nil {
-				item.Raw = nil
-			}
-			for _, problem := range problems {
-				warn(e.Key, problem)
-			}
-			is.updates = append(is.updates, resource.Update{Item: item, Err: err, Updated: e.Updated})
-		}
-	}
-	return is
-}
-
-// overlay applies the overlays of clusters, as a snapshot has them, to a resolver, and sets the time at
-// which the next one expires.
-func (p *pushes) overlay(s *store.Snapshot, clusters []string, r *resolver.Resolver) (changes []resolver.Change) {
-	if len(clusters) == 0 {
-		return nil
-	}
-	now := time.Now()
-	of := map[string][]*resource.Overlay{}
-	for _, o := range overlays.All(overlays.Entries(s), now) {
-		of[o.Cluster] = append(of[o.Cluster], o)
-	}
-	for _, cluster := range clusters {
-		changes = append(changes, r.ApplyOverlays(cluster, of[cluster])...)
-	}
-	expired, next := overlays.Expired(s, now)
+	expired, next := overlays.Expired(s, time.Now())
 	if len(expired) > 0 {
-		next = now
+		next = time.Now()
 	}
 	p.expiry.Set(next)
-	return changes
 }
 
 // register updates the registered endpoints after a change of the store.
-func (p *pushes) register(is stored) {
+func (p *pushes) register(is *proposed) {
 	now := time.Now()
-	for _, u := range is.updates {
+	for _, u := range is.Updates {
 		if u.Key.Type == Endpoints {
 			p.registered.Set(u.Key.Name, u.Raw, u.Assignment, now)
 		}
 	}
 	for _, e := range is.renewals {
-		if e.Raw == nil || e.Key == registration.Joined {
-			continue
-		}
 		if err := p.registered.Hear(e.Raw, now); err != nil {
 			p.Logger.Warn("what another daemon has written has no effect", "daemon", e.Key.Name, "error", err)
 		}
-	}
-}
-
-// internal reports whether a store's entry is no xDS resource.
-func internal(key resource.Key) bool {
-	return key.Type == hostedType || key.Type == securedType || key.Type == changelog.Type || key.Type == overlay.Type || key.Type == registration.Type
-}
-
-// markAll marks the stored Clusters that are in use with TLS: an older lbd left no
-// marks.
-func (p *pushes) markAll(ctx context.Context, st store.Store, stored []resource.Update) {
-	get := st.Snapshot().Get
-	stored = slices.DeleteFunc(stored, func(u resource.Update) bool {
-		return u.Cluster == nil || u.Cluster.Security == nil || isSecured(get, u.Key, u.Raw)
-	})
-	if len(stored) == 0 {
-		return
-	}
-	_, err := st.Update(ctx, func(tx *store.Tx) error {
-		for _, u := range stored {
-			if err := markSecured(tx, u.Key.Name, u.Raw, u.Cluster); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		p.Logger.Error("stored Clusters with TLS cannot be marked: without a bootstrap, their connections would be plain", "error", err)
 	}
 }
 

@@ -157,8 +157,7 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 		if before, exists := tx.Get(key); !exists || !bytes.Equal(before.Raw, x.Raw) || heardMore(tx, seen) || !r.stillDue(x, time.Now()) {
 			return nil // the next tick decides again
 		}
-		_, err := p.put(tx, ch, done.Item)
-		return err
+		return p.put(tx, ch, done.Item)
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, expireTimeout)
 	defer cancel()

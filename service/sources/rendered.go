@@ -84,7 +84,7 @@ func (p *pushes) render(ctx context.Context, caller string, s *store.Snapshot, i
 	var resources []resource.Item
 	size := 0
 	for e := range s.All() {
-		if !internal(e.Key) && in.Resource(e.Key) {
+		if isResource(e.Key) && in.Resource(e.Key) {
 			entries = append(entries, e)
 			resources = append(resources, resource.Item{Key: e.Key, Raw: e.Raw})
 			size += len(e.Raw)

@@ -74,7 +74,7 @@ func (s *servers) Follow(c ManagementServer, kept LastGood, reports LoadReports)
 	s.unreachable, s.moved = make(map[string]string), make(map[[2]string]time.Time)
 	s.Ledger.Follow(c, reports)
 	s.demand.start(s.evictSpare)
-	s.publish(resource.SourceCache, slices.Collect(kept.All()), nil)
+	s.publish(&resolver.Proposal{From: resource.SourceCache, Updates: slices.Collect(kept.All())})
 }
 
 // Loads returns the load of the picks of all trees, for load reports.
@@ -87,7 +87,7 @@ const absorbTimeout = 30 * time.Second
 // ServerUpdate publishes what a management server sent, and returns when the trees have
 // it. The xDS client calls it; its next response waits for that.
 func (s *servers) ServerUpdate(updates []resource.Update) {
-	affected, vs := s.publish(resource.SourceADS, updates, func(r *resolver.Resolver) []resolver.Change {
+	affected, vs := s.publish(&resolver.Proposal{From: resource.SourceADS, Updates: updates}, func(r *resolver.Resolver) []resolver.Change {
 		return s.keep(r, updates)
 	})
 	s.addChanges(observe.Event{Type: observe.EventXDSChanged}, vs)

@@ -22,6 +22,7 @@ import (
 	"github.com/lbd-dev/lbd/service/forecast"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/proposal"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/overlay"
@@ -297,17 +298,17 @@ func TestForecastsTakeTurns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		of := func(n int) []resolver.Preview {
+		of := func(n int) *change {
 			e := &resource.Endpoint{Addresses: []string{"a:80"}, Weight: 1}
 			l := &resource.LocalityEndpoints{Weight: 1, Endpoints: slices.Repeat([]*resource.Endpoint{e}, n)}
 			c := &resource.Config{Roots: []string{"orders"}}
 			c.Clusters.Set("orders", &resource.ClusterConfig{
 				Cluster: resource.DefaultCluster("orders"), Assignment: &resource.Assignment{Localities: []*resource.LocalityEndpoints{l}},
 			})
-			return []resolver.Preview{{Target: resolver.Target("orders"), Before: c, Clusters: []string{"orders"}}}
+			return &change{evaluated: &proposal.Outcome{Targets: []resolver.Preview{{Target: resolver.Target("orders"), Before: c, Clusters: []string{"orders"}}}}}
 		}
 		forecastOf := func(ctx context.Context, n int) fault.Code {
-			_, err := p.effect(ctx, "", of(n), 0)
+			_, err := p.effect(ctx, of(n))
 			e, _ := errors.AsType[*fault.Error](err)
 			if e == nil {
 				return ""
@@ -371,9 +372,7 @@ func TestGuardedChange(t *testing.T) {
 				n = 0
 			}
 			raw := fmt.Appendf(nil, `{"kind":"hold_ejections","reason":"%v %d"}`, same, n)
-			before, _ := tx.Get(key)
-			c.replaces(key, "added", "test", before.Raw, raw)
-			return tx.Put(key, raw)
+			return s.pushes.put(tx, c, resource.Item{Key: key, Raw: raw})
 		}
 		_, err := s.pushes.apply(t.Context(), c)
 		e, _ := errors.AsType[*fault.Error](err)

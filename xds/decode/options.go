@@ -46,10 +46,6 @@ type Options struct {
 	// Stored is true for a resource that was accepted earlier, perhaps by an older lbd:
 	// rules that were added since then only cause a warning.
 	Stored bool
-	// Secured is true for a Stored Cluster whose connections were secured by TLS: they do
-	// not become plain because there is no bootstrap any more. Without it the Cluster may
-	// be one that an older lbd accepted without a bootstrap, with plain connections.
-	Secured bool
 	// Places fills in Line and Column of warnings and notes, for which the body is
 	// read once more. Those of problems are always filled in.
 	Places bool

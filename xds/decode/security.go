@@ -102,15 +102,14 @@ func (v tlsValidator) tlsSocket(socket *corev3.TransportSocket, m proto.Message,
 
 // instances rejects certificate providers that the bootstrap does not have. The
 // connections of a stored cluster do not become plain because a provider was removed from
-// the bootstrap, or the bootstrap was. But an older lbd without a bootstrap accepted such
-// a cluster, and made plain connections.
+// the bootstrap, or the bootstrap was.
 func (v tlsValidator) instances(s *resource.Security, field string) {
 	const reason = "names the certificate provider instance %q, which the bootstrap does not have"
 	for _, name := range []string{s.RootInstance, s.IdentityInstance} {
 		if _, _, ok := v.instance(name); name == "" || ok {
 			continue
 		}
-		if v.byHand && v.Stored && (v.Certificates != nil || v.Secured) {
+		if v.byHand && v.Stored {
 			v.warn(field, reason+": every TLS handshake fails", name)
 		} else {
 			v.reject(field, reason, name)

@@ -195,8 +195,7 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		{"unknown provider, no bootstrap", unknown, decode.Options{}, nil, `"unknown", which the bootstrap does not have`, ""},
 		{"unknown provider, stored", unknown, stored, &resource.Security{RootInstance: "unknown"}, "", "every TLS handshake fails"},
 		{"unknown provider, stored with plain connections", unknown + connect("tcp"), stored, nil, "", "so connections do not use TLS"},
-		{"unknown provider, stored with TLS, no bootstrap", unknown, decode.Options{Stored: true, Secured: true}, &resource.Security{RootInstance: "unknown"}, "", "every TLS handshake fails"},
-		{"unknown provider, stored, no bootstrap", unknown, fresh, nil, "", "stays in use: transport_socket is not applied"},
+		{"unknown provider, stored, no bootstrap", unknown, fresh, &resource.Security{RootInstance: "unknown"}, "", "every TLS handshake fails"},
 
 		{"no roots", noRoots, hand, nil, `"own", which has no ca_certificate_file in the bootstrap: add it, or write system_root_certs: {}`, ""},
 		{"no roots, and plain connections", noRoots + connect("tcp"), hand, nil, "", "so connections do not use TLS"},

@@ -24,20 +24,25 @@ type overlaid struct {
 // ApplyOverlays replaces the overlays of a cluster, the oldest first, and returns the changed targets
 // by name. The cluster need not exist.
 func (r *Resolver) ApplyOverlays(cluster string, list []*resource.Overlay) []Change {
-	if len(list) == 0 {
+	return r.Accept(&Proposal{Overlays: map[string][]*resource.Overlay{cluster: list}})
+}
+
+func (r *Resolver) applyOverlays(cluster string, list []*resource.Overlay, b *batch) {
+	if len(list) == 0 && r.base == nil {
 		delete(r.overlays, cluster)
 	} else {
 		r.overlays[cluster] = &overlays{list: list}
 	}
-	var b batch
-	r.touch(resource.Key{Type: resource.TypeCluster, Name: cluster}, &b)
-	return r.settle(&b)
+	r.touch(resource.Key{Type: resource.TypeCluster, Name: cluster}, b)
 }
 
 // overlay applies the overlays of a cluster to its config. p has the config before.
 func (r *Resolver) overlay(name string, p *part, cc *resource.ClusterConfig) {
 	at := r.overlays[name]
-	if at == nil || cc.Err != nil || cc.Cluster.Type == resource.ClusterAggregate {
+	if at == nil && r.base != nil {
+		at = r.base.overlays[name]
+	}
+	if at == nil || len(at.list) == 0 || cc.Err != nil || cc.Cluster.Type == resource.ClusterAggregate {
 		return
 	}
 	if was := p.config; was != nil && was.Overlaid.Of(cc.Cluster, cc.Assignment) && slices.Equal(was.Overlaid.Overlays, at.list) {

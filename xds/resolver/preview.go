@@ -3,21 +3,11 @@ package resolver
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Proposal is a change of what is pushed, for [Resolver.Preview].
-type Proposal struct {
-	Updates []resource.Update
-	// Overlays has all overlays of each cluster whose overlays change, the oldest first.
-	Overlays map[string][]*resource.Overlay
-	// Hosted are the targets that the change hosts by name (true), or no longer (false).
-	Hosted map[string]bool
-}
-
-// Preview is what a Proposal would make of one target.
+// Preview is what a Proposal would make of one target that it touches.
 type Preview struct {
 	Target string
 	// Before and After are nil if the target is not hosted.
@@ -29,43 +19,92 @@ type Preview struct {
 	Clusters []string
 	// Routes is true if the routes differ.
 	Routes bool
+	// Touched are the clusters that picks can choose, and whose resources the proposal changes, in no order.
+	Touched []Touch
 }
 
-// Preview returns what a proposal would change, by target, without changing anything. It considers the
-// first limit targets only, and returns how many more the proposal touches.
-func (r *Resolver) Preview(p *Proposal, limit int) (all []Preview, more int) {
-	touched := r.touched(p)
-	if more = max(0, len(touched)-limit); more > 0 {
-		touched = touched[:limit]
+// Touch is a cluster whose resources a proposal changes.
+type Touch struct {
+	Cluster string
+	// Next is what the cluster is as soon as its target waits for nothing: that of After, or a later one. It is
+	// nil if picks can no longer choose the cluster.
+	Next *resource.ClusterConfig
+	// Leaves are the leaves of an AGGREGATE.
+	Leaves []*resource.ClusterConfig
+	// Needs are the resources that the cluster depends on before or after.
+	Needs []resource.Key
+}
+
+// Differs reports whether the target would get another config, or would wait for one.
+func (p *Preview) Differs() bool {
+	return len(p.Clusters) > 0 || p.Routes || p.Waits || (p.Before == nil) != (p.After == nil)
+}
+
+// Preview returns what a proposal would change, by target, without changing anything. What earlier proposals
+// change is there before.
+func (r *Resolver) Preview(p *Proposal, earlier ...*Proposal) []Preview {
+	names := make(map[string]struct{})
+	r.touched(p, names)
+	for _, e := range earlier {
+		r.touched(e, names)
 	}
-	fork := r.fork(touched)
-	fork.Apply(resource.SourcePush, p.Updates)
-	for name, hosted := range p.Hosted {
-		fork.demand(name, hosted)
+	f := r.fork(names)
+	for _, e := range earlier {
+		f.Accept(e)
 	}
-	for cluster, list := range p.Overlays {
-		fork.ApplyOverlays(cluster, list)
+	before := make(map[string]*resource.Config, len(f.targets))
+	for name, t := range f.targets {
+		names[name] = struct{}{}
+		before[name] = t.config
 	}
-	for i, name := range touched {
-		yield(i)
-		is := Preview{Target: name}
-		if t := r.targets[name]; t != nil {
-			is.Before = t.config
+	f.touches = make(map[touch][]resource.Key)
+	f.Accept(p)
+	r.reused = f.reused // to be of use when the proposal is applied
+	touched := make(map[string][]Touch)
+	for x, needs := range f.touches {
+		is := Touch{Cluster: x.cluster, Needs: needs}
+		if t := f.targets[x.target]; t != nil {
+			if x := t.byCluster.Get(x.cluster); x != nil && x.chosen {
+				is.Next, is.Leaves = x.config, x.leaves
+			}
 		}
-		if t := fork.targets[name]; t != nil {
+		touched[x.target] = append(touched[x.target], is)
+	}
+	var all []Preview
+	for i, name := range slices.Sorted(maps.Keys(names)) {
+		yield(i)
+		is := Preview{Target: name, Before: before[name], Touched: touched[name]}
+		if t := f.targets[name]; t != nil {
 			is.After = t.config
 			is.Waits = t.pending > 0 || !t.ofCluster() && t.routing == nil && t.err == nil
 		}
-		if is.compare(); len(is.Clusters) > 0 || is.Routes || is.Waits || (is.Before == nil) != (is.After == nil) {
+		if is.compare(); is.Touched != nil || is.Differs() {
 			all = append(all, is)
 		}
 	}
-	return all, more
+	return all
 }
 
-// touched returns the targets that a proposal may change, by name.
-func (r *Resolver) touched(p *Proposal) []string {
-	names := make(map[string]struct{})
+// touch identifies a cluster of a target.
+type touch struct{ target, cluster string }
+
+// traced adds the needs of a root to those of a fork that previews a proposal.
+func (r *Resolver) traced(x *root) {
+	if r.touches == nil {
+		return
+	}
+	at := touch{x.target.name, x.cluster}
+	all := r.touches[at]
+	for _, key := range x.needs {
+		if !slices.Contains(all, key) {
+			all = append(all, key)
+		}
+	}
+	r.touches[at] = all
+}
+
+// touched adds the targets that a proposal may change.
+func (r *Resolver) touched(p *Proposal, names map[string]struct{}) {
 	need := func(key resource.Key) {
 		for t := range r.needs[key].All() {
 			names[t.name] = struct{}{}
@@ -88,19 +127,15 @@ func (r *Resolver) touched(p *Proposal) []string {
 	for name := range p.Hosted {
 		names[name] = struct{}{}
 	}
-	return slices.SortedFunc(maps.Keys(names), strings.Compare)
 }
 
 // fork returns a Resolver with some of the targets and all resources. Its changes do not change r, which
 // must not change while the fork is in use.
-func (r *Resolver) fork(targets []string) *Resolver {
+func (r *Resolver) fork(targets map[string]struct{}) *Resolver {
 	f := New(r.options)
-	f.layers.base, f.hosts = &r.layers, maps.Clone(r.hosts)
-	for cluster, of := range r.overlays {
-		f.overlays[cluster] = &overlays{list: of.list}
-	}
+	f.base, f.layers.base, f.reused = r, &r.layers, r.reused
 	var b batch
-	for _, name := range targets {
+	for name := range targets {
 		is := r.targets[name]
 		if is == nil {
 			continue
@@ -118,6 +153,9 @@ func (r *Resolver) fork(targets []string) *Resolver {
 		t.config = is.config
 	}
 	f.settle(&b)
+	for name, t := range f.targets {
+		t.config = r.targets[name].config // an equal one
+	}
 	return f
 }
 

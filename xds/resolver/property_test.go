@@ -31,6 +31,7 @@ type model struct {
 	asked    map[targetResource]bool
 	current  map[string]*resource.Config
 	routed   map[string][]string // the roots of the newest routes that were known
+	overlaid map[string][]*resource.Overlay
 }
 
 func newModel(o resolver.Options) *model {
@@ -38,7 +39,7 @@ func newModel(o resolver.Options) *model {
 		server:  o.Server,
 		content: make(map[resource.Source]map[resource.Key]resource.Update), received: make(map[targetResource]resource.Update),
 		hosts: make(map[string]bool), demanded: make(map[string]bool), asked: make(map[targetResource]bool),
-		current: make(map[string]*resource.Config), routed: make(map[string][]string),
+		current: make(map[string]*resource.Config), routed: make(map[string][]string), overlaid: make(map[string][]*resource.Overlay),
 	}
 	for _, s := range []resource.Source{push, file, cache} {
 		m.content[s] = make(map[resource.Key]resource.Update)
@@ -230,6 +231,9 @@ func (m *model) alone(o resolver.Options, target string) *resource.Config {
 	for _, s := range []resource.Source{push, file, cache} {
 		r.Apply(s, parted(slices.Collect(maps.Values(m.content[s]))))
 	}
+	for cluster, list := range m.overlaid {
+		r.ApplyOverlays(cluster, list)
+	}
 	name := "xds://now/" + strings.TrimPrefix(target, "xds:///")
 	begin := func() *resource.Config { return r.Host(name)[0].Config }
 	end := func() { r.Unhost(name) }
@@ -290,10 +294,10 @@ func picture(target string, c *resource.Config) string {
 		}
 		fmt.Fprintf(&b, "\n%s: %v %v %v %v %v %v", name, cc.Err, cc.Pending, cc.Leaves, cc.AssignmentErr, cc.ClusterFrom, cc.AssignmentFrom)
 		if cc.Cluster != nil {
-			fmt.Fprint(&b, cc.Cluster.Name, cc.Cluster.Type, cc.Cluster.EDSServiceName, cc.Cluster.DNSHostname, cc.Cluster.Leaves)
+			fmt.Fprint(&b, cc.Cluster.Name, cc.Cluster.Type, cc.Cluster.EDSServiceName, cc.Cluster.DNSHostname, cc.Cluster.Leaves, cc.Cluster.MaxRequests)
 		}
 		if cc.Assignment != nil {
-			fmt.Fprint(&b, cc.Assignment.Name, cc.Assignment.Localities[0].Endpoints[0].Addresses)
+			fmt.Fprint(&b, cc.Assignment.Name, cc.Assignment.Localities[0].Endpoints[0].Addresses, cc.Assignment.Usable())
 		}
 	}
 	return b.String()
@@ -368,11 +372,11 @@ func TestRandomUpdates(t *testing.T) {
 		options := resolver.Options{Server: rapid.Bool().Draw(t, "server")}
 		r, m := resolver.New(options), newModel(options)
 		for version := range rapid.IntRange(1, 60).Draw(t, "steps") {
-			switch rapid.IntRange(0, 6).Draw(t, "step") {
+			switch rapid.IntRange(0, 7).Draw(t, "step") {
 			case 0:
 				target := rapid.SampledFrom([]string{"xds:///t1", "xds:///t2", "cluster:a", "cluster:c"}).Draw(t, "target")
 				m.demanded[target] = rapid.Bool().Draw(t, "hosted")
-				foreseen := m.foresee(t, r, &resolver.Proposal{Hosted: map[string]bool{target: m.demanded[target]}})
+				foreseen := m.foresee(t, r.Preview(&resolver.Proposal{Hosted: map[string]bool{target: m.demanded[target]}}))
 				if m.demanded[target] {
 					m.note(r.Host(target))
 				} else {
@@ -388,6 +392,16 @@ func TestRandomUpdates(t *testing.T) {
 				} else {
 					m.note(r.ApplyHost(name, []string{"10.0.0.1:80"}, nil))
 				}
+			case 2:
+				cluster := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "overlaid")
+				m.overlaid[cluster] = rapid.SampledFrom([][]*resource.Overlay{
+					nil,
+					{{Kind: resource.OverlayDrain, Endpoint: "x:1"}},
+					{{Kind: resource.OverlayMaxRequests, MaxRequests: 7}, {Kind: resource.OverlayDrain, Endpoint: "y:1"}},
+				}).Draw(t, "overlays")
+				foreseen := m.foresee(t, r.Preview(&resolver.Proposal{Overlays: map[string][]*resource.Overlay{cluster: m.overlaid[cluster]}}))
+				m.note(r.ApplyOverlays(cluster, m.overlaid[cluster]))
+				m.compare(t, foreseen)
 			default:
 				s := rapid.SampledFrom([]resource.Source{push, file, ads, ads, ads, cache}).Draw(t, "source")
 				if s == ads && !options.Server {
@@ -401,16 +415,25 @@ func TestRandomUpdates(t *testing.T) {
 						u.Target = rapid.SampledFrom([]string{"xds:///t1", "xds:///t2", "cluster:a", "cluster:b", "cluster:c"}).Draw(t, "to")
 					}
 					updates = append(updates, u)
-					if w := (targetResource{u.Target, u.Key}); s != ads || m.asked[w] || wanted[w] {
-						m.take(s, u)
-					}
 				}
-				if s != push {
+				take := func(updates []resource.Update) {
+					for _, u := range updates {
+						if w := (targetResource{u.Target, u.Key}); s != ads || m.asked[w] || wanted[w] {
+							m.take(s, u)
+						}
+					}
 					m.note(r.Apply(s, updates))
+				}
+				if s != push && s != file {
+					take(updates)
 					break
 				}
-				foreseen := m.foresee(t, r, &resolver.Proposal{Updates: updates})
-				m.note(r.Apply(s, updates))
+				n := rapid.IntRange(0, len(updates)).Draw(t, "earlier")
+				previews := r.Preview(&resolver.Proposal{From: s, Updates: updates[n:]}, &resolver.Proposal{From: s, Updates: updates[:n]})
+				take(updates[:n])
+				m.follow()
+				foreseen := m.foresee(t, previews)
+				take(updates[n:])
 				m.compare(t, foreseen)
 			}
 			m.follow()
@@ -437,19 +460,34 @@ func effect(target string, c *resource.Config) string {
 	return picture(target, &is)
 }
 
-// foresee returns a picture of each target as a proposal would make it.
-func (m *model) foresee(t *rapid.T, r *resolver.Resolver, p *resolver.Proposal) map[string]string {
-	all, more := r.Preview(p, 100)
-	if more != 0 {
-		t.Fatalf("%d targets are not considered", more)
+// one returns a picture of one cluster, which may be nil.
+func one(cc *resource.ClusterConfig) string {
+	var c resource.Config
+	if cc != nil {
+		c.Clusters.Set("", cc)
 	}
+	return picture("", &c)
+}
+
+// foresee returns a picture of each target as a proposal would make it. Once a target waits for nothing, its
+// clusters are as they will be next.
+func (m *model) foresee(t *rapid.T, all []resolver.Preview) map[string]string {
 	out := make(map[string]string)
 	for name, c := range m.current {
 		out[name] = effect(name, c)
 	}
 	for _, is := range all {
-		if is.Before != m.current[is.Target] {
+		if was := m.current[is.Target]; is.Before != was && (is.Before == nil || was == nil || picture(is.Target, is.Before) != picture(is.Target, was)) {
 			t.Fatalf("%s: Before is not its config", is.Target)
+		}
+		for _, x := range is.Touched {
+			var now *resource.ClusterConfig
+			if is.After != nil && slices.Contains(is.After.Roots, x.Cluster) {
+				now = is.After.Clusters.Get(x.Cluster)
+			}
+			if !is.Waits && one(x.Next) != one(now) || x.Next != nil && len(x.Needs) == 0 {
+				t.Fatalf("%s: %s is next %+v, after %+v, with the needs %v", is.Target, x.Cluster, x.Next, now, x.Needs)
+			}
 		}
 		if is.After == nil {
 			delete(out, is.Target)

@@ -49,7 +49,13 @@ type Resolver struct {
 	hosts  map[string]*result // the assignment of each DNS name
 	// overlays are those of each cluster that has any.
 	overlays map[string]*overlays
-	covered  map[resource.Key]struct{} // those of AllCovered
+	// base is the resolver that this one is a fork of, and that has the DNS names, and the overlays of other
+	// clusters; nil for none.
+	base *Resolver
+	// touches are the clusters that a proposal changes, with their needs; nil if this is not a fork that
+	// previews one.
+	touches map[touch][]resource.Key
+	covered map[resource.Key]struct{} // those of AllCovered
 
 	targets map[string]*target // by name
 
@@ -76,10 +82,37 @@ func New(o Options) *Resolver {
 	}
 }
 
+// Proposal is a change of resources.
+type Proposal struct {
+	// Updates are of the source From.
+	From    resource.Source
+	Updates []resource.Update
+	// Overlays has all overlays of each cluster whose overlays change, the oldest first.
+	Overlays map[string][]*resource.Overlay
+	// Hosted are the targets to host (true), or no longer (false), as [Resolver.Host] and [Resolver.Unhost] do it.
+	Hosted map[string]bool
+}
+
+// Accept makes the changes of a proposal at once, and returns the changed targets by name.
+func (r *Resolver) Accept(p *Proposal) []Change {
+	var b batch
+	r.apply(p.From, p.Updates, &b)
+	for cluster, list := range p.Overlays {
+		r.applyOverlays(cluster, list, &b)
+	}
+	for name, hosted := range p.Hosted {
+		r.demand(name, hosted, &b)
+	}
+	return r.settle(&b)
+}
+
 // Apply applies the updates of a source, and returns the changed targets by name. It ignores
 // updates of a management server for resources that are not requested.
 func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change {
-	var b batch
+	return r.Accept(&Proposal{From: s, Updates: updates})
+}
+
+func (r *Resolver) apply(s resource.Source, updates []resource.Update, b *batch) {
 	for i := range updates {
 		yield(i)
 		u := &updates[i]
@@ -97,7 +130,7 @@ func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change 
 		}
 		covered := r.layers.covered(u.Key)
 		r.take(s, u)
-		r.touch(u.Key, &b)
+		r.touch(u.Key, b)
 		r.updateCovered(u.Key)
 		now := r.layers.covered(u.Key)
 		if covered != now || now && s == resource.SourceCache {
@@ -109,9 +142,8 @@ func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change 
 		if !byHand(s) {
 			continue
 		}
-		r.updateHosted(u.Key, &b)
+		r.updateHosted(u.Key, b)
 	}
-	return r.settle(&b)
 }
 
 // byHand reports whether the resources of a source host targets and take precedence over
@@ -256,24 +288,26 @@ func (r *Resolver) Hosts() map[string]bool {
 
 // Host hosts a target such as "cluster:NAME", "xds:///NAME" or "xds://AUTHORITY/NAME" until
 // Unhost.
-func (r *Resolver) Host(target string) []Change { return r.demand(target, true) }
+func (r *Resolver) Host(target string) []Change {
+	return r.Accept(&Proposal{Hosted: map[string]bool{target: true}})
+}
 
 // Unhost reverts Host. The target stays if a push or a file hosts it.
-func (r *Resolver) Unhost(target string) []Change { return r.demand(target, false) }
+func (r *Resolver) Unhost(target string) []Change {
+	return r.Accept(&Proposal{Hosted: map[string]bool{target: false}})
+}
 
-func (r *Resolver) demand(name string, hosted bool) []Change {
+func (r *Resolver) demand(name string, hosted bool, b *batch) {
 	t := r.targets[name]
 	if t == nil && !hosted {
-		return nil
+		return
 	}
-	var b batch
 	if t == nil {
 		t = &target{name: name}
-		r.add(t, &b)
+		r.add(t, b)
 	}
 	t.demanded = hosted
 	b.publish(t)
-	return r.settle(&b)
 }
 
 // batch has what a call affects.
@@ -326,9 +360,11 @@ func yield(i int) {
 // settle updates what a batch affects, and returns the changed targets by name.
 func (r *Resolver) settle(b *batch) []Change {
 	for x := range b.roots {
+		r.traced(x)
 		if r.resolve(x) && x.chosen {
 			b.publish(x.target)
 		}
+		r.traced(x)
 	}
 	for t := range b.routed {
 		r.route(t)

@@ -38,6 +38,7 @@ func (r *Resolver) acquire(t *target, cluster string) *root {
 		x = &root{target: t, cluster: cluster}
 		t.byCluster.Set(cluster, x)
 		r.resolve(x)
+		r.traced(x)
 	}
 	x.refs++
 	return x
@@ -207,7 +208,11 @@ func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.Cluster
 		return cc, need
 	case resource.ClusterLogicalDNS:
 		need = resource.Key{Type: typeHost, Name: cc.Cluster.DNSHostname}
-		if at := r.hosts[need.Name]; at != nil {
+		at := r.hosts[need.Name]
+		if at == nil && r.base != nil {
+			at = r.base.hosts[need.Name]
+		}
+		if at != nil {
 			assign(&cc, at)
 		}
 		cc.Pending = cc.Assignment == nil && cc.AssignmentErr == nil

@@ -67,6 +67,31 @@ func (s *Snapshot) Of(kind resource.Type) iter.Seq[Entry] {
 	}
 }
 
+// OfWith yields the entries of a type as they are with changes, of which later ones replace earlier ones, in no
+// order.
+func (s *Snapshot) OfWith(kind resource.Type, changes ...Changes) iter.Seq[Entry] {
+	changed := Changes{}
+	for _, c := range changes {
+		for key, e := range c {
+			if key.Type == kind {
+				changed[key] = e
+			}
+		}
+	}
+	return func(yield func(Entry) bool) {
+		for e := range s.Of(kind) {
+			if _, is := changed[e.Key]; !is && !yield(e) {
+				return
+			}
+		}
+		for _, e := range changed {
+			if e != nil && !yield(*e) {
+				return
+			}
+		}
+	}
+}
+
 // Len returns the number of entries.
 func (s *Snapshot) Len() int { return len(s.entries) }
 

@@ -147,26 +147,7 @@ func (tx *Tx) All() iter.Seq[Entry] {
 // entry of the type. It does not depend on deletions: Get what must not be deleted.
 func (tx *Tx) Of(kind resource.Type) iter.Seq[Entry] {
 	tx.reads.addType(kind, tx.batch.maxReads)
-	written := Changes{}
-	for _, changes := range []Changes{tx.batch.written, tx.own} {
-		for key, e := range changes {
-			if key.Type == kind {
-				written[key] = e
-			}
-		}
-	}
-	return func(yield func(Entry) bool) {
-		for e := range tx.batch.base.Of(kind) {
-			if _, changed := written[e.Key]; !changed && !yield(e) {
-				return
-			}
-		}
-		for _, e := range written {
-			if e != nil && !yield(*e) {
-				return
-			}
-		}
-	}
+	return tx.batch.base.OfWith(kind, tx.batch.written, tx.own)
 }
 
 // Base returns the snapshot that the transaction reads where no Update of the same commit has written.

@@ -1,4 +1,4 @@
-package admission
+package proposal
 
 import (
 	"bytes"
@@ -12,18 +12,12 @@ import (
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // MaxHeldClusters limits how many clusters of a held change are listed.
 const MaxHeldClusters = 20
-
-// loss is what a change would take away.
-type loss struct {
-	reason   string
-	clusters []string // sorted
-	keys     map[resource.Key]bool
-}
 
 // evaluation divides the changes of a scan into those that take effect and those that are
 // held.
@@ -40,7 +34,14 @@ type evaluation struct {
 // group is a set of changes that are held for the same losses.
 type group struct {
 	names  map[string]bool
-	losses []loss
+	losses []fileLoss
+}
+
+// fileLoss is a loss of a change of files.
+type fileLoss struct {
+	reason   string
+	clusters []string
+	needs    []resource.Key // that the clusters depend on
 }
 
 // held is a held change with the versions that it would bring into use.
@@ -52,15 +53,16 @@ type held struct {
 
 func (e *evaluation) run() {
 	for {
-		from, to := e.union(e.files.inUse), e.union(e.versions())
+		from, to := union(e.files.inUse), union(e.versions())
 		losses := e.losses(from, to)
 		if len(losses) == 0 {
 			return
 		}
+		open := e.open()
 		for _, l := range losses {
-			causes := e.causes(l.keys)
+			causes := e.causes(open, l.needs)
 			if len(causes) == 0 {
-				causes = e.open()
+				causes = open
 			}
 			e.hold(causes, l)
 		}
@@ -92,7 +94,7 @@ func (e *evaluation) versions() map[string]*files.Version {
 
 // union returns the resources of versions. If several files have a resource, it is that
 // of the first file by name. A Cluster that is rejected in all files has no value.
-func (e *evaluation) union(versions map[string]*files.Version) map[resource.Key]resource.Item {
+func union(versions map[string]*files.Version) map[resource.Key]resource.Item {
 	out := map[resource.Key]resource.Item{}
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
 		for _, i := range versions[name].Items {
@@ -111,88 +113,78 @@ func (e *evaluation) union(versions map[string]*files.Version) map[resource.Key]
 	return out
 }
 
-func in(resources map[resource.Key]resource.Item) View {
-	return func(key resource.Key) (i resource.Item, ok bool) {
-		i, ok = resources[key]
-		return i, ok
-	}
-}
-
-// losses returns what a change of the files' resources takes away.
-func (e *evaluation) losses(from, to map[resource.Key]resource.Item) []loss {
-	was, is := clusters(from), clusters(to)
-	o := e.files.options
-	names := slices.AppendSeq(o.Users(lessened(from, to)), maps.Keys(was))
-	out := lossesOf(names, []transition{
-		{in(from), in(to)}, // whatever was pushed: a deletion of that uncovers what files have
-		{Over(o.Pushed, in(from), o.Configured), Over(o.Pushed, in(to), o.Configured)},
-	}, func(t transition, name string) string {
-		before, emptied := o.Guard.Emptied(t.from, t.to, name)
-		if !emptied {
-			return ""
+// losses returns what a change of the files' resources takes away: whatever was pushed, because a deletion of that
+// uncovers what the files have.
+func (e *evaluation) losses(from, to map[resource.Key]resource.Item) []fileLoss {
+	o := &e.files.options
+	p := fromFiles(from, to)
+	restored, uncovered := fromFiles(e.files.published, from), &resolver.Proposal{From: resource.SourcePush}
+	for _, resources := range []map[resource.Key]resource.Item{from, to} {
+		for key := range resources {
+			if o.Pushed != nil && o.Pushed(key) {
+				uncovered.Updates = append(uncovered.Updates, resource.Update{Item: resource.Item{Key: key}})
+			}
 		}
-		return fmt.Sprintf("cluster %s would have no usable endpoints; it has %d", name, before)
-	})
-	out = append(out, e.unsecured(from, to)...)
-	if l, ok := e.removal(in(from), was, is); ok {
+	}
+	all := o.Guard.Losses(o.Evaluate(p, restored))
+	if len(uncovered.Updates) > 0 {
+		all = append(all, o.Guard.Losses(o.Evaluate(p, restored, uncovered))...)
+	}
+	slices.SortStableFunc(all, func(a, b Loss) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Cluster, b.Cluster)) })
+	var out []fileLoss
+	for i, l := range all {
+		twice := i > 0 && l.Kind == all[i-1].Kind && l.Cluster == all[i-1].Cluster
+		if !twice && l.Kind != Empty {
+			out = append(out, fileLoss{l.Reason, []string{l.Cluster}, l.needs})
+		}
+	}
+	if l, ok := e.removal(from, clusters(from), clusters(to)); ok {
 		out = append(out, l)
 	}
 	return out
 }
 
-type transition struct{ from, to View }
-
-// lossesOf returns the losses of clusters: each cluster for which reason returns a text
-// in a transition, and what the cluster depends on in the first such transition.
-func lossesOf(names []string, transitions []transition, reason func(t transition, name string) string) []loss {
-	slices.Sort(names)
-	var out []loss
-	for _, name := range slices.Compact(names) {
-		for _, t := range transitions {
-			if why := reason(t, name); why != "" {
-				all := keys(t.from, name)
-				maps.Copy(all, keys(t.to, name))
-				out = append(out, loss{reason: why, clusters: []string{name}, keys: all})
-				break
-			}
-		}
-	}
-	return out
-}
-
-// lessened returns the assignments that a change removes, or leaves without a usable
-// endpoint.
-func lessened(from, to map[resource.Key]resource.Item) map[string]bool {
-	out := map[string]bool{}
-	for key := range from {
-		if key.Type != resource.TypeAssignment {
+// fromFiles returns the change of the files' resources from one state to another. A rejected resource has no Raw.
+func fromFiles(from, to map[resource.Key]resource.Item) *resolver.Proposal {
+	p := &resolver.Proposal{From: resource.SourceFile}
+	for key, i := range to {
+		was, exists := from[key]
+		if exists && bytes.Equal(was.Raw, i.Raw) {
 			continue
 		}
-		if i, ok := to[key]; !ok || i.Assignment != nil && i.Assignment.Usable() == 0 {
-			out[key.Name] = true
+		u := resource.Update{Item: i}
+		if i.Raw == nil {
+			u.Err = fmt.Errorf("%s is rejected", key)
+		}
+		p.Updates = append(p.Updates, u)
+	}
+	for key := range from {
+		if _, exists := to[key]; !exists {
+			p.Updates = append(p.Updates, resource.Update{Item: resource.Item{Key: key}})
 		}
 	}
-	return out
+	return p
 }
 
 // removal returns the loss of more clusters than one change may remove.
-func (e *evaluation) removal(from View, was, is map[string]bool) (loss, bool) {
-	l := loss{keys: map[resource.Key]bool{}}
+func (e *evaluation) removal(from map[resource.Key]resource.Item, was, is map[string]bool) (l fileLoss, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(was)) {
-		if !is[name] {
-			l.clusters = append(l.clusters, name)
-			maps.Copy(l.keys, keys(from, name))
+		if is[name] {
+			continue
 		}
+		l.clusters = append(l.clusters, name)
+		cluster, assignment := resource.Key{Type: resource.TypeCluster, Name: name}, resource.Key{Type: resource.TypeAssignment, Name: name}
+		if c := from[cluster].Cluster; c != nil {
+			assignment.Name = c.AssignmentName()
+		}
+		l.needs = append(l.needs, cluster, assignment)
 	}
 	most := max(1, len(was)/2)
 	if e.files.options.MaxRemoved != nil {
 		most = *e.files.options.MaxRemoved
 	}
-	if len(l.clusters) <= most {
-		return loss{}, false
-	}
 	l.reason = fmt.Sprintf("removes %d of %d clusters, limit %d (--max-removed)", len(l.clusters), len(was), most)
-	return l, true
+	return l, len(l.clusters) > most
 }
 
 // clusters returns the clusters of resources: each Cluster, and each assignment that no
@@ -215,9 +207,13 @@ func clusters(resources map[resource.Key]resource.Item) map[string]bool {
 	return out
 }
 
-// causes returns the open files whose changes concern any of some resources.
-func (e *evaluation) causes(keys map[resource.Key]bool) []string {
-	return slices.DeleteFunc(e.open(), func(name string) bool {
+// causes returns those of some files whose changes concern any of some resources.
+func (e *evaluation) causes(open []string, of []resource.Key) []string {
+	keys := make(map[resource.Key]bool, len(of))
+	for _, key := range of {
+		keys[key] = true
+	}
+	return slices.DeleteFunc(slices.Clone(open), func(name string) bool {
 		return !slices.ContainsFunc(e.changes[name].resources(), func(v difference.Version) bool { return keys[v.After.Key] })
 	})
 }
@@ -259,8 +255,8 @@ func items(v *files.Version) []resource.Item {
 }
 
 // hold holds the changes of files, together with the groups that have any of them.
-func (e *evaluation) hold(names []string, l loss) {
-	merged := group{names: map[string]bool{}, losses: []loss{l}}
+func (e *evaluation) hold(names []string, l fileLoss) {
+	merged := group{names: map[string]bool{}, losses: []fileLoss{l}}
 	for _, name := range names {
 		merged.names[name] = true
 	}

@@ -1,10 +1,10 @@
-package admission_test
+package proposal_test
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/service/admission"
+	"github.com/lbd-dev/lbd/service/proposal"
 )
 
 // secured is an EDS Cluster whose connections are secured by TLS.
@@ -57,18 +57,18 @@ func TestTLSIsNotTakenAway(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start(t, admission.FilesOptions{}).play(c.scans, c.want, c.want)
+			start(t, setting{}).play(c.scans, c.want, c.want)
 		})
 	}
 
 	t.Run("permitted", func(t *testing.T) {
-		d := start(t, admission.FilesOptions{})
+		d := start(t, setting{})
 		d.scan(both)
 		d.scan(directory{"f": a2})
 		d.expect("in use", d.permit(), "a=2")
 	})
 	t.Run("the daemon's own mode is tls", func(t *testing.T) {
-		d := start(t, admission.FilesOptions{Guard: admission.Guard{TLS: true}})
+		d := start(t, setting{guard: proposal.Guard{TLS: true}})
 		d.scan(directory{"c": file(edsWith("a", connectTLS)), "d": file(secured("b")), "f": a2, "g": file(endpoints("b", 1))})
 		d.expect("in use", d.scan(directory{"f": a2, "g": file(endpoints("b", 1))}),
 			"a=2, cluster b, b=1, held(removed d: "+strings.Replace(withoutConfig, "cluster a", "cluster b", 1)+")")
@@ -80,17 +80,17 @@ func TestTLSIsNotTakenAway(t *testing.T) {
 func TestTLSIsNotTakenAwayFromOthers(t *testing.T) {
 	a2, c := file(endpoints("a", 2)), file(secured("a"))
 	for name, tt := range map[string]struct {
-		options admission.FilesOptions
+		setting setting
 		scans   []directory
 		want    string
 	}{
-		"pushed endpoints":          {admission.FilesOptions{Pushed: view(t, endpoints("a", 1))}, []directory{{"c": c}, {}}, "cluster a, held(removed c: " + withoutConfig + ")"},
-		"a pushed Cluster covers":   {admission.FilesOptions{Pushed: view(t, edsWith("a", connectTCP))}, []directory{{"f": a2}, {"c": file(cluster("a", "a")), "f": a2}}, "cluster a, a=2"},
-		"a server's Cluster stays":  {admission.FilesOptions{Configured: view(t, secured("a"))}, []directory{{"c": c, "f": a2}, {"f": a2}}, "a=2"},
-		"a server's Cluster covers": {admission.FilesOptions{Configured: view(t, secured("a"))}, []directory{{"f": a2}, {"c": file(cluster("a", "a")), "f": a2}}, "a=2, held(added c: " + withoutSocket + ")"},
+		"pushed endpoints":          {setting{pushed: []string{endpoints("a", 1)}}, []directory{{"c": c}, {}}, "cluster a, held(removed c: " + withoutConfig + ")"},
+		"a pushed Cluster covers":   {setting{pushed: []string{edsWith("a", connectTCP)}}, []directory{{"f": a2}, {"c": file(cluster("a", "a")), "f": a2}}, "cluster a, a=2"},
+		"a server's Cluster stays":  {setting{configured: []string{secured("a")}}, []directory{{"c": c, "f": a2}, {"f": a2}}, "a=2"},
+		"a server's Cluster covers": {setting{configured: []string{secured("a")}}, []directory{{"f": a2}, {"c": file(cluster("a", "a")), "f": a2}}, "a=2, held(added c: " + withoutSocket + ")"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start(t, tt.options).play(tt.scans, tt.want, tt.want)
+			start(t, tt.setting).play(tt.scans, tt.want, tt.want)
 		})
 	}
 }
@@ -99,7 +99,7 @@ func TestTLSIsNotTakenAwayFromOthers(t *testing.T) {
 // get the defaults.
 func TestRejectedClusters(t *testing.T) {
 	a2, bad := file(endpoints("a", 2)), edsWith("a", "lb_policy: MAGLEV")
-	const noEndpoints = "cluster a would have no usable endpoints; it has 2"
+	const noEndpoints = `cluster "a" would have no usable endpoints; it has 2`
 	for name, c := range map[string]struct {
 		scans []directory
 		want  string
@@ -115,7 +115,7 @@ func TestRejectedClusters(t *testing.T) {
 		"and nothing else any more":  {[]directory{{"f": file(bad, endpoints("a", 2))}, {"f": file(bad)}}, "a=2, rejected a, !f kept"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := start(t, admission.FilesOptions{})
+			d := start(t, setting{})
 			d.play(c.scans, c.want, c.want)
 			for key, r := range d.last.Rejected {
 				if says := r.Err.Error(); !strings.HasPrefix(says, key.String()+" of the file ") || !strings.Contains(says, "lb_policy: MAGLEV is not supported") {

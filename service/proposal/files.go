@@ -1,29 +1,28 @@
-package admission
+package proposal
 
 import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // FilesOptions are what NewFiles needs.
 type FilesOptions struct {
-	Guard Guard
+	// Evaluate returns what a change of the files would do, as [Evaluate] does.
+	Evaluate func(p *resolver.Proposal, earlier ...*resolver.Proposal) *Outcome
+	Guard    Guard
 	// MaxRemoved is how many clusters one change of the files may remove; nil is
 	// half of those that the files provide, at least 1.
 	MaxRemoved *int
-	// Pushed has the pushed resources, which hide those of files; nil is none.
-	Pushed View
-	// Configured has the Clusters of a management server; nil is none.
-	Configured View
-	// Users returns the clusters that get their endpoints from any of some assignments,
-	// with their Cluster of any source; nil returns none.
-	Users func(assignments map[string]bool) []string
+	// Pushed reports whether a resource was pushed, and covers that of the files; nil if none was.
+	Pushed func(resource.Key) bool
 	// InUse are the versions of the files that are in use at the start, with the values of
 	// their items, and Directory is their directory.
 	InUse     map[string]*files.Version
@@ -34,12 +33,13 @@ type FilesOptions struct {
 // called concurrently.
 type Files struct {
 	options   FilesOptions
-	inUse     map[string]*files.Version // by file; never changed, but replaced
-	directory files.Identity            // of the last scan that could read it
-	scan      *files.Scan               // the last one that could read the directory
-	away      *files.Bad                // why the directory cannot be read
-	over      time.Time                 // since when there are too many files
-	twice     map[string]time.Time      // since when a file has a resource of another file
+	inUse     map[string]*files.Version      // by file; never changed, but replaced
+	published map[resource.Key]resource.Item // those of the last Outcome
+	directory files.Identity                 // of the last scan that could read it
+	scan      *files.Scan                    // the last one that could read the directory
+	away      *files.Bad                     // why the directory cannot be read
+	over      time.Time                      // since when there are too many files
+	twice     map[string]time.Time           // since when a file has a resource of another file
 	held      []held
 }
 
@@ -47,14 +47,11 @@ type Files struct {
 func NewFiles(o FilesOptions) *Files {
 	f := &Files{options: o, inUse: map[string]*files.Version{}, directory: o.Directory, scan: &files.Scan{}}
 	maps.Copy(f.inUse, o.InUse)
-	if f.options.Users == nil {
-		f.options.Users = func(map[string]bool) []string { return nil }
-	}
 	return f
 }
 
-// Outcome is the result of a scan or a permission.
-type Outcome struct {
+// FilesOutcome is the result of a scan or a permission.
+type FilesOutcome struct {
 	// Set is what the files provide from now on.
 	Set files.Set
 	// Changed are the files whose version in use changed; nil for those that were removed.
@@ -64,7 +61,7 @@ type Outcome struct {
 
 // Scanned handles a scan that was made now: it brings the changes into use that pass the
 // guard.
-func (f *Files) Scanned(scan *files.Scan, now time.Time) Outcome {
+func (f *Files) Scanned(scan *files.Scan, now time.Time) FilesOutcome {
 	if scan.Err != nil {
 		since := now
 		if f.away != nil {
@@ -101,7 +98,7 @@ func (f *Files) decide(now time.Time) {
 	vanished := f.vanished()
 	e := evaluation{files: f, changes: changes}
 	if vanished && len(changes) > 0 {
-		e.hold(slices.Collect(maps.Keys(changes)), loss{reason: vanishedReason})
+		e.hold(slices.Collect(maps.Keys(changes)), fileLoss{reason: vanishedReason})
 	} else {
 		e.run()
 	}
@@ -163,7 +160,7 @@ func versionOf(seen *files.File) *files.Version {
 }
 
 // Permit brings a held change into use. ok is false if no such change is held.
-func (f *Files) Permit(hash string, now time.Time) (o Outcome, permitted files.Held, ok bool) {
+func (f *Files) Permit(hash string, now time.Time) (o FilesOutcome, permitted files.Held, ok bool) {
 	n := slices.IndexFunc(f.held, func(h held) bool { return h.Hash == hash })
 	if n < 0 {
 		return o, permitted, false
@@ -181,8 +178,8 @@ func (f *Files) Permit(hash string, now time.Time) (o Outcome, permitted files.H
 }
 
 // outcome returns the versions in use. before are the earlier ones; nil for the same.
-func (f *Files) outcome(before map[string]*files.Version, now time.Time) Outcome {
-	o := Outcome{Directory: f.directory, Changed: map[string]*files.Version{}}
+func (f *Files) outcome(before map[string]*files.Version, now time.Time) FilesOutcome {
+	o := FilesOutcome{Directory: f.directory, Changed: map[string]*files.Version{}}
 	if before != nil {
 		for name, v := range f.inUse {
 			if before[name] != v {
@@ -195,7 +192,7 @@ func (f *Files) outcome(before map[string]*files.Version, now time.Time) Outcome
 			}
 		}
 	}
-	o.Set = f.set(now)
+	o.Set, f.published = f.set(now), union(f.inUse)
 	return o
 }
 
@@ -296,4 +293,61 @@ func addResources(s *files.Set, name string, v *files.Version) error {
 		return nil
 	}
 	return &decode.InvalidError{Problems: problems}
+}
+
+// Changes returns the updates that lead from the resources of one set to those of another, by name.
+func Changes(before, after *files.Set) []resource.Update {
+	is, was := updates(after), updates(before)
+	var changed []resource.Update
+	for key, u := range is {
+		if old, ok := was[key]; !ok || !slices.Equal(old.Raw, u.Raw) || text(old.Err) != text(u.Err) {
+			changed = append(changed, u)
+		}
+	}
+	for key := range was {
+		if _, ok := is[key]; !ok {
+			changed = append(changed, resource.Update{Item: resource.Item{Key: key}})
+		}
+	}
+	slices.SortFunc(changed, func(a, b resource.Update) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	return changed
+}
+
+// updates returns what a set is to the resolver.
+func updates(set *files.Set) map[resource.Key]resource.Update {
+	out := make(map[resource.Key]resource.Update, len(set.Resources)+len(set.Rejected))
+	for key, r := range set.Resources {
+		out[key] = resource.Update{Item: r.Item, Updated: r.Modified}
+	}
+	for key, r := range set.Rejected {
+		out[key] = resource.Update{Item: resource.Item{Key: key}, Err: r.Err, Updated: r.Modified}
+	}
+	return out
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Restore returns the versions of an archive with the values of their items, and with the
+// warnings about rules that are newer than they. o are the options of the decoder,
+// without name and format. An item that the decoder rejects now has no value.
+func Restore(versions map[string]*files.Version, o decode.Options) map[string]*files.Version {
+	o.Format, o.Stored = decode.FormatProtobuf, true
+	out := make(map[string]*files.Version, len(versions))
+	for name, v := range versions {
+		decoded := *v
+		decoded.Items = make([]resource.Item, len(v.Items))
+		for i, item := range v.Items {
+			o.Name = item.Key.Name
+			var warnings []decode.Problem
+			decoded.Items[i], warnings, _ = decode.Item(item, o)
+			decoded.Warnings = append(decoded.Warnings, warnings...)
+		}
+		out[name] = &decoded
+	}
+	return out
 }

@@ -1,4 +1,4 @@
-package admission_test
+package proposal_test
 
 import (
 	"cmp"
@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/service/admission"
+	"github.com/lbd-dev/lbd/service/proposal"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-const noEndpointsOfA = "cluster a would have no usable endpoints; it has 2"
+const noEndpointsOfA = `cluster "a" would have no usable endpoints; it has 2`
 
 // TestWhatComesIntoUse: each row is scans of a directory, and what is in use after the last.
 func TestWhatComesIntoUse(t *testing.T) {
@@ -55,11 +56,11 @@ func TestWhatComesIntoUse(t *testing.T) {
 		"held does not hold others":           {[]directory{{"f": a2, "g": b1}, {"f": a0, "g": file(endpoints("b", 3))}}, "a=2, b=3, held(modified f: " + noEndpointsOfA + ")"},
 		"an assignment that a Cluster needs": {
 			[]directory{{"c": file(cluster("c", "a")), "f": a2}, {"c": file(cluster("c", "a"))}},
-			"a=2, cluster c, held(removed f: cluster c would have no usable endpoints; it has 2)",
+			"a=2, cluster c, held(removed f: cluster \"c\" would have no usable endpoints; it has 2)",
 		},
 		"a Cluster that is led to nowhere": {
 			[]directory{{"c": file(cluster("c", "a")), "f": a2}, {"c": file(cluster("c", "nowhere")), "f": a2}},
-			"a=2, cluster c, held(modified c: cluster c would have no usable endpoints; it has 2)",
+			"a=2, cluster c, held(modified c: cluster \"c\" would have no usable endpoints; it has 2)",
 		},
 		"an aggregate that keeps a leaf": {
 			[]directory{
@@ -70,7 +71,7 @@ func TestWhatComesIntoUse(t *testing.T) {
 		},
 		"an aggregate whose last leaf goes": {
 			[]directory{{"c": file(aggregate("a")), "f": a2}, {"c": file(aggregate("a"))}},
-			"a=2, cluster all, held(removed f: cluster all would have no usable endpoints; it has 2)",
+			"a=2, cluster all, held(removed f: cluster \"all\" would have no usable endpoints; it has 2)",
 		},
 		"the only file is removed":  {[]directory{{"f": a2}, {}}, ""},
 		"one of two is removed":     {[]directory{all("a", "b"), all("b")}, "b=1"},
@@ -108,22 +109,22 @@ func TestWhatComesIntoUse(t *testing.T) {
 		},
 		"a file that has what is not changed is not held": {
 			[]directory{{"c": file(cluster("c", "a"), endpoints("b", 1)), "f": a2}, {"c": file(cluster("c", "a"), endpoints("b", 3)), "f": a0}},
-			"a=2, b=3, cluster c, held(modified f: cluster c would have no usable endpoints; it has 2)",
+			"a=2, b=3, cluster c, held(modified f: " + noEndpointsOfA + "; cluster \"c\" would have no usable endpoints; it has 2)",
 		},
 		"two changes are held apart": {
 			[]directory{{"f": a2, "g": b1}, {"f": a0, "g": file(endpoints("b", 0))}},
-			"a=2, b=1, held(modified f: " + noEndpointsOfA + "), held(modified g: cluster b would have no usable endpoints; it has 1)",
+			"a=2, b=1, held(modified f: " + noEndpointsOfA + "), held(modified g: cluster \"b\" would have no usable endpoints; it has 1)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			start(t, admission.FilesOptions{}).play(c.scans, c.want, strings.Replace(c.want, of, cmp.Or(again[name], of), 1))
+			start(t, setting{}).play(c.scans, c.want, strings.Replace(c.want, of, cmp.Or(again[name], of), 1))
 		})
 	}
 }
 
 func TestMaxRemoved(t *testing.T) {
 	for most, want := range map[int]bool{0: true, 1: true, 2: false, 100: false} {
-		d := start(t, admission.FilesOptions{MaxRemoved: &most})
+		d := start(t, setting{maxRemoved: &most})
 		d.scan(directory{"a": file(endpoints("a", 1)), "b": file(endpoints("b", 1))})
 		d.scan(directory{})
 		if held := len(d.last.Held) > 0; held != want {
@@ -135,7 +136,7 @@ func TestMaxRemoved(t *testing.T) {
 func TestADecisionPermitsOneChangeOnce(t *testing.T) {
 	two, one, none := directory{"f": file(endpoints("a", 2))}, directory{"f": file(endpoints("a", 1))}, directory{"f": file(endpoints("a", 0))}
 	held := "a=2, held(modified f: " + noEndpointsOfA + ")"
-	d := start(t, admission.FilesOptions{})
+	d := start(t, setting{})
 	d.scan(two)
 	d.expect("held", d.scan(none), held)
 	hash, since := d.last.Held[0].Hash, d.last.Held[0].Since
@@ -165,7 +166,7 @@ func TestADecisionPermitsOneChangeOnce(t *testing.T) {
 }
 
 func TestADecisionLeavesOtherChangesHeld(t *testing.T) {
-	d := start(t, admission.FilesOptions{})
+	d := start(t, setting{})
 	d.scan(directory{"f": file(endpoints("a", 2)), "g": file(endpoints("b", 1))})
 	d.scan(directory{"f": file(endpoints("a", 0)), "g": file(endpoints("b", 0))})
 	for _, h := range d.last.Held {
@@ -180,7 +181,7 @@ func TestADecisionLeavesOtherChangesHeld(t *testing.T) {
 // TestADirectoryThatIsAwayRemovesNothing: files that seem removed may be unreadable.
 func TestADirectoryThatIsAwayRemovesNothing(t *testing.T) {
 	files1 := directory{"f": file(endpoints("a", 2))}
-	d := start(t, admission.FilesOptions{})
+	d := start(t, setting{})
 	d.scan(files1)
 	away := &files.Scan{Err: errors.New("open: too many open files")}
 	d.expect("cannot be read", d.take(d.Scanned(away, d.next())), "a=2, !. kept")
@@ -207,42 +208,38 @@ func TestADirectoryThatIsAwayRemovesNothing(t *testing.T) {
 
 func TestPushesCountForTheGuard(t *testing.T) {
 	for name, c := range map[string]struct {
-		pushed, configured []string
-		users              []string
-		server             bool
-		scans              [2]directory
-		held               bool
+		setting
+
+		scans [2]directory
+		held  bool
 	}{
 		"a pushed Cluster needs a file's assignment": {
-			pushed: []string{cluster("a", "a")}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
+			setting{pushed: []string{cluster("a", "a")}}, [2]directory{{"f": file(endpoints("a", 1))}, {}}, true,
 		},
 		"a pushed Cluster of another name needs it": {
-			pushed: []string{cluster("c", "a")}, users: []string{"c"}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
-		},
-		"a server's Cluster needs it": {
-			configured: []string{cluster("c", "a")}, users: []string{"c"}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}, held: true,
+			setting{pushed: []string{cluster("c", "a")}}, [2]directory{{"f": file(endpoints("a", 1))}, {}}, true,
 		},
 		"a file's Cluster is led away from a pushed assignment": {
-			pushed: []string{endpoints("a", 1)}, scans: [2]directory{{"f": file(cluster("c", "a"))}, {"f": file(cluster("c", "nowhere"))}}, held: true,
+			setting{pushed: []string{endpoints("a", 1)}}, [2]directory{{"f": file(cluster("c", "a"))}, {"f": file(cluster("c", "nowhere"))}}, true,
 		},
 		"a push covers what is emptied, and could be deleted": {
-			pushed: []string{endpoints("a", 1)}, scans: [2]directory{{"f": file(endpoints("a", 1))}, {"f": file(endpoints("a", 0))}}, held: true,
+			setting{pushed: []string{endpoints("a", 1)}}, [2]directory{{"f": file(endpoints("a", 1))}, {"f": file(endpoints("a", 0))}}, true,
+		},
+		"an overlay masks what stays": {
+			setting{overlay: &resource.Overlay{Cluster: "a", Kind: resource.OverlayDrain, Endpoint: "a-0:80"}},
+			[2]directory{{"f": file(endpoints("a", 2))}, {"f": file(endpoints("a", 1))}},
+			true,
+		},
+		"a server's Cluster needs it, and the server may have it": {
+			setting{configured: []string{cluster("c", "a")}}, [2]directory{{"f": file(endpoints("a", 1))}, {}}, false,
 		},
 		"a server may have the assignment": {
-			server: true, scans: [2]directory{{"f": file(cluster("c", "a"), endpoints("a", 1))}, {"f": file(cluster("c", "elsewhere"), endpoints("a", 1))}},
+			setting{server: true}, [2]directory{{"f": file(cluster("c", "a"), endpoints("a", 1))}, {"f": file(cluster("c", "elsewhere"), endpoints("a", 1))}}, false,
 		},
-		"no cluster needs it": {scans: [2]directory{{"f": file(endpoints("a", 1))}, {}}},
+		"no cluster needs it": {setting{}, [2]directory{{"f": file(endpoints("a", 1))}, {}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := start(t, admission.FilesOptions{
-				Guard: admission.Guard{Server: c.server}, Pushed: view(t, c.pushed...), Configured: view(t, c.configured...),
-				Users: func(assignments map[string]bool) []string {
-					if assignments["a"] {
-						return c.users
-					}
-					return nil
-				},
-			})
+			d := start(t, c.setting)
 			d.scan(c.scans[0])
 			got := d.scan(c.scans[1])
 			if held := len(d.last.Held) == 1; held != c.held {
@@ -254,22 +251,22 @@ func TestPushesCountForTheGuard(t *testing.T) {
 
 // TestAHeldChangeSaysWhatItWouldDo: a held change lists its losses, up to a limit.
 func TestAHeldChangeSaysWhatItWouldDo(t *testing.T) {
-	d := start(t, admission.FilesOptions{})
+	d := start(t, setting{})
 	before := directory{}
-	for i := range 2*admission.MaxHeldClusters + 2 {
+	for i := range 2*proposal.MaxHeldClusters + 2 {
 		name := fmt.Sprintf("c%02d", i)
 		before[name] = file(endpoints(name, 1))
 	}
 	d.scan(before)
 	d.scan(directory{})
 	h := d.last.Held[0]
-	if len(h.Files) != len(before) || len(h.Clusters) != admission.MaxHeldClusters+1 || len(h.Differences) != admission.MaxHeldClusters+1 {
+	if len(h.Files) != len(before) || len(h.Clusters) != proposal.MaxHeldClusters+1 || len(h.Differences) != proposal.MaxHeldClusters+1 {
 		t.Errorf("%d files, %d clusters, %d differences", len(h.Files), len(h.Clusters), len(h.Differences))
 	}
 	if got, want := h.Differences[0], "c00: c00: removed with 1 usable endpoint"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got, want := h.Clusters[admission.MaxHeldClusters], "and 22 more"; got != want {
+	if got, want := h.Clusters[proposal.MaxHeldClusters], "and 22 more"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -277,7 +274,7 @@ func TestAHeldChangeSaysWhatItWouldDo(t *testing.T) {
 // TestAFileHasItsWarningsAfterARestart: warnings come from the file, not from the archive.
 func TestAFileHasItsWarningsAfterARestart(t *testing.T) {
 	dir := directory{"f": `{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS, connect_timeout: 1s}`}
-	d := start(t, admission.FilesOptions{})
+	d := start(t, setting{})
 	d.scan(dir)
 	want := len(d.last.Warnings["f"])
 	d.restart()
@@ -298,7 +295,7 @@ func TestWhatIsKeptStaysInUseUnderNewRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := start(t, admission.FilesOptions{})
+	d := start(t, setting{})
 	d.kept["f"] = &files.Version{Sum: content, Modified: begin, Items: b.Items}
 	d.restart()
 	d.expect("refused now", d.scan(directory{"f": content}), "cluster c, !f kept")
@@ -321,7 +318,7 @@ func TestCheck(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := admission.Check(b.Items); len(got) != want {
+		if got := proposal.Check(b.Items); len(got) != want {
 			t.Errorf("%s: %v, want %d", text, got, want)
 		}
 	}
@@ -362,20 +359,25 @@ type directory map[string]string
 
 func file(resources ...string) string { return "resources: [" + strings.Join(resources, ", ") + "]" }
 
-// view is the View of resources.
-func view(t *testing.T, resources ...string) admission.View {
+// items are resources that a test writes.
+func items(t *testing.T, resources ...string) []resource.Item {
 	t.Helper()
 	b, err := decode.All([]byte(file(resources...)), byHand)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(key resource.Key) (resource.Item, bool) {
-		n := slices.IndexFunc(b.Items, func(i resource.Item) bool { return i.Key == key })
-		if n < 0 {
-			return resource.Item{}, false
-		}
-		return b.Items[n], true
-	}
+	return b.Items
+}
+
+// setting is what there is beside the files.
+type setting struct {
+	pushed []string
+	// configured are resources of a management server; with them, or with server, there is one.
+	configured []string
+	server     bool
+	overlay    *resource.Overlay
+	guard      proposal.Guard
+	maxRemoved *int
 }
 
 // bad is a file that cannot be read.
@@ -384,17 +386,47 @@ const bad = "!"
 // driver drives a Files as the watcher and the service do.
 type driver struct {
 	*testing.T
-	*admission.Files
+	*proposal.Files
 
-	options admission.FilesOptions
-	now     time.Time
-	known   map[string]*files.File
-	kept    map[string]*files.Version // as an archive has them
-	last    files.Set
+	setting  setting
+	resolver *resolver.Resolver
+	now      time.Time
+	known    map[string]*files.File
+	kept     map[string]*files.Version // as an archive has them
+	last     files.Set
 }
 
-func start(t *testing.T, o admission.FilesOptions) *driver {
-	return &driver{T: t, Files: admission.NewFiles(o), options: o, now: begin, known: map[string]*files.File{}, kept: map[string]*files.Version{}}
+func start(t *testing.T, s setting) *driver {
+	d := &driver{T: t, setting: s, now: begin, known: map[string]*files.File{}, kept: map[string]*files.Version{}}
+	d.begin(nil, files.Identity{})
+	return d
+}
+
+// begin begins with a new resolver, and with what an archive has kept.
+func (d *driver) begin(kept map[string]*files.Version, id files.Identity) {
+	s := d.setting
+	d.resolver = resolver.New(resolver.Options{Server: s.server || s.configured != nil})
+	pushed := map[resource.Key]bool{}
+	for _, i := range items(d.T, s.pushed...) {
+		pushed[i.Key] = true
+		d.resolver.Apply(resource.SourcePush, []resource.Update{{Item: i}})
+	}
+	for _, i := range items(d.T, s.configured...) {
+		target := resolver.Target(i.Key.Name)
+		d.resolver.Host(target)
+		d.resolver.Apply(resource.SourceADS, []resource.Update{{Target: target, Item: i}})
+	}
+	if s.overlay != nil {
+		d.resolver.ApplyOverlays(s.overlay.Cluster, []*resource.Overlay{s.overlay})
+	}
+	d.Files = proposal.NewFiles(proposal.FilesOptions{
+		Evaluate: func(p *resolver.Proposal, earlier ...*resolver.Proposal) *proposal.Outcome {
+			return proposal.Evaluate(d.resolver, p, earlier...)
+		},
+		Guard: s.guard, MaxRemoved: s.maxRemoved, Pushed: func(key resource.Key) bool { return pushed[key] },
+		InUse: proposal.Restore(kept, byHand), Directory: id,
+	})
+	d.last = files.Set{}
 }
 
 // read is a file as the watcher reads it.
@@ -432,12 +464,13 @@ func (d *driver) next() time.Time {
 	return d.now
 }
 
-func (d *driver) take(o admission.Outcome) string {
+func (d *driver) take(o proposal.FilesOutcome) string {
 	for name, v := range o.Changed {
 		if d.kept[name] = v; v == nil {
 			delete(d.kept, name)
 		}
 	}
+	d.resolver.Apply(resource.SourceFile, proposal.Changes(&d.last, &o.Set))
 	d.last = o.Set
 	return summary(o.Set)
 }
@@ -452,9 +485,7 @@ func (d *driver) restart() {
 		}
 		kept[name] = restored
 	}
-	o := d.options
-	o.InUse, o.Directory = admission.Restore(kept, byHand), files.Identity{Inode: 1}
-	d.Files = admission.NewFiles(o)
+	d.begin(kept, files.Identity{Inode: 1})
 }
 
 // permit permits the only change that is held, and returns what is in use then.
