@@ -119,7 +119,7 @@ var answers = map[fault.Code]answer{
 	fault.TooLarge: {
 		status: http.StatusRequestEntityTooLarge, title: "Too large",
 		means: "The body, or its decoded form, is larger than the limit.",
-		fix:   "Send less at a time: POST /v1/snapshot adds resources in several requests. docs/operations.md lists the limits.",
+		fix:   "Send less at a time: POST /v1/snapshot adds resources in several requests. docs/limits.md lists the limits.",
 	},
 	uriTooLong: {
 		status: http.StatusRequestURITooLong, title: "URI too long",
@@ -144,12 +144,12 @@ var answers = map[fault.Code]answer{
 	fault.RateLimited: {
 		status: http.StatusTooManyRequests, title: "Rate limited", retries: true,
 		means: "A limit of lbd is reached: too many waiting picks, leases, pushes or streams (see detail). Endpoints are not affected.",
-		fix:   "Retry after retry_after_ms. docs/operations.md lists the limits.",
+		fix:   "Retry after retry_after_ms. docs/overload.md lists the limits.",
 	},
 	overloaded: {
 		status: http.StatusServiceUnavailable, title: "Overloaded", retries: true,
 		means: "lbd is overloaded, or a limit of all callers together is reached (see detail). Endpoints are not affected, and picks without a lease are not rejected.",
-		fix:   "Retry after retry_after_ms. GET /readyz?verbose names the cause; docs/operations.md lists the limits and the order in which work is rejected.",
+		fix:   "Retry after retry_after_ms. GET /readyz?verbose names the cause; docs/overload.md lists the limits and the order in which work is rejected.",
 	},
 	fault.CallerGone: {
 		status: statusCallerGone, title: "Caller gone",

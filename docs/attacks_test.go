@@ -8,7 +8,7 @@ import (
 
 // The table of attacks names tests that exist: Go tests by their names, tests of web pages
 // by the beginning of their titles.
-func TestAttacksHaveTests(t *testing.T) { haveTests(t, "docs/security.md", "Attacks", 3, 20) }
+func TestAttacksHaveTests(t *testing.T) { haveTests(t, "docs/threat-model.md", "Attacks", 3, 20) }
 
 // The table of guarantees of a fleet names tests that exist.
 func TestGuaranteesHaveTests(t *testing.T) { haveTests(t, "docs/fleet.md", "Guarantees", 2, 10) }

@@ -185,7 +185,7 @@ func TestGlossary(t *testing.T) {
 }
 
 func TestBrokenLinksAreSeen(t *testing.T) {
-	text := "[a](operations.md#limits) [b](nowhere.md) [c](#no-such-heading) ![d](concepts/none.svg)\n```\n[e](none)\n```\n`[f](none)` [g](https://example.org/none)\n"
+	text := "[a](overload.md#shortages) [b](nowhere.md) [c](#no-such-heading) ![d](concepts/none.svg)\n```\n[e](none)\n```\n`[f](none)` [g](https://example.org/none)\n"
 	want := []string{"nowhere.md", "#no-such-heading", "concepts/none.svg"}
 	if got := broken(t, "docs/README.md", text); !slices.Equal(got, want) {
 		t.Errorf("broken are %q, and should be %q", got, want)

@@ -24,7 +24,7 @@ What lbd does with each field of a [resource](glossary.md#resource). The tables 
   place, and the number of others. lbd logs a field of a management server once per resource type, and lists it in
   [` + "`unapplied_fields`" + `](control-plane.md#fields-that-are-not-applied) of ` + "`GET /v1/xds`" + `. It never rejects the resource
   (NACK) because of it.
-- **Unknown** fields, which no message has, are [rejected](semantics.md#unknown-fields).
+- **Unknown** fields, which no message has, are [rejected](resources.md#unknown-fields).
 
 Messages in ` + "`google.protobuf`" + ` (durations, wrappers, structs) are values. The content of an ` + "`Any`" + ` is in the tables if
 lbd reads it.

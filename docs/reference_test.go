@@ -23,7 +23,12 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-const operations = "docs/operations.md"
+const (
+	configuration = "docs/configuration.md"
+	metrics       = "docs/metrics.md"
+	limits        = "docs/limits.md"
+	events        = "docs/events.md"
+)
 
 // source parses the Go files of a directory, tests aside; with "/..." also those of
 // the directories below it.
@@ -75,8 +80,8 @@ func TestMetricsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, m := range slices.Sorted(maps.Keys(known)) {
-		if !strings.Contains(read(t, operations), "`"+m+"`") {
-			t.Errorf("%s does not name the metric %s", operations, m)
+		if !strings.Contains(read(t, metrics), "`"+m+"`") {
+			t.Errorf("%s does not name the metric %s", metrics, m)
 		}
 	}
 }
@@ -155,8 +160,8 @@ func TestFlagsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(names)) {
-		if n != "help" && !strings.Contains(read(t, operations), "`--"+n+"`") {
-			t.Errorf("%s does not name the flag --%s", operations, n)
+		if n != "help" && !strings.Contains(read(t, configuration), "`--"+n+"`") {
+			t.Errorf("%s does not name the flag --%s", configuration, n)
 		}
 	}
 	for _, n := range slices.Sorted(maps.Keys(ctlNames)) {
@@ -165,15 +170,18 @@ func TestFlagsAreDocumented(t *testing.T) {
 		}
 	}
 	for _, v := range slices.Sorted(maps.Keys(variables)) {
-		if !strings.Contains(read(t, operations), "`"+v+"`") {
-			t.Errorf("%s does not name the variable %s", operations, v)
+		if !strings.Contains(read(t, configuration), "`"+v+"`") {
+			t.Errorf("%s does not name the variable %s", configuration, v)
 		}
 	}
 }
 
-// section is the text under a heading of a page, up to the next of its rank.
+// section is the text under a heading of a page, up to the next of its rank; "" is the page.
 func section(t *testing.T, file, title string) string {
 	t.Helper()
+	if title == "" {
+		return read(t, file)
+	}
 	_, after, ok := strings.Cut(read(t, file), "\n## "+title+"\n")
 	if !ok {
 		t.Fatalf("%s has no section %q", file, title)
@@ -182,19 +190,22 @@ func section(t *testing.T, file, title string) string {
 	return before
 }
 
-// rows returns the cells of a section's table, without its header.
+// rows returns the cells of a section's tables, without their headers.
 func rows(t *testing.T, file, title string) [][]string {
 	t.Helper()
 	var table [][]string
 	for line := range strings.Lines(section(t, file, title)) {
-		if line = strings.TrimSpace(line); strings.HasPrefix(line, "| ") {
+		switch line = strings.TrimSpace(line); {
+		case strings.HasPrefix(line, "| ---"):
+			table = table[:len(table)-1]
+		case strings.HasPrefix(line, "| "):
 			table = append(table, strings.Split(strings.Trim(line, "| "), " | "))
 		}
 	}
-	if len(table) < 3 {
+	if len(table) == 0 {
 		t.Fatalf("%s: section %q has no table", file, title)
 	}
-	return table[2:]
+	return table
 }
 
 // constants has the integer constants of packages, by package and name.
@@ -263,7 +274,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 		c.add(t, dir)
 	}
 	documented := map[string]bool{}
-	for _, row := range rows(t, operations, "Limits") {
+	for _, row := range rows(t, limits, "") {
 		names := strings.Split(row[0], ", ")
 		numbers := strings.Split(regexp.MustCompile(`, +`).ReplaceAllString(row[1], ";"), ";")
 		if len(names) != len(numbers) {
@@ -285,7 +296,7 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		if _, bare, _ := strings.Cut(name, "."); strings.HasPrefix(bare, "Max") && !documented[name] && !slices.Contains(unlisted, name) {
-			t.Errorf("%s does not list the limit %s", operations, name)
+			t.Errorf("%s does not list the limit %s", limits, name)
 		}
 	}
 }
@@ -294,10 +305,10 @@ func TestLimitsAreThoseOfTheCode(t *testing.T) {
 var unlisted = []string{"store.MaxKeySize", "api.MaxRemoved"}
 
 func TestEventsAreDocumented(t *testing.T) {
-	text := section(t, operations, "Events and logs")
+	text := section(t, events, "Events and logs")
 	for _, e := range observe.EventTypes {
 		if !strings.Contains(text, "`"+string(e)+"`") {
-			t.Errorf("%s does not list the event %s", operations, e)
+			t.Errorf("%s does not list the event %s", events, e)
 		}
 	}
 }

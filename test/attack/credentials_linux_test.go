@@ -88,7 +88,7 @@ func identities(t testing.TB) (file, token string) {
 }
 
 // The time of a rejection does not show how much of a token is right. Times are
-// logged and not compared: docs/security.md has those of a machine. Every token
+// logged and not compared: docs/threat-model.md has those of a machine. Every token
 // that differs is rejected, wherever it does.
 func TestGuessedTokens(t *testing.T) {
 	file, token := identities(t)

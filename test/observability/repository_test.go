@@ -96,7 +96,7 @@ func metricsOf(t *testing.T, name, expr string) []string {
 	return metrics
 }
 
-// knownMetric reports whether a rule records the metric or docs/operations.md, which is
+// knownMetric reports whether a rule records the metric or docs/metrics.md, which is
 // compared with the code, has it. The metrics of Prometheus' libraries need no entry.
 func knownMetric(t *testing.T, name string) bool {
 	t.Helper()
@@ -107,5 +107,5 @@ func knownMetric(t *testing.T, name string) bool {
 	for _, suffix := range []string{"_bucket", "_count", "_sum"} {
 		name = strings.TrimSuffix(name, suffix)
 	}
-	return strings.Contains(read(t, "docs/operations.md"), "`"+name+"`")
+	return strings.Contains(read(t, "docs/metrics.md"), "`"+name+"`")
 }

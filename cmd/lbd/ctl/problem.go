@@ -94,7 +94,7 @@ var remedies = map[string]string{
 	"blocked":                "check the resource; if the change is intended, --allow-empty, --max-removed or a larger --max-shift permits it",
 	"precondition_failed":    "another caller changed it since the preview, and nothing was changed: run the command again",
 	"precondition_required":  "this command has no precondition for an absent resource: restore a cluster or everything",
-	"too_large":              "push less at a time: docs/operations.md lists the limits",
+	"too_large":              "push less at a time: docs/limits.md lists the limits",
 	"uri_too_long":           "use fewer or shorter flags",
 	"unsupported_media_type": "the file must be JSON, YAML or protobuf, in UTF-8 and uncompressed",
 	"invalid_resource":       "correct the file; lbd check FILE shows the same errors without a daemon",
