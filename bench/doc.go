@@ -11,7 +11,7 @@
 // -role. Package peer has the peers that are code, and the configurations of those
 // that are programs (nginx, HAProxy, Envoy).
 //
-// docs/performance.md describes method and limits, and shows results. bench needs
-// Linux. It uses loopback addresses only, and it ends the processes that it
-// started.
+// docs/benchmarks.md describes the method and what the figures do not show, and has
+// results. bench needs Linux. It uses loopback addresses only, and it ends the
+// processes that it started.
 package main
