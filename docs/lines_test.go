@@ -57,3 +57,14 @@ func TestLongLinesAreSeen(t *testing.T) {
 		t.Errorf("long lines are %v", got)
 	}
 }
+
+// TestPagesAreShort: a page has at most 2,500 words, unless it is a reference in which a reader
+// looks up one entry.
+func TestPagesAreShort(t *testing.T) {
+	references := []string{"docs/benchmarks.md", "docs/ctl.md", "docs/fields.md", "docs/parity.md", "docs/runbook.md"}
+	for _, file := range files(t, "docs", ".md") {
+		if n := len(strings.Fields(read(t, file))); n > 2500 && !slices.Contains(references, file) {
+			t.Errorf("%s has %d words", file, n)
+		}
+	}
+}
