@@ -1,0 +1,99 @@
+package service_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
+)
+
+// TestWriteSkew: of two changes that are permitted each alone, and that leave a cluster without a usable endpoint
+// together, never both are made, also not at the same moment, beside 12 pushers, in one commit with them.
+func TestWriteSkew(t *testing.T) {
+	s, _ := start(t, "", nil)
+	only := func(names ...string) []byte {
+		var list []object
+		for _, name := range names {
+			list = append(list, endpoint(name))
+		}
+		return assignment(t, nil, place{"a", 0, 1, list})
+	}
+	pushes := func(kind sources.Kind, body []byte) func() error {
+		return func() error {
+			_, err := s.Push(t.Context(), &sources.PushRequest{Kind: kind, Cluster: "orders", Body: body})
+			return err
+		}
+	}
+	drains := func(name string) func() error {
+		return func() error {
+			_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(name + ":80"), Cluster: "orders", ID: name})
+			return err
+		}
+	}
+	removes := func() error {
+		_, err := s.RemoveEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "b:80"})
+		return err
+	}
+	leads := func(to string) []byte {
+		return encode(t, object{"type": "EDS", "eds_cluster_config": object{"service_name": to}})
+	}
+	pairs := [][2]func() error{
+		{drains("a"), pushes(sources.Endpoints, only("a"))},
+		{drains("a"), drains("b")},
+		{drains("a"), removes},
+		{drains("x"), pushes(sources.Config, leads("other"))},
+	}
+	push(t, s, sources.Endpoints, "other", only("x"))
+
+	var group sync.WaitGroup
+	var ended atomic.Bool
+	for i := range 12 {
+		group.Go(func() {
+			for n := 0; !ended.Load(); n++ {
+				body := only(fmt.Sprint("p", n%3))
+				if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: fmt.Sprint("c", i), Body: body}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	accepted := make([]int, len(pairs))
+	for n := range 1000 {
+		must(t, pushes(sources.Endpoints, only("a", "b"))())
+		var errs [2]error
+		var both sync.WaitGroup
+		for i, change := range pairs[n%len(pairs)] {
+			both.Go(func() { errs[i] = change() })
+		}
+		both.Wait()
+		for _, err := range errs {
+			if err == nil {
+				accepted[n%len(pairs)]++
+			} else if code(err) != fault.Blocked {
+				t.Fatal(err)
+			}
+		}
+		if cc := s.Config("orders"); cc == nil || cc.Assignment.Usable() == 0 {
+			t.Fatalf("pair %d: %v, %v: the cluster has no usable endpoints", n%len(pairs), errs[0], errs[1])
+		}
+		for _, id := range []string{"a", "b", "x"} {
+			if _, err := s.DeleteOverlay(t.Context(), "orders", id, sources.ChangeOptions{}); err != nil && code(err) != fault.UnknownOverlay {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.Delete(t.Context(), sources.Config, "orders", sources.ChangeOptions{}); err != nil && code(err) != fault.UnknownCluster {
+			t.Fatal(err)
+		}
+	}
+	ended.Store(true)
+	group.Wait()
+	for i, n := range accepted {
+		if n != 1000/len(pairs) {
+			t.Errorf("pair %d: %d of %d changes were made, want one of each two", i, n, 2*1000/len(pairs))
+		}
+	}
+}
