@@ -254,7 +254,7 @@ var brokenSetups = map[string]broken{
 	},
 	"a change of a file is held": {
 		inFiles(envoyFile("orders", "10.0.0.1:80"), "cluster_name: orders", `"state":"held"`), "", 1,
-		"✗ files: a change of orders.yaml is held: cluster orders would have no usable endpoints", nil,
+		"✗ files: a change of orders.yaml is held: cluster \"orders\" would have no usable endpoints", nil,
 	},
 	"the management server is unreachable": {
 		func(t *testing.T) string {

@@ -96,3 +96,26 @@ func BenchmarkRouted(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkPreview previews a push of the endpoints of one among so many pushed clusters. Apply is the push itself.
+func BenchmarkPreview(b *testing.B) {
+	for _, n := range []int{100, 100_000} {
+		all, _ := clusters(n)
+		r := resolver.New(resolver.Options{})
+		r.Apply(push, all)
+		updates := [...]resource.Update{assignment("c50", "x:1"), assignment("c50", "y:1")}
+		b.Run(fmt.Sprintf("apply/%d", n), func(b *testing.B) {
+			for i := 0; b.Loop(); i++ {
+				r.Apply(push, updates[i%2:i%2+1])
+			}
+		})
+		b.Run(fmt.Sprintf("preview/%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if len(r.Preview(&resolver.Proposal{From: push, Updates: updates[i%2 : i%2+1]})) != 1 {
+					b.Fatal("it touches nothing")
+				}
+			}
+		})
+	}
+}
