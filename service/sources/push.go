@@ -258,12 +258,10 @@ func (p *pushes) replace(tx *store.Tx, c *change, b *decode.Bundle, r *SnapshotR
 			p.remove(tx, c, e.Key)
 		}
 	}
-	n := len(c.res.Changes)
-	if r.MaxRemoved >= 0 && n > r.MaxRemoved {
-		return fault.Errorf(fault.Blocked, "the snapshot would remove %d resources, more than max_removed=%d; the first is %s",
-			n, r.MaxRemoved, c.res.Changes[0].Resource)
+	if err := removesAtMost(c, r.MaxRemoved, "the snapshot"); err != nil {
+		return err
 	}
-	if len(b.Items) == 0 && n > 0 && !r.AllowEmpty {
+	if n := len(c.res.Changes); len(b.Items) == 0 && n > 0 && !r.AllowEmpty {
 		return fault.Errorf(fault.Blocked, "the snapshot is empty and would remove all %d resources; set allow_empty=true to push it anyway", n)
 	}
 	return nil

@@ -144,6 +144,7 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 	ch := &change{
 		ChangeOptions: ChangeOptions{From: "lbd", Message: difference.Clip(says, changelog.MaxMessage)},
 		cluster:       x.Cluster, current: keyed(key), own: true, res: &PushResult{},
+		allowEmpty: true, // the table keeps the last usable one
 	}
 	done, err := r.endpoints.edited(&EndpointRequest{Cluster: x.Cluster}, x.Raw, func(raw []byte) (after []byte, added bool, err error) {
 		after, _, err = decode.RemoveEndpoints(raw, x.Addresses...)
