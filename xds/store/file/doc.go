@@ -7,6 +7,4 @@
 // half of it is outdated. The checksum of a record continues that of the record before it.
 // [Open] cuts off an unfinished commit, which was never acknowledged. Any other difference is
 // damage: Open moves the file away, and writes the contents before the damage to another file.
-// Open writes a file of an earlier format again in today's. It keeps the bbolt files of earlier
-// versions as DIR/lbd.db.migrated.
 package file

@@ -44,10 +44,10 @@ func (e *DamagedError) Error() string {
 
 func (e *DamagedError) Unwrap() error { return e.Reason }
 
-// SchemaError is returned by Open for a file of a newer lbd, which it did not change.
+// SchemaError is returned by Open for a file of another version of lbd, which it did not change.
 type SchemaError struct {
 	Path             string
-	Found, Supported uint32 // schema version of the file, and the newest supported one
+	Found, Supported uint32 // schema version of the file, and the supported one
 }
 
 func (e *SchemaError) Error() string {

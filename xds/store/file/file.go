@@ -28,20 +28,13 @@ type file struct {
 	renamed bool
 	// unsynced: the acknowledged size may not be durable.
 	unsynced bool
-	// outdated: the file has an older format, and is written again before the next commit.
-	outdated bool
 	// compactAt is the size below which a compaction that failed is not repeated.
 	compactAt int64
 }
 
 // commit appends the changed keys of after. After an error, the file is restored before the
 // next commit at the latest.
-func (f *file) commit(before, after *store.Snapshot, changed []resource.Key) error {
-	if f.outdated {
-		if err := f.upgrade(before); err != nil {
-			return err
-		}
-	}
+func (f *file) commit(after *store.Snapshot, changed []resource.Key) error {
 	if err := f.ready(); err != nil {
 		return err
 	}
@@ -131,17 +124,9 @@ func (f *file) replace(s *store.Snapshot) error {
 	}
 	f.renamed = true
 	_ = closeLocked(f.os) // all of it is in the new one
-	f.os, f.end, f.torn, f.outdated = opened, end, false, false
+	f.os, f.end, f.torn = opened, end, false
 	_ = f.ready() // else the next commit does it
 	return nil
-}
-
-// upgrade replaces a file of an older format by one of today's.
-func (f *file) upgrade(s *store.Snapshot) error {
-	if err := f.ready(); err != nil {
-		return err
-	}
-	return f.replace(s)
 }
 
 // close removes the records of a failed commit, and closes and unlocks the file.

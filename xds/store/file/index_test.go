@@ -1,9 +1,7 @@
 package file
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -70,56 +68,6 @@ func TestIndicesSurviveACompaction(t *testing.T) {
 	closeStore(t, s)
 	if got := indices(open(t, dir, Options{}).Snapshot()); got != "43 first=1 last=42" {
 		t.Errorf("after a deletion and a compaction: %s", got)
-	}
-}
-
-// version2 is a file of the format without indices: five commits, the fourth of which deletes
-// cluster-1.
-func version2(t *testing.T) []byte {
-	t.Helper()
-	data, err := os.ReadFile("testdata/version2.db")
-	noError(t, err)
-	return data
-}
-
-func TestAFileWithoutIndices(t *testing.T) {
-	old := version2(t)
-	const want = "6 all=6 cluster-0=2 cluster-2=4 cluster-4=6" // its creation was a commit, too
-	for name, readOnly := range map[string]bool{"is written again": false, "cannot be written again at first": true} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			lay(t, dir, old)
-			var log bytes.Buffer
-			if readOnly {
-				noError(t, os.Mkdir(storeFile(dir)+newSuffix, 0o700))
-			}
-			s := open(t, dir, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			if got := indices(s.Snapshot()); got != want {
-				t.Errorf("indices are %s, want %s", got, want)
-			}
-			if readOnly {
-				if err := tryPut(t, s, "1"); err == nil || !strings.Contains(log.String(), "today's format") {
-					t.Errorf("a write to a file of the old format: %v, %s", err, log.String())
-				}
-				noError(t, os.Remove(storeFile(dir)+newSuffix))
-			}
-			put(t, s, clusterKey("cluster-9"), "9")
-			closeStore(t, s)
-			data, err := os.ReadFile(storeFile(dir))
-			noError(t, err)
-			if version, _, _, err := decodeHeader(data); version != schemaVersion || err != nil {
-				t.Errorf("the file has version %d, %v", version, err)
-			}
-			if got := indices(open(t, dir, Options{}).Snapshot()); got != "7 all=6 cluster-0=2 cluster-2=4 cluster-4=6 cluster-9=7" {
-				t.Errorf("indices after a push and a restart are %s", got)
-			}
-		})
-	}
-	for at := range old {
-		_, err := readLog(bytes.NewReader(flipped(old, int64(at))), int64(len(old)))
-		if err == nil {
-			t.Errorf("a flipped bit in byte %d is no damage", at)
-		}
 	}
 }
 

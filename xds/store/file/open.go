@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/lbd-dev/lbd/xds/store/file/boltfile"
-
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
@@ -83,17 +81,10 @@ func (f *file) load() (*store.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := make([]byte, min(info.Size(), headerSize))
-	if _, err := f.os.ReadAt(head, 0); err != nil {
-		return nil, err
-	}
-	if boltfile.Is(head) {
-		return f.migrate()
-	}
 	l, err := readLog(f.os, info.Size())
 	if err != nil {
-		if newer, ok := errors.AsType[*SchemaError](err); ok {
-			newer.Path = f.path
+		if other, ok := errors.AsType[*SchemaError](err); ok {
+			other.Path = f.path
 		}
 		return nil, err
 	}
@@ -110,16 +101,10 @@ func (f *file) load() (*store.Snapshot, error) {
 		}
 		f.acknowledge()
 	}
-	if f.outdated = l.version != schemaVersion; f.outdated {
-		if err := f.upgrade(l.snapshot); err != nil {
-			f.logger.Warn("cannot write lbd.db in today's format: it is read only until the next push, which tries again", "file", f.path, "error", err)
-		}
-	}
 	return l.snapshot, nil
 }
 
 type contents struct {
-	version      uint32
 	snapshot     *store.Snapshot
 	end          position // of the last commit
 	acknowledged int64
@@ -136,14 +121,12 @@ func readLog(in io.ReaderAt, size int64) (c contents, err error) {
 	switch {
 	case err != nil:
 		return c, damage{error: err}
-	case version > schemaVersion:
+	case version != schemaVersion:
 		return c, &SchemaError{Found: version, Supported: schemaVersion}
-	case version != schemaVersion && version != versionWithoutIndex:
-		return c, damage{error: fmt.Errorf("schema version %d is not supported", version)}
 	}
 	left := size - headerSize
-	c.version, c.acknowledged = version, acknowledged
-	c.snapshot, c.end, c.unfinished = replay(io.NewSectionReader(in, headerSize, left), version, start, left)
+	c.acknowledged = acknowledged
+	c.snapshot, c.end, c.unfinished = replay(io.NewSectionReader(in, headerSize, left), start, left)
 	if c.unfinished != nil && !errors.Is(c.unfinished, errUnreadable) {
 		return c, c.unfinished
 	}

@@ -51,13 +51,9 @@ const (
 	maxBody    = putHead + store.MaxKeySize + store.MaxValueSize
 )
 
-// schemaVersion is that of the files that are written. Version 1 was a bbolt file, and version
-// 2 had no indices: its commits are counted. Magic, version and their checksum are what no
-// later version may change.
-const (
-	schemaVersion       = 3
-	versionWithoutIndex = 2
-)
+// schemaVersion is that of the files that are written, and read. Magic, version and their
+// checksum are what no later version may change.
+const schemaVersion = 3
 
 // The operations.
 const (
@@ -105,7 +101,7 @@ func decodeHeader(b []byte) (version uint32, acknowledged int64, start position,
 	if sum != binary.BigEndian.Uint32(b[sumOffset:]) {
 		return 0, 0, start, errors.New("header: checksum mismatch")
 	}
-	if version = binary.BigEndian.Uint32(b[versionOffset:]); version != schemaVersion && version != versionWithoutIndex {
+	if version = binary.BigEndian.Uint32(b[versionOffset:]); version != schemaVersion {
 		return version, 0, start, nil
 	}
 	if checksum(0, b[ackOffset:ackOffset+8]) != binary.BigEndian.Uint32(b[ackOffset+8:headerSize]) {
@@ -164,11 +160,10 @@ var errUnreadable = errors.New("no sound record")
 
 // A reader reads records.
 type reader struct {
-	in      io.Reader
-	version uint32
-	left    int64 // what the file still has
-	end     position
-	body    []byte // of the last record; the next one overwrites it
+	in   io.Reader
+	left int64 // what the file still has
+	end  position
+	body []byte // of the last record; the next one overwrites it
 }
 
 // next reads a record into r.body. Its error wraps errUnreadable, or is the disk's.
@@ -197,36 +192,19 @@ func (r *reader) next() error {
 	return nil
 }
 
-// index decodes an index at an offset of the body; it is 0 in a file without indices.
-func (r *reader) index(at int) uint64 {
-	if r.version == versionWithoutIndex {
-		return 0
-	}
-	return binary.BigEndian.Uint64(r.body[at:])
-}
-
-// sizeOf returns the size of a part of a body, which has an index.
-func (r *reader) sizeOf(part int) int {
-	if r.version == versionWithoutIndex {
-		return part - 8
-	}
-	return part
-}
-
 // change decodes a put or a delete.
 func (r *reader) change() (key resource.Key, e *store.Entry, err error) {
 	encoded := r.body[1:]
 	if r.body[0] == opPut {
-		head := r.sizeOf(putHead)
-		if len(r.body) < head {
+		if len(r.body) < putHead {
 			return key, nil, fmt.Errorf("%w: a put of %d bytes", errUnreadable, len(r.body))
 		}
-		size := int(binary.BigEndian.Uint16(r.body[head-2:]))
-		if encoded = r.body[head:]; size > len(encoded) {
+		size := int(binary.BigEndian.Uint16(r.body[putHead-2:]))
+		if encoded = r.body[putHead:]; size > len(encoded) {
 			return key, nil, fmt.Errorf("%w: a key of %d bytes", errUnreadable, size)
 		}
 		updated := time.Unix(0, int64(binary.BigEndian.Uint64(r.body[1:]))).UTC()
-		e = &store.Entry{Raw: slices.Clone(encoded[size:]), Updated: updated, Index: r.index(9)}
+		e = &store.Entry{Raw: slices.Clone(encoded[size:]), Updated: updated, Index: binary.BigEndian.Uint64(r.body[9:])}
 		encoded = encoded[:size]
 	}
 	if key, err = store.DecodeKey(encoded); err != nil {
@@ -238,35 +216,28 @@ func (r *reader) change() (key resource.Key, e *store.Entry, err error) {
 	return key, e, nil
 }
 
-// commit decodes a commit, and dates the entries that it adds. last is the index of the commit
-// before it, and first whether there is none.
+// commit decodes a commit that adds pending. last is the index of the commit before it, and
+// first whether there is none.
 func (r *reader) commit(pending store.Changes, last uint64, first bool) (index uint64, err error) {
-	if len(r.body) != r.sizeOf(commitSize) {
+	if len(r.body) != commitSize {
 		return 0, fmt.Errorf("%w: a commit of %d bytes", errUnreadable, len(r.body))
 	}
-	if index = r.index(1); r.version == versionWithoutIndex {
-		index = last + 1
-	}
-	if index <= last && !first {
+	if index = binary.BigEndian.Uint64(r.body[1:]); index <= last && !first {
 		return 0, fmt.Errorf("%w: index %d after %d", errUnreadable, index, last)
 	}
 	for _, e := range pending {
-		switch {
-		case e == nil:
-		case r.version == versionWithoutIndex:
-			e.Index = index
-		case e.Index == 0 || e.Index > index:
+		if e != nil && (e.Index == 0 || e.Index > index) {
 			return 0, fmt.Errorf("%w: an entry of index %d in commit %d", errUnreadable, e.Index, index)
 		}
 	}
 	return index, nil
 }
 
-// replay reads the records of a file of a version from start to its end, left bytes later. It
-// returns the snapshot of the last commit, and its end. The error is why the rest is not a
-// commit; it wraps errUnreadable unless the disk failed.
-func replay(in io.Reader, version uint32, start position, left int64) (*store.Snapshot, position, error) {
-	r := &reader{in: bufio.NewReaderSize(in, 256<<10), version: version, left: left, end: start}
+// replay reads the records of a file from start to its end, left bytes later. It returns the
+// snapshot of the last commit, and its end. The error is why the rest is not a commit; it wraps
+// errUnreadable unless the disk failed.
+func replay(in io.Reader, start position, left int64) (*store.Snapshot, position, error) {
+	r := &reader{in: bufio.NewReaderSize(in, 256<<10), left: left, end: start}
 	entries, pending := store.Changes{}, store.Changes{}
 	end, index := start, uint64(0)
 	var err error

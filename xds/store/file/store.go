@@ -16,7 +16,7 @@ import (
 // Options are Open's. Each has a default.
 type Options struct {
 	// Logger logs what is unusual about the file: one that an earlier start set aside,
-	// an unfinished write, a migration. By default nothing is logged.
+	// an unfinished write. By default nothing is logged.
 	Logger *slog.Logger
 	// BeginEmpty lets Open begin empty if the file is damaged, or an earlier Open set a
 	// damaged one aside.
@@ -226,7 +226,7 @@ func (s *Store) publish(before *store.Snapshot, written store.Changes) (*store.S
 		return s.unchanged(before, written)
 	}
 	if s.file != nil {
-		if err := s.file.commit(before, after, changed); err != nil {
+		if err := s.file.commit(after, changed); err != nil {
 			s.check()
 			return before, fmt.Errorf("%w: %w", store.ErrCannotWrite, err)
 		}
