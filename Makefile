@@ -28,6 +28,15 @@ run: ## Run lbd with a demo cluster, and with the dashboard if npm is installed
 	@if command -v npm >/dev/null; then $(MAKE) web || echo 'lbd runs without its dashboard, which could not be built' >&2; fi
 	go run ./cmd/lbd demo
 
+.PHONY: run-fleet
+run-fleet: build bin/lbd-etcd ## Run three daemons that share an etcd, with the demo cluster
+	bin/lbd demo --replicas=3
+
+# The etcd that the demo and tests start. The go command finds out whether it is up to date.
+.PHONY: bin/lbd-etcd
+bin/lbd-etcd:
+	CGO_ENABLED=0 go build -C tools/lbd-etcd -trimpath -o $(CURDIR)/$@ .
+
 .PHONY: build
 build: ## Build the static binary bin/lbd, with the dashboard if make web has built it
 	$(GO_BUILD) -o bin/lbd ./cmd/lbd
@@ -288,16 +297,14 @@ check-web: web ## Build the dashboard and run the tests of its logic
 	ESBUILD=$(ESBUILD) node web/test/run.mjs unit
 
 .PHONY: test-web
-test-web: check-web build ## Test the dashboard in Chromium (CHROMIUM, /usr/bin/chromium) against the real daemon
+test-web: check-web build bin/lbd-etcd ## Test the dashboard in Chromium (CHROMIUM, /usr/bin/chromium) against the real daemon
 	CGO_ENABLED=0 go build -trimpath -o bin/control-plane ./examples/control-plane
-	go build -C test/fleet -o $(CURDIR)/bin/etcd ./etcd
-	LBD=$(CURDIR)/bin/lbd ETCD=$(CURDIR)/bin/etcd CONTROL_PLANE=$(CURDIR)/bin/control-plane ESBUILD=$(ESBUILD) node web/test/run.mjs browser
+	LBD=$(CURDIR)/bin/lbd ETCD=$(CURDIR)/bin/lbd-etcd CONTROL_PLANE=$(CURDIR)/bin/control-plane ESBUILD=$(ESBUILD) node web/test/run.mjs browser
 
 .PHONY: screenshots
-screenshots: web build ## Make docs/screenshots with Chromium and the demo
+screenshots: web build bin/lbd-etcd ## Make docs/screenshots with Chromium and the demo
 	mkdir -p docs/screenshots
-	go build -C test/fleet -o $(CURDIR)/bin/etcd ./etcd
-	SCREENSHOTS=$(CURDIR)/docs/screenshots LBD=$(CURDIR)/bin/lbd ETCD=$(CURDIR)/bin/etcd ESBUILD=$(ESBUILD) node web/test/run.mjs screenshots
+	SCREENSHOTS=$(CURDIR)/docs/screenshots LBD=$(CURDIR)/bin/lbd ETCD=$(CURDIR)/bin/lbd-etcd ESBUILD=$(ESBUILD) node web/test/run.mjs screenshots
 
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	cd web && npm ci --no-fund --no-audit

@@ -17,7 +17,7 @@ import (
 type demoCommand struct {
 	Config
 	Control  string `help:"Address of the HTTP API that stops and starts the demo's upstreams (default ${default})" default:"127.0.0.1:8081" env:"LBD_DEMO_CONTROL" placeholder:"ADDRESS"`
-	Replicas int    `help:"Number of daemons, 1 to 5; more than one share an etcd that the demo starts (default ${default})" default:"1" env:"LBD_DEMO_REPLICAS" placeholder:"N"`
+	Replicas int    `help:"Number of daemons, 1 to 5; more than one share the etcd of --store, or else one that the demo starts (default ${default})" default:"1" env:"LBD_DEMO_REPLICAS" placeholder:"N"`
 }
 
 // maxReplicas is the maximum of --replicas.
@@ -28,8 +28,8 @@ func (c *demoCommand) Validate() error {
 	switch {
 	case c.Replicas < 1 || c.Replicas > maxReplicas:
 		return fmt.Errorf("--replicas must be from 1 to %d", maxReplicas)
-	case c.Replicas > 1 && (c.Store != "" || c.Data != ""):
-		return errors.New("--replicas starts an etcd of its own, and stores nothing else: leave out --store and --data")
+	case c.Replicas > 1 && c.Data != "":
+		return errors.New("--replicas share an etcd, and store nothing else: leave out --data")
 	}
 	return c.Config.Validate()
 }
@@ -39,18 +39,24 @@ func (c *demoCommand) Run(ctx context.Context) error {
 	if c.Replicas == 1 {
 		return c.play(ctx, []Config{c.Config})
 	}
+	configs, err := c.replicas()
+	if err != nil {
+		return err
+	}
+	if c.Store != "" {
+		return c.play(ctx, configs)
+	}
 	return demo.WithEtcd(ctx, func(ctx context.Context, address string) error {
-		configs, err := c.replicas(address)
-		if err != nil {
-			return err
+		for i := range configs {
+			configs[i].Store = "etcd://" + address + "/demo"
 		}
 		return c.play(ctx, configs)
 	})
 }
 
-// replicas returns the configs of daemons that share an etcd. The first one has the addresses of
+// replicas returns the configs of daemons that share a store. The first one has the addresses of
 // --listen.
-func (c *demoCommand) replicas(etcd string) ([]Config, error) {
+func (c *demoCommand) replicas() ([]Config, error) {
 	host, port, err := net.SplitHostPort(c.Control)
 	if err != nil {
 		return nil, fmt.Errorf("--control: %w", err)
@@ -62,7 +68,6 @@ func (c *demoCommand) replicas(etcd string) ([]Config, error) {
 	configs := make([]Config, c.Replicas)
 	for i := range configs {
 		configs[i] = c.Config
-		configs[i].Store = "etcd://" + etcd + "/demo"
 		configs[i].Name, configs[i].Zone = fmt.Sprintf("demo-%d", i+1), fmt.Sprintf("zone-%d", i+1)
 		if i == 0 {
 			continue

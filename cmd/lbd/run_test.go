@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -282,43 +281,12 @@ func TestDemoFailsOverAndBack(t *testing.T) {
 	expect(t, http.StatusBadRequest, "POST", "http://"+control.Addr().String()+"/stop?priority=7", "")
 }
 
-// TestDemoWithReplicas: the daemons share an etcd, the cluster and its limit, and end together.
-func TestDemoWithReplicas(t *testing.T) {
+// TestDemoWithoutEtcd: test/fleet tests the demo with replicas.
+func TestDemoWithoutEtcd(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	cmd := command("demo", "--replicas=3", "--listen=127.0.0.1:0", "--control=127.0.0.1:0", "--log-format=json")
-	cmd.Env = append(cmd.Env, "TMPDIR="+dir)
-	p := start(t, cmd)
-	var fleet struct {
-		Replicas []struct{ Address, State string }
-		Limits   []struct {
-			Cluster       string
-			Limit, Shares int64
-			Replicas      int
-		}
-	}
-	eventually(t, "three daemons with shares", func() bool {
-		fleet.Replicas, fleet.Limits = nil, nil
-		noError(t, json.Unmarshal([]byte(do(t, "GET", p.url+"/v1/fleet", "").body), &fleet))
-		return len(fleet.Replicas) == 3 && len(fleet.Limits) == 1 && fleet.Limits[0].Replicas == 3
-	})
-	if l := fleet.Limits[0]; l.Cluster != "demo" || l.Shares > l.Limit {
-		t.Errorf("%+v", l)
-	}
-	for _, r := range fleet.Replicas {
-		eventually(t, "picks of "+r.Address, func() bool {
-			return strings.Contains(do(t, "GET", r.Address+"/metrics", "").body, `lbd_leases_finished_total{cluster="demo",outcome="success"}`)
-		})
-	}
-	noError(t, cmd.Process.Signal(os.Interrupt))
-	<-p.exited
-	if p.err != nil {
-		t.Error(p.err)
-	}
-	left, err := os.ReadDir(dir)
-	if err != nil || len(left) > 0 {
-		t.Errorf("the demo leaves %v, %v", left, err)
-	}
+	missing := command("demo", "--replicas=2")
+	missing.Env = append(missing.Env, "PATH="+t.TempDir())
+	expectFailure(t, missing, `build it with "make bin/lbd-etcd"`)
 	expectFailure(t, command("demo", "--replicas=6"), "--replicas must be from 1 to 5")
-	expectFailure(t, command("demo", "--replicas=2", "--data="+dir), "leave out --store and --data")
+	expectFailure(t, command("demo", "--replicas=2", "--data="+t.TempDir()), "leave out --data")
 }

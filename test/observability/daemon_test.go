@@ -115,11 +115,11 @@ func startDaemon(t *testing.T, command ...string) daemon {
 	}
 }
 
-// startEtcd builds and starts the etcd of test/fleet, with an empty store.
+// startEtcd builds and starts tools/lbd-etcd, with an empty store.
 func startEtcd(t *testing.T) endpoint {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "etcd")
-	runIn(t, filepath.Join(root, "test/fleet"), "go", "build", "-o", file, "./etcd")
+	file := filepath.Join(t.TempDir(), "lbd-etcd")
+	runIn(t, filepath.Join(root, "tools/lbd-etcd"), "go", "build", "-o", file, ".")
 	cmd := exec.Command(file)
 	stdin, err := cmd.StdinPipe()
 	must(t, err)

@@ -101,9 +101,9 @@ export interface Etcd {
   stop(): Promise<void>;
 }
 
-/** Starts the etcd that ETCD names, with an empty store. It ends with this process, too. */
+/** Starts the lbd-etcd that ETCD names, with an empty store. It ends with this process, too. */
 export async function startEtcd(): Promise<Etcd> {
-  if (!process.env.ETCD) throw new Error("ETCD should name an etcd of test/fleet: run make test-web");
+  if (!process.env.ETCD) throw new Error("ETCD should name lbd-etcd: run make test-web");
   const child = spawn(process.env.ETCD, { stdio: ["pipe", "pipe", "inherit"] });
   const ended = new Promise<void>((end) => child.once("exit", () => end()));
   const address = await new Promise<string>((ready, failed) => {
