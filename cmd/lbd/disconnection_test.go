@@ -208,7 +208,7 @@ func kept(t *testing.T, data string) int {
 	dir := t.TempDir()
 	noError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o750))
 	writeFile(t, filepath.Join(dir, file), body)
-	c := lastgood.Open(dir, nil)
+	c := lastgood.OpenResources(dir, nil)
 	n := 0
 	for range c.All() {
 		n++

@@ -34,7 +34,7 @@ func loadBootstrap(c Config, log *slog.Logger) (*bootstrap.Config, error) {
 type following struct {
 	client  *client.Client
 	reports *lrs.Reporter
-	kept    *lastgood.Cache
+	kept    *lastgood.Resources
 }
 
 // follow connects the service to management servers. The service starts with the last good
@@ -49,7 +49,7 @@ func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload
 	}
 	f := &following{
 		client:  xds,
-		kept:    lastgood.Open(c.Data, log),
+		kept:    lastgood.OpenResources(c.Data, log),
 		reports: lrs.New(lrs.Options{Node: b.Node, Loads: svc.Loads(), Logger: log}),
 	}
 	svc.Follow(f.client, f.kept, f.reports)

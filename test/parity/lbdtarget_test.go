@@ -33,7 +33,7 @@ type lbdTarget struct {
 	store   *file.Store
 	client  *client.Client
 	reports *lrs.Reporter
-	kept    *lastgood.Cache
+	kept    *lastgood.Resources
 }
 
 func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lbdTarget, err error) {
@@ -60,7 +60,7 @@ func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lb
 	if err != nil {
 		return nil, err
 	}
-	l.kept = lastgood.Open("", log)
+	l.kept = lastgood.OpenResources("", log)
 	l.reports = lrs.New(lrs.Options{Node: b.Node, Loads: l.service.Loads(), Logger: log})
 	l.service.Follow(l.client, l.kept, l.reports)
 	return l, l.service.Start(ctx, l.store)

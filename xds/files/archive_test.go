@@ -2,21 +2,17 @@ package files
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // versionOf is a version with one resource of that content.
@@ -25,20 +21,6 @@ func versionOf(content string) *Version {
 		Sum: "sum", Modified: time.Unix(1000, 5).UTC(),
 		Items: []resource.Item{{Key: resource.Key{Type: resource.TypeCluster, Name: "a"}, Field: "resources[0]", Raw: []byte(content)}},
 	}
-}
-
-// keptIn is "file=content" of all that an archive keeps.
-func keptIn(a *Archive) string {
-	kept, _ := a.Load()
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(kept)) {
-		var content strings.Builder
-		for _, i := range kept[name].Items {
-			content.WriteString(string(i.Raw))
-		}
-		parts = append(parts, name+"="+content.String())
-	}
-	return strings.Join(parts, " ")
 }
 
 func openKept(t *testing.T, data, dir string) *Archive {
@@ -76,8 +58,8 @@ func TestAnArchiveKeepsVersionsOfOneDirectory(t *testing.T) {
 func TestAnArchiveWithoutDataKeepsNothing(t *testing.T) {
 	a := openKept(t, "", "/resources")
 	do(t, a.Save(map[string]*Version{"f": versionOf("1")}, Identity{}))
-	if got := keptIn(a); got != "" {
-		t.Errorf("kept: %s", got)
+	if kept, _ := a.Load(); len(kept) != 0 {
+		t.Errorf("kept: %v", kept)
 	}
 	do(t, a.Close())
 }
@@ -88,7 +70,7 @@ func TestAnArchiveIsBounded(t *testing.T) {
 	a := OpenArchive(data, "/resources", slog.New(slog.NewTextHandler(&log, nil)))
 	defer func() { do(t, a.Close()) }()
 	large := func(n int) *Version { return versionOf(strings.Repeat("x", n)) }
-	a.most = 1000
+	a.cache.Limit = 1000
 	do(t, a.Save(map[string]*Version{"f": large(400)}, Identity{}))
 	do(t, a.Save(map[string]*Version{"g": large(400)}, Identity{}))
 	do(t, a.Save(map[string]*Version{"h": large(400)}, Identity{}))
@@ -99,50 +81,17 @@ func TestAnArchiveIsBounded(t *testing.T) {
 	if got := sizes(); got != "[f g]" || strings.Count(log.String(), "level=ERROR") != 1 {
 		t.Errorf("kept: %s, log:\n%s", got, log.String())
 	}
+	do(t, a.Close())
+	a = OpenArchive(data, "/resources", nil)
+	a.cache.Limit = 1000
+	do(t, a.Save(map[string]*Version{"h": large(400)}, Identity{}))
+	if got := sizes(); got != "[f g]" {
+		t.Errorf("after a restart: %s", got)
+	}
 	do(t, a.Save(map[string]*Version{"f": nil, "h": large(400)}, Identity{}))
 	if got := sizes(); got != "[g h]" {
 		t.Errorf("once there is room: %s", got)
 	}
-	if a.total != a.sizes["g"]+a.sizes["h"] || len(a.sizes) != 2 {
-		t.Errorf("%d bytes in %v", a.total, a.sizes)
-	}
-}
-
-func TestADamagedArchiveIsBegunEmpty(t *testing.T) {
-	data := t.TempDir()
-	a := openKept(t, data, "/resources")
-	do(t, a.Save(map[string]*Version{"f": versionOf("1")}, Identity{}))
-	do(t, a.Close())
-	do(t, os.Truncate(filepath.Join(data, archiveDirectory, "lbd.db"), 50))
-	a = openKept(t, data, "/resources")
-	if got := keptIn(a); got != "" {
-		t.Errorf("kept: %s", got)
-	}
-	do(t, a.Save(map[string]*Version{"f": versionOf("2")}, Identity{}))
-	if got := keptIn(a); got != "f=2" {
-		t.Errorf("kept: %s", got)
-	}
-}
-
-// What the disk refuses is written once it takes it again.
-func TestAnArchiveTriesAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		data := t.TempDir()
-		a := OpenArchive(data, "/resources", nil)
-		defer func() { do(t, a.Close()) }()
-		file := filepath.Join(data, archiveDirectory, "lbd.db")
-		do(t, os.Rename(file, file+".aside"))
-		err := a.Save(map[string]*Version{"f": versionOf("1")}, Identity{})
-		if !errors.Is(err, store.ErrCannotWrite) {
-			t.Fatalf("got %v", err)
-		}
-		do(t, os.Rename(file+".aside", file))
-		time.Sleep(archiveRetry)
-		synctest.Wait()
-		if got := keptIn(a); got != "f=1" {
-			t.Errorf("kept: %s", got)
-		}
-	})
 }
 
 const archiveCrashEnv = "LBD_ARCHIVE_TEST_CRASH"

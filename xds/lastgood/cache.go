@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"iter"
 	"log/slog"
@@ -17,11 +16,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
-const directory = "last-known-good"
-
-// MaxResources is the maximum number of resources on disk. The cache drops more.
-const MaxResources = 200_000
-
 const (
 	// batchDelay is the time from the first change of a batch to its write.
 	batchDelay = 500 * time.Millisecond
@@ -29,47 +23,73 @@ const (
 	retryDelay = 10 * time.Second
 )
 
-// Cache stores the last known good resources. Its methods are safe for concurrent use.
+// errFull is why an entry is not stored that would exceed the limit.
+var errFull = errors.New("the limit is reached")
+
+// Options are Open's.
+type Options struct {
+	// Of is what is stored, for the log.
+	Of string
+	// Directory is the directory of the cache in the data directory.
+	Directory string
+	// Limit is the maximum of the sum of Cost over all entries.
+	Limit int
+	// Cost is what an entry counts.
+	Cost func(raw []byte) int
+	// Same reports whether an entry says the same as the one on disk, which then stays. Nil
+	// compares the bytes.
+	Same func(stored, raw []byte) bool
+	// Logger is nil for no log.
+	Logger *slog.Logger
+}
+
+// Cache stores entries. Its methods are safe for concurrent use.
 type Cache struct {
 	// fixed after Open
-	logger  *slog.Logger
-	store   *file.Store // nil: the cache is empty and stores nothing
-	limit   int
+	Options
+	store   *file.Store   // nil: the cache is empty and stores nothing
 	wake    chan struct{} // capacity 1
 	closing chan struct{}
 	done    chan struct{} // closed when the writer has ended
 
-	// writer only
-	failing     bool // the last write failed
-	logLimit    sync.Once
-	logRejected sync.Once
+	// guarded by writing, which is held during a write
+	writing sync.Mutex
+	used    int // the sum of Cost
+	failing bool
+	full    bool // the logger knows that something is not stored
 
 	// guarded by mu
 	mu      sync.Mutex
-	pending map[resource.Key]*resource.Update // not on disk yet; nil removes a resource
+	pending map[resource.Key][]byte // not on disk yet; nil removes an entry
 
 	close    sync.Once
 	closeErr error
 }
 
-// Open opens the cache in a data directory, or creates it. If dir is empty, or cannot be
-// used, which is logged, the cache is empty and stores nothing. A damaged file is logged,
-// set aside and replaced. A nil logger logs nothing.
-func Open(dir string, logger *slog.Logger) *Cache {
+// Open opens the cache in a data directory, or creates it. If data is empty, or cannot be
+// used, which is logged, the cache is empty and stores nothing. A damaged file is logged, set
+// aside and replaced.
+func Open(data string, o Options) *Cache {
 	c := &Cache{
-		logger:  cmp.Or(logger, slog.New(slog.DiscardHandler)),
-		limit:   MaxResources,
+		Options: o,
 		wake:    make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
-		pending: map[resource.Key]*resource.Update{},
+		pending: map[resource.Key][]byte{},
 	}
-	if dir != "" {
+	c.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler)).With("of", o.Of)
+	if c.Same == nil {
+		c.Same = bytes.Equal
+	}
+	if data != "" {
 		var err error
-		dir = filepath.Join(dir, directory)
-		if c.store, err = file.Open(dir, file.Options{Logger: c.logger, BeginEmpty: true}); err != nil {
-			c.logger.Error("the last known good configuration cannot be kept on disk: a restart without a management server would start empty", "directory", dir, "error", err)
+		directory := filepath.Join(data, o.Directory)
+		if c.store, err = file.Open(directory, file.Options{Logger: c.Logger, BeginEmpty: true}); err != nil {
+			c.Logger.Error("the last good versions cannot be kept on disk: after a restart there are none", "directory", directory, "error", err)
 		}
+	}
+	for e := range c.All() {
+		c.used += c.Cost(e.Raw)
 	}
 	if c.store == nil {
 		close(c.done)
@@ -79,38 +99,25 @@ func Open(dir string, logger *slog.Logger) *Cache {
 	return c
 }
 
-// All yields the resources on disk, by type and name.
-func (c *Cache) All() iter.Seq[resource.Update] {
-	return func(yield func(resource.Update) bool) {
-		if c.store == nil {
-			return
-		}
-		for kept := range c.store.Snapshot().All() {
-			e, err := decodeEntry(kept.Key, kept.Raw)
-			if err != nil {
-				c.logger.Error("a resource of the last known good configuration is invalid", "resource", kept.Key, "error", err)
-				continue
-			}
-			if !yield(e) {
-				return
-			}
-		}
+// All yields the entries on disk, by type and name.
+func (c *Cache) All() iter.Seq[store.Entry] {
+	if c.store == nil {
+		return func(func(store.Entry) bool) {}
 	}
+	return c.store.Snapshot().All()
 }
 
-// Put adds or replaces resources, and removes those without Raw. It does not wait for the
-// disk, and keeps Raw. After Close it does nothing.
-func (c *Cache) Put(updates []resource.Update) {
+// Put adds or replaces entries, and removes those that are nil. It does not wait for the disk,
+// and keeps the bytes. After Close it does nothing.
+func (c *Cache) Put(changes map[resource.Key][]byte) {
 	select {
 	case <-c.done: // no disk, or closed
 		return
 	default:
 	}
 	c.mu.Lock()
-	for _, u := range updates {
-		if c.pending[u.Key] = &u; u.Raw == nil {
-			c.pending[u.Key] = nil
-		}
+	for key, raw := range changes {
+		c.pending[key] = raw
 	}
 	c.mu.Unlock()
 	c.wakeWriter()
@@ -132,7 +139,7 @@ func (c *Cache) Close() error {
 		}
 		close(c.closing)
 		<-c.done
-		c.closeErr = errors.Join(c.flush(), c.store.Close())
+		c.closeErr = errors.Join(c.Flush(), c.store.Close())
 	})
 	return c.closeErr
 }
@@ -146,134 +153,102 @@ func (c *Cache) write() {
 		case <-c.wake:
 		}
 		wait := batchDelay
+		c.writing.Lock()
 		if c.failing {
 			wait = retryDelay
 		}
+		c.writing.Unlock()
 		select {
 		case <-c.closing:
 			return
 		case <-time.After(wait):
 		}
-		c.logWrite(c.flush())
+		_ = c.Flush() // logged
 	}
 }
 
-// flush writes the pending changes. They stay pending if that fails.
-func (c *Cache) flush() error {
+// Flush writes the changes that were put. After an error they stay pending: it is logged, and
+// the write is repeated in the background.
+func (c *Cache) Flush() error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
 	c.mu.Lock()
 	batch := c.pending
-	c.pending = map[resource.Key]*resource.Update{}
+	c.pending = map[resource.Key][]byte{}
 	c.mu.Unlock()
 	if len(batch) == 0 {
 		return nil
 	}
+	var used int
 	_, err := c.store.Update(context.Background(), func(tx *store.Tx) error {
-		c.apply(tx, batch)
+		used = c.apply(tx, batch)
 		return nil
 	})
-	if err == nil {
-		return nil
+	switch {
+	case err != nil && !c.failing:
+		c.Logger.Error("the last good versions cannot be written: a restart would begin with older ones", "retry_every", retryDelay, "error", err)
+	case err == nil && c.failing:
+		c.Logger.Info("the last good versions are on disk again")
 	}
-	c.restore(batch)
-	c.wakeWriter()
-	return err
+	if c.failing = err != nil; c.failing {
+		c.restore(batch)
+		c.wakeWriter()
+		return err
+	}
+	c.used = used
+	return nil
 }
 
 // restore makes a batch pending again, without changes that newer ones replace and removals
-// of resources that are not on disk: otherwise the names would accumulate.
-func (c *Cache) restore(batch map[resource.Key]*resource.Update) {
+// of entries that are not on disk: otherwise the names would accumulate.
+func (c *Cache) restore(batch map[resource.Key][]byte) {
 	onDisk := c.store.Snapshot()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key, e := range batch {
+	for key, raw := range batch {
 		_, newer := c.pending[key]
 		_, kept := onDisk.Get(key)
-		if !newer && (e != nil || kept) {
-			c.pending[key] = e
+		if !newer && (raw != nil || kept) {
+			c.pending[key] = raw
 		}
 	}
 }
 
-// apply makes the changes of a batch, except those without effect and above the limit.
-func (c *Cache) apply(tx *store.Tx, batch map[resource.Key]*resource.Update) {
-	count := c.store.Snapshot().Len()
-	for key, e := range batch {
-		if e == nil && tx.Delete(key) {
-			count--
-		}
-	}
-	for key, e := range batch {
-		if e == nil {
+// apply makes the changes of a batch, and returns what is used then. Changes without effect
+// leave the batch. An entry that cannot be stored does not leave an older one behind.
+func (c *Cache) apply(tx *store.Tx, batch map[resource.Key][]byte) (used int) {
+	used = c.used
+	var replaced, added []resource.Key
+	for key, raw := range batch {
+		old, there := tx.Get(key)
+		if there && raw != nil && c.Same(old.Raw, raw) {
+			delete(batch, key)
 			continue
 		}
-		kept, there := tx.Get(key)
-		if there {
-			if old, err := decodeEntry(key, kept.Raw); err == nil && old.Server == e.Server && bytes.Equal(old.Raw, e.Raw) {
-				continue
-			}
-		} else if count >= c.limit {
-			c.logLimit.Do(func() {
-				c.logger.Error("the last known good configuration has reached its limit: more resources are not stored", "limit", c.limit)
-			})
-			continue
+		if tx.Delete(key) {
+			used -= c.Cost(old.Raw)
 		}
-		if err := tx.Put(key, encode(e)); err != nil {
-			c.logRejected.Do(func() {
-				c.logger.Error("a resource cannot be stored as last known good; further ones are not logged", "resource", key, "error", err)
-			})
-		} else if !there {
-			count++
+		switch {
+		case raw == nil:
+		case there:
+			replaced = append(replaced, key)
+		default:
+			added = append(added, key)
 		}
 	}
-}
-
-// logWrite logs the first failed write, and the first successful one after it.
-func (c *Cache) logWrite(err error) {
-	switch failing := err != nil; {
-	case failing && !c.failing:
-		c.logger.Error("the last known good configuration cannot be written: a restart without a management server would serve an older one", "retry_every", retryDelay, "error", err)
-	case !failing && c.failing:
-		c.logger.Info("the last known good configuration is on disk again")
-	}
-	c.failing = err != nil
-}
-
-// An encoded Update is: the format (1 byte), Updated in Unix nanoseconds (8 bytes, big
-// endian), Version with its length (uvarint), Server with its length, Raw. An older format
-// has no Server.
-const (
-	formatWithoutServer = 1
-	entryFormat         = 2
-)
-
-var errUnknownFormat = errors.New("unknown format of the entry")
-
-func encode(e *resource.Update) []byte {
-	b := make([]byte, 0, 9+2*binary.MaxVarintLen64+len(e.Version)+len(e.Server)+len(e.Raw))
-	b = append(b, entryFormat)
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Updated.UnixNano()))
-	b = store.AppendString(b, e.Version)
-	b = store.AppendString(b, e.Server)
-	return append(b, e.Raw...)
-}
-
-// decodeEntry is the inverse of encode. Raw is the end of b.
-func decodeEntry(key resource.Key, b []byte) (resource.Update, error) {
-	if len(b) < 9 || b[0] != formatWithoutServer && b[0] != entryFormat {
-		return resource.Update{}, errUnknownFormat
-	}
-	e := resource.Update{Item: resource.Item{Key: key}, Updated: time.Unix(0, int64(binary.BigEndian.Uint64(b[1:]))).UTC()}
-	format, b := b[0], b[9:]
-	version, b, ok := store.CutString(b)
-	if !ok {
-		return resource.Update{}, errUnknownFormat
-	}
-	var server []byte
-	if format == entryFormat {
-		if server, b, ok = store.CutString(b); !ok {
-			return resource.Update{}, errUnknownFormat
+	// New entries have what those in use leave.
+	for _, key := range append(replaced, added...) {
+		raw := batch[key]
+		cost, err := c.Cost(raw), errFull
+		if used+cost <= c.Limit {
+			err = tx.PutValue(key, raw, nil)
+		}
+		if err == nil {
+			used += cost
+		} else if !c.full {
+			c.full = true
+			c.Logger.Error("a last good version is not kept on disk; further ones are not logged", "key", key, "limit", c.Limit, "error", err)
 		}
 	}
-	e.Version, e.Server, e.Raw = string(version), string(server), b
-	return e, nil
+	return used
 }

@@ -54,13 +54,13 @@ func removed(keys ...resource.Key) []resource.Update {
 	return updates
 }
 
-func open(t *testing.T, dir string, log *bytes.Buffer) *Cache {
+func open(t *testing.T, dir string, log *bytes.Buffer) *Resources {
 	t.Helper()
 	var logger *slog.Logger
 	if log != nil {
 		logger = slog.New(slog.NewTextHandler(log, nil))
 	}
-	c := Open(dir, logger)
+	c := OpenResources(dir, logger)
 	t.Cleanup(func() { closeCache(t, c) })
 	return c
 }
@@ -72,7 +72,7 @@ func noError(t *testing.T, err error) {
 	}
 }
 
-func closeCache(t *testing.T, c *Cache) {
+func closeCache(t *testing.T, c *Resources) {
 	t.Helper()
 	if err := c.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -84,7 +84,7 @@ func same(a, b resource.Update) bool {
 }
 
 // wantAll checks what the cache has on disk.
-func wantAll(t *testing.T, c *Cache, want ...resource.Update) {
+func wantAll(t *testing.T, c *Resources, want ...resource.Update) {
 	t.Helper()
 	got := slices.Collect(c.All())
 	want = slices.SortedFunc(slices.Values(want), func(a, b resource.Update) int {
@@ -131,7 +131,7 @@ func TestRestoreKeepsNewerChanges(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
 		failedA, failedB, newer := entry("a", "1", "v1"), entry("b", "1", "v1"), entry("a", "2", "v2")
 		c.Put([]resource.Update{newer})
-		c.restore(map[resource.Key]*resource.Update{failedA.Key: &failedA, failedB.Key: &failedB})
+		c.cache.restore(map[resource.Key][]byte{failedA.Key: encode(&failedA), failedB.Key: encode(&failedB)})
 		pass(soon)
 		wantAll(t, c, newer, failedB)
 	})
@@ -143,10 +143,10 @@ func TestSameContentKeepsVersionAndTime(t *testing.T) {
 		first := entry("a", "1", "v1")
 		c.Put([]resource.Update{first})
 		pass(soon)
-		before := c.store.Snapshot()
+		before := c.cache.store.Snapshot()
 		c.Put([]resource.Update{entry("a", "1", "v2")})
 		pass(soon)
-		if c.store.Snapshot() != before {
+		if c.cache.store.Snapshot() != before {
 			t.Error("unchanged content is written again")
 		}
 		wantAll(t, c, first)
@@ -173,8 +173,8 @@ func TestWithoutDirectory(t *testing.T) {
 	c.Put(removed(clusterKey("a")))
 	wantAll(t, c)
 	closeCache(t, c)
-	if len(c.pending) != 0 {
-		t.Errorf("%d resources are pending without a disk", len(c.pending))
+	if len(c.cache.pending) != 0 {
+		t.Errorf("%d resources are pending without a disk", len(c.cache.pending))
 	}
 	if log.Len() != 0 {
 		t.Errorf("the log:\n%s", log.String())
@@ -240,13 +240,13 @@ func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := open(t, t.TempDir(), nil)
 		const seconds = 20
-		commits, last := 0, c.store.Snapshot()
+		commits, last := 0, c.cache.store.Snapshot()
 		for i := range seconds * 100 {
 			for k := range 3 {
 				c.Put([]resource.Update{entry(fmt.Sprint(k), fmt.Sprint(i, k), fmt.Sprint("v", i))})
 			}
 			pass(time.Second / 100)
-			if s := c.store.Snapshot(); s != last {
+			if s := c.cache.store.Snapshot(); s != last {
 				commits, last = commits+1, s
 			}
 		}
@@ -284,7 +284,7 @@ func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		c := open(t, t.TempDir(), &log)
-		c.limit = 2
+		c.cache.Limit = 2
 		c.Put([]resource.Update{entry("x", "1", "v1"), entry("y", "1", "v1"), entry("z", "1", "v1")})
 		pass(soon)
 		if n := len(slices.Collect(c.All())); n != 2 {
@@ -329,7 +329,7 @@ func TestDamagedFile(t *testing.T) {
 	c := open(t, dir, nil)
 	c.Put([]resource.Update{entry("a", strings.Repeat("1", 5000), "v1")})
 	closeCache(t, c)
-	path := filepath.Join(dir, directory, "lbd.db")
+	path := filepath.Join(dir, resourcesDirectory, "lbd.db")
 	data, err := os.ReadFile(path)
 	noError(t, err)
 	at := bytes.Index(data, []byte("11111"))
@@ -359,7 +359,7 @@ func TestUnusableDisk(t *testing.T) {
 	}{
 		"a file in place of the directory": {
 			func(t *testing.T, dir string) {
-				noError(t, os.WriteFile(filepath.Join(dir, directory), nil, 0o600))
+				noError(t, os.WriteFile(filepath.Join(dir, resourcesDirectory), nil, 0o600))
 			}, "not a directory",
 		},
 		"in use": {
@@ -384,7 +384,7 @@ func TestUnusableDisk(t *testing.T) {
 // Entries of an unknown format are logged and ignored.
 func TestUnknownFormat(t *testing.T) {
 	dir := t.TempDir()
-	s, err := file.Open(filepath.Join(dir, directory), file.Options{})
+	s, err := file.Open(filepath.Join(dir, resourcesDirectory), file.Options{})
 	noError(t, err)
 	encoded := func(u resource.Update) []byte { return encode(&u) }
 	if _, err := s.Update(t.Context(), func(tx *store.Tx) error {
@@ -409,34 +409,29 @@ func TestUnknownFormat(t *testing.T) {
 	wantAll(t, c, entry("good", "1", "v1"), entry("later", "1", "v1"))
 }
 
-// An entry without a server is valid. One with a server replaces it, also if the resource is
-// the same.
-func TestEntryWithoutServer(t *testing.T) {
-	old := []byte{formatWithoutServer, 0, 0, 0, 0, 0, 0, 0, 7, 2, 'v', '1', 'r', 'a', 'w'}
-	e, err := decodeEntry(clusterKey("a"), old)
-	if err != nil || string(e.Raw) != "raw" || e.Version != "v1" || e.Server != "" || e.Updated.UnixNano() != 7 {
-		t.Fatalf("read %+v, %v", e, err)
-	}
+// The entry of another server replaces one, also if the resource is the same.
+func TestEntryOfAnotherServer(t *testing.T) {
+	e := entry("a", "raw", "v1")
 	e.Server = "a:1"
-	again, err := decodeEntry(clusterKey("a"), encode(&e))
+	again, err := decode(clusterKey("a"), encode(&e))
 	if err != nil || !same(again, e) || again.Server != e.Server {
 		t.Fatalf("read %+v, %v; want %+v", again, err, e)
 	}
 	for n := range encode(&e) { // cut short it is an error, or another Raw
-		if cut, err := decodeEntry(clusterKey("a"), encode(&e)[:n]); err == nil && cut.Server != e.Server {
+		if cut, err := decode(clusterKey("a"), encode(&e)[:n]); err == nil && cut.Server != e.Server {
 			t.Errorf("cut at %d: read %+v", n, cut)
 		}
 	}
 
 	dir := t.TempDir()
-	c := Open(dir, nil)
+	c := OpenResources(dir, nil)
 	first, other := entry("a", "1", "v1"), entry("a", "1", "v1")
 	c.Put([]resource.Update{first})
-	noError(t, c.flush())
+	noError(t, c.cache.Flush())
 	other.Server = "b:1"
 	c.Put([]resource.Update{other})
 	noError(t, c.Close())
-	c = Open(dir, nil)
+	c = OpenResources(dir, nil)
 	defer func() { _ = c.Close() }()
 	for got := range c.All() {
 		if got.Server != "b:1" {
@@ -450,11 +445,11 @@ func FuzzEntry(f *testing.F) {
 	f.Add(encode(&first))
 	f.Add([]byte{entryFormat, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		e, err := decodeEntry(clusterKey("a"), b)
+		e, err := decode(clusterKey("a"), b)
 		if err != nil {
 			return
 		}
-		again, err := decodeEntry(clusterKey("a"), encode(&e))
+		again, err := decode(clusterKey("a"), encode(&e))
 		if err != nil || !same(e, again) {
 			t.Errorf("got %v, %v, want %v", again, err, e)
 		}

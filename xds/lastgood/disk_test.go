@@ -2,6 +2,7 @@ package lastgood
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 const fileLimitEnv = "LBD_LASTGOOD_TEST_FILE_LIMIT"
@@ -47,7 +49,7 @@ func onFullDisk(t *testing.T) {
 	before := entry("a", "1", "v1")
 	c.Put([]resource.Update{before, entry("gone", "1", "v1")})
 	pass(soon)
-	info, err := os.Stat(filepath.Join(dir, directory, "lbd.db"))
+	info, err := os.Stat(filepath.Join(dir, resourcesDirectory, "lbd.db"))
 	noError(t, err)
 
 	limitFiles(t, uint64(info.Size()))
@@ -58,6 +60,9 @@ func onFullDisk(t *testing.T) {
 	if n := strings.Count(log.String(), "level="); n != 1 || !strings.Contains(log.String(), "cannot write to the store") {
 		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
+	if err := c.cache.Flush(); !errors.Is(err, store.ErrCannotWrite) {
+		t.Errorf("Flush: %v", err)
+	}
 	// What comes meanwhile is not lost, and what goes leaves nothing behind.
 	c.Put([]resource.Update{entry("b", "2", "v3")})
 	c.Put(removed(clusterKey("gone")))
@@ -67,21 +72,21 @@ func onFullDisk(t *testing.T) {
 		c.Put(removed(clusterKey(name)))
 	}
 	pass(3 * retryDelay)
-	c.mu.Lock()
-	if len(c.pending) != 3 {
-		t.Errorf("%d resources are pending", len(c.pending))
+	c.cache.mu.Lock()
+	if len(c.cache.pending) != 3 {
+		t.Errorf("%d resources are pending", len(c.cache.pending))
 	}
-	c.mu.Unlock()
+	c.cache.mu.Unlock()
 
 	limitFiles(t, unix.RLIM_INFINITY)
 	pass(retryDelay + soon)
 	wantAll(t, c, before, entry("b", "2", "v3"), large)
-	if n := strings.Count(log.String(), "level="); n != 2 || !strings.Contains(log.String(), "is on disk again") {
+	if n := strings.Count(log.String(), "level="); n != 2 || !strings.Contains(log.String(), "are on disk again") {
 		t.Errorf("logged %d times:\n%s", n, log.String())
 	}
 
 	limitFiles(t, uint64(info.Size()))
-	c = Open(t.TempDir(), nil)
+	c = OpenResources(t.TempDir(), nil)
 	c.Put([]resource.Update{large})
 	if err := c.Close(); err == nil {
 		t.Error("Close returns no error although the write failed")
