@@ -168,16 +168,14 @@ func newService(t *testing.T) *service.Service {
 	return s
 }
 
-// TestStoredWarnings: what an older lbd accepted and this one would reject is logged
-// at startup, a limited number of times, and a push is not.
+// TestStoredWarnings: what this lbd would reject in a push is logged at startup, a limited number
+// of times, and a push is not.
 func TestStoredWarnings(t *testing.T) {
 	dir := t.TempDir()
 	stored := map[resource.Key][]byte{}
 	for i := range 103 {
 		name := fmt.Sprintf("c%03d", i)
-		stored[resource.Key{Type: resource.TypeCluster, Name: name}] = encode(t, object{
-			"name": name, "type": "EDS", "transport_socket": object{"name": "envoy.transport_sockets.quic"},
-		})
+		stored[resource.Key{Type: resource.TypeCluster, Name: name}] = encode(t, secured(object{"ca_certificate_provider_instance": object{"instance_name": "gone"}}))
 	}
 	seed(t, dir, stored, decode.Options{Stored: true})
 	var log bytes.Buffer
@@ -185,7 +183,7 @@ func TestStoredWarnings(t *testing.T) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	})
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if len(lines) != 101 || !strings.Contains(lines[0], "resource=Cluster/c000") || !strings.Contains(lines[0], "transport_socket is not applied") ||
+	if len(lines) != 101 || !strings.Contains(lines[0], "resource=Cluster/c000") || !strings.Contains(lines[0], "every TLS handshake fails") ||
 		!strings.Contains(lines[100], "more=3") {
 		t.Errorf("logged %d lines, the first %s, the last %s", len(lines), lines[0], lines[len(lines)-1])
 	}

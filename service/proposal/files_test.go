@@ -284,13 +284,12 @@ func TestAFileHasItsWarningsAfterARestart(t *testing.T) {
 	}
 }
 
-// TestWhatIsKeptStaysInUseUnderNewRules: a version that an older lbd accepted stays in use,
-// with a warning, if a newer rule rejects it.
-func TestWhatIsKeptStaysInUseUnderNewRules(t *testing.T) {
-	content := file(`{"@type": type.googleapis.com/envoy.config.cluster.v3.Cluster, name: c, type: EDS, ` +
-		`transport_socket: {name: tls, typed_config: {"@type": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext}}}`)
+// TestWhatIsKeptStaysInUse: a version that was accepted stays in use, with a warning, if it is
+// rejected now.
+func TestWhatIsKeptStaysInUse(t *testing.T) {
+	content := file(edsWith("c", strings.Replace(tls, "system_root_certs: {}", "ca_certificate_provider_instance: {instance_name: gone}", 1)))
 	old := byHand
-	old.Stored = true // as a decoder that does not know the rule
+	old.Stored = true // as with the bootstrap that had the provider
 	b, err := decode.All([]byte(content), old)
 	if err != nil {
 		t.Fatal(err)
@@ -298,7 +297,7 @@ func TestWhatIsKeptStaysInUseUnderNewRules(t *testing.T) {
 	d := start(t, setting{})
 	d.kept["f"] = &files.Version{Sum: content, Modified: begin, Items: b.Items}
 	d.restart()
-	d.expect("refused now", d.scan(directory{"f": content}), "cluster c, !f kept")
+	d.expect("rejected now", d.scan(directory{"f": content}), "cluster c, !f kept")
 	if w := d.last.Warnings["f"]; len(w) != 1 || !strings.HasPrefix(w[0].Field, "transport_socket") {
 		t.Errorf("warnings: %v", w)
 	}

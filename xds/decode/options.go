@@ -43,8 +43,8 @@ type Options struct {
 	// YAML with one is rejected. Unknown fields of protobuf, and of a management
 	// server, are always accepted.
 	Lenient bool
-	// Stored is true for a resource that was accepted earlier, perhaps by an older lbd:
-	// rules that were added since then only cause a warning.
+	// Stored is true for a resource that was accepted earlier, perhaps by an older lbd or
+	// with another bootstrap: rules that it did not break then only cause a warning.
 	Stored bool
 	// Places fills in Line and Column of warnings and notes, for which the body is
 	// read once more. Those of problems are always filled in.

@@ -56,17 +56,6 @@ func (r *report) tooMany(field string, n, most int, elements string) bool {
 	return true
 }
 
-// rejectNew adds a broken rule that earlier versions of lbd did not have. A stored
-// resource, which one of them may have accepted, only gets a warning, which ends with
-// what lbd does instead.
-func (r *report) rejectNew(field, reason, instead string) {
-	if r.Stored {
-		r.warn(field, "%s; a new push with this field would be rejected; the stored resource stays in use: %s", reason, instead)
-		return
-	}
-	r.reject(field, "%s", reason)
-}
-
 func (r *report) warn(field, format string, args ...any) { r.warnings.add(field, format, args) }
 
 // warnByHand adds a warning if the resource is written by hand.

@@ -58,7 +58,7 @@ func (v tlsValidator) cluster(m *clusterv3.Cluster, connect resource.ConnectMode
 		if plain {
 			v.warn(why.Field, "%s; ignored: lbd.connect is %q, so connections do not use TLS", why.Reason, connect)
 		} else {
-			v.rejectNew(why.Field, reason, "transport_socket is not applied")
+			v.reject(why.Field, "%s", reason)
 		}
 	}
 	return nil
@@ -100,9 +100,9 @@ func (v tlsValidator) tlsSocket(socket *corev3.TransportSocket, m proto.Message,
 	return v.carries(socket.GetTypedConfig(), m, field+".typed_config")
 }
 
-// instances rejects certificate providers that the bootstrap does not have. The
-// connections of a stored cluster do not become plain because a provider was removed from
-// the bootstrap, or the bootstrap was.
+// instances rejects certificate providers that the bootstrap does not have. A stored cluster
+// stays, and its connections do not become plain, when a provider is removed from the bootstrap,
+// or the bootstrap is.
 func (v tlsValidator) instances(s *resource.Security, field string) {
 	const reason = "names the certificate provider instance %q, which the bootstrap does not have"
 	for _, name := range []string{s.RootInstance, s.IdentityInstance} {

@@ -162,7 +162,6 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		mesh     = socket("mesh", "mesh")
 		hand     = decode.Options{Certificates: provides}
 		stored   = decode.Options{Certificates: provides, Stored: true}
-		fresh    = decode.Options{Stored: true} // the daemon has no bootstrap
 		server   = decode.Options{Certificates: provides, Origin: decode.FromServer}
 		accepted = resource.Security{RootInstance: "own"}
 		misnamed = strings.Replace(mesh, "envoy.transport_sockets.tls", "envoy.transport_sockets.raw_buffer", 1)
@@ -181,13 +180,12 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		{"Envoy's, and held ones", envoy + connect("tcp_hold"), hand, nil, "", `ignored: lbd.connect is "tcp_hold", so connections do not use TLS`},
 		{"Envoy's, and none", envoy + connect("none"), hand, nil, "", `ignored: lbd.connect is "none", so connections do not use TLS`},
 		{"Envoy's, and TLS", envoy + connect("tls"), hand, nil, "system_root_certs", ""},
-		{"Envoy's, stored", envoy, stored, nil, "", "stays in use: transport_socket is not applied"},
 		{"Envoy's, of a server that asks for plain connections", envoy + connect("tcp"), server, nil, "system_root_certs", ""},
 		{"a plain socket", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.raw_buffer.v3.RawBuffer"}}`, hand, nil, "", ""},
 		{"a plain socket by name", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer"}`, hand, nil, "", ""},
 		{"TLS by the name of a plain socket", misnamed, hand, nil, `it must be "envoy.transport_sockets.tls"; ` + plainHint, ""},
 		{"TLS by the name of a plain socket, and plain connections", misnamed + connect("tcp"), hand, nil, "", "so connections do not use TLS"},
-		{"TLS by the name of a plain socket, stored", misnamed, stored, nil, "", "stays in use: transport_socket is not applied"},
+		{"TLS by the name of a plain socket, stored", misnamed, stored, nil, `it must be "envoy.transport_sockets.tls"; ` + plainHint, ""},
 		{"a plain socket, of a server", `"transport_socket":{"name":"envoy.transport_sockets.raw_buffer"}`, server, nil, `it must be "envoy.transport_sockets.tls"`, ""},
 		{"a socket that can be honored, checked by tcp", mesh + connect("tcp"), hand, &resource.Security{RootInstance: "mesh", IdentityInstance: "mesh"}, "", ""},
 
@@ -195,7 +193,7 @@ func TestSecurityThatCannotBeHonored(t *testing.T) {
 		{"unknown provider, no bootstrap", unknown, decode.Options{}, nil, `"unknown", which the bootstrap does not have`, ""},
 		{"unknown provider, stored", unknown, stored, &resource.Security{RootInstance: "unknown"}, "", "every TLS handshake fails"},
 		{"unknown provider, stored with plain connections", unknown + connect("tcp"), stored, nil, "", "so connections do not use TLS"},
-		{"unknown provider, stored, no bootstrap", unknown, fresh, &resource.Security{RootInstance: "unknown"}, "", "every TLS handshake fails"},
+		{"unknown provider, stored, no bootstrap", unknown, decode.Options{Stored: true}, &resource.Security{RootInstance: "unknown"}, "", "every TLS handshake fails"},
 
 		{"no roots", noRoots, hand, nil, `"own", which has no ca_certificate_file in the bootstrap: add it, or write system_root_certs: {}`, ""},
 		{"no roots, and plain connections", noRoots + connect("tcp"), hand, nil, "", "so connections do not use TLS"},

@@ -34,8 +34,8 @@ func (v *assignmentValidator) ttl(at place, own map[string]*structpb.Value) time
 	}
 	d, ok := parseTTL(value.GetStringValue())
 	if !ok {
-		v.rejectNew(at.String()+`.metadata.filter_metadata["lbd"].ttl`,
-			fmt.Sprintf("must be a duration from %v to %v in whole milliseconds, such as 30s", MinTTL, MaxTTL), "the endpoint stays")
+		v.reject(at.String()+`.metadata.filter_metadata["lbd"].ttl`,
+			"must be a duration from %v to %v in whole milliseconds, such as 30s", MinTTL, MaxTTL)
 		return 0
 	}
 	return d
