@@ -3,12 +3,10 @@ package main
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -104,12 +102,9 @@ func (m *membership) peers() (*api.Peers, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if path := m.config.FleetCA; path != "" {
-		pem, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("--fleet-ca: %w", err)
-		}
-		if config.RootCAs = x509.NewCertPool(); !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--fleet-ca: %s has no certificate", path)
+		var err error
+		if config.RootCAs, err = readRoots("--fleet-ca", path); err != nil {
+			return nil, err
 		}
 	}
 	return api.NewPeers(config), nil

@@ -102,12 +102,8 @@ func (c *StoreAccess) config(url string) (etcd.Config, error) {
 	}
 	e.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.StoreCA != "" {
-		pem, err := os.ReadFile(c.StoreCA)
-		if err != nil {
-			return e, fmt.Errorf("--store-ca: %w", err)
-		}
-		if e.TLS.RootCAs = x509.NewCertPool(); !e.TLS.RootCAs.AppendCertsFromPEM(pem) {
-			return e, fmt.Errorf("--store-ca: %s has no certificate", c.StoreCA)
+		if e.TLS.RootCAs, err = readRoots("--store-ca", c.StoreCA); err != nil {
+			return e, err
 		}
 	}
 	if c.StoreCert != "" {
@@ -121,6 +117,19 @@ func (c *StoreAccess) config(url string) (etcd.Config, error) {
 		}
 	}
 	return e, nil
+}
+
+// readRoots reads the certificates of the authorities that a flag names.
+func readRoots(flag, path string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s: %s has no certificate", flag, path)
+	}
+	return pool, nil
 }
 
 // openStore opens the store of pushed resources, and reports its state.

@@ -116,7 +116,7 @@ func (g *getClusters) Run(ctx context.Context, o *Options, app *kong.Kong) error
 		return usage("set either names or --prefix, not both")
 	}
 	return o.with(app, func(s *session) error {
-		raw, items, err := g.read(ctx, s.client)
+		raw, items, err := s.client.readNamed(ctx, "clusters", g.Names, g.Prefix, parameters("endpoints", "false"))
 		if err != nil {
 			return err
 		}
@@ -134,14 +134,15 @@ func (g *getClusters) Run(ctx context.Context, o *Options, app *kong.Kong) error
 	})
 }
 
-func (g *getClusters) read(ctx context.Context, c *client) (raw []byte, items []json.RawMessage, err error) {
-	if len(g.Names) == 0 {
-		return c.list(ctx, "/v1/clusters", "clusters", parameters("prefix", g.Prefix, "limit", strconv.Itoa(pageSize)), 0)
+// readNamed returns the items with these names of a list of the API, or, without names, those whose
+// names begin with prefix. query is that of a single item.
+func (c *client) readNamed(ctx context.Context, list string, names []string, prefix string, query url.Values) (raw []byte, items []json.RawMessage, err error) {
+	path := "/v1/" + list
+	if len(names) == 0 {
+		return c.list(ctx, path, list, parameters("prefix", prefix, "limit", strconv.Itoa(pageSize)), 0)
 	}
-	for _, name := range g.Names {
-		answer, err := c.do(ctx, request{
-			method: http.MethodGet, path: "/v1/clusters/" + segment(name), query: parameters("endpoints", "false"),
-		})
+	for _, name := range names {
+		answer, err := c.do(ctx, request{method: http.MethodGet, path: path + "/" + segment(name), query: query})
 		if err != nil {
 			return nil, nil, err
 		}
@@ -150,7 +151,7 @@ func (g *getClusters) read(ctx context.Context, c *client) (raw []byte, items []
 	if len(items) == 1 {
 		return items[0], items, nil
 	}
-	raw, err = json.Marshal(map[string][]json.RawMessage{"clusters": items})
+	raw, err = json.Marshal(map[string][]json.RawMessage{list: items})
 	return raw, items, err
 }
 
@@ -265,7 +266,7 @@ func (g *getTargets) Run(ctx context.Context, o *Options, app *kong.Kong) error 
 		return usage("set either names or --prefix, not both")
 	}
 	return o.with(app, func(s *session) error {
-		raw, items, err := g.read(ctx, s.client)
+		raw, items, err := s.client.readNamed(ctx, "targets", g.Names, g.Prefix, nil)
 		if err != nil {
 			return err
 		}
@@ -294,24 +295,6 @@ func (g *getTargets) Run(ctx context.Context, o *Options, app *kong.Kong) error 
 		}
 		return s.print(raw, names, t, of)
 	})
-}
-
-func (g *getTargets) read(ctx context.Context, c *client) (raw []byte, items []json.RawMessage, err error) {
-	if len(g.Names) == 0 {
-		return c.list(ctx, "/v1/targets", "targets", parameters("prefix", g.Prefix, "limit", strconv.Itoa(pageSize)), 0)
-	}
-	for _, name := range g.Names {
-		answer, err := c.do(ctx, request{method: http.MethodGet, path: "/v1/targets/" + segment(name)})
-		if err != nil {
-			return nil, nil, err
-		}
-		items = append(items, answer.body)
-	}
-	if len(items) == 1 {
-		return items[0], items, nil
-	}
-	raw, err = json.Marshal(map[string][]json.RawMessage{"targets": items})
-	return raw, items, err
 }
 
 type getEndpoints struct {

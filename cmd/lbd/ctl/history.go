@@ -117,9 +117,9 @@ func resourcePath(resource string) string {
 	kind, name, _ := strings.Cut(resource, "/")
 	switch kind {
 	case "Cluster":
-		return "/v1/clusters/" + segment(name) + "/" + configPart
+		return "/v1/clusters/" + segment(name) + "/config"
 	case "ClusterLoadAssignment":
-		return "/v1/clusters/" + segment(name) + "/" + endpointsPart
+		return "/v1/clusters/" + segment(name) + "/endpoints"
 	default:
 		return ""
 	}

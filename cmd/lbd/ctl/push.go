@@ -26,12 +26,6 @@ const (
 	stdin = "-"
 )
 
-// The parts of a cluster that can be pushed, as in the paths of the API.
-const (
-	endpointsPart = "endpoints"
-	configPart    = "config"
-)
-
 // changeFlags are the flags of a change.
 type changeFlags struct {
 	Yes     bool   `short:"y" help:"Do not ask for confirmation; required without a terminal (default false)"`
@@ -72,7 +66,8 @@ type change struct {
 	mayBeAbsent bool
 }
 
-// ofFile returns the push of a file.
+// ofFile returns the push of a file. part is that of the cluster, as in the paths of the API: endpoints
+// or config.
 func (f *fileFlags) ofFile(part string) (change, error) {
 	body, err := readFile(f.File)
 	if err != nil {
@@ -308,56 +303,32 @@ func (s *session) result(raw []byte, a pushAnswer, words string) error {
 }
 
 type pushCommand struct {
-	Endpoints pushEndpoints `cmd:"" help:"Push the endpoints of a cluster: a ClusterLoadAssignment (EDS) or a list."`
-	Config    pushConfig    `cmd:"" help:"Push the config of a cluster: a Cluster (CDS)."`
+	Endpoints pushPart `cmd:"" help:"Push the endpoints of a cluster: a ClusterLoadAssignment (EDS) or a list."`
+	Config    pushPart `cmd:"" help:"Push the config of a cluster: a Cluster (CDS)."`
 }
 
-type pushEndpoints struct {
+type pushPart struct {
 	fileFlags
 	changeFlags
 }
 
-// Run pushes endpoints.
-func (p *pushEndpoints) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	return o.apply(ctx, app, p.changeFlags, func() (change, error) { return p.ofFile(endpointsPart) })
-}
-
-type pushConfig struct {
-	fileFlags
-	changeFlags
-}
-
-// Run pushes a config.
-func (p *pushConfig) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	return o.apply(ctx, app, p.changeFlags, func() (change, error) { return p.ofFile(configPart) })
+// Run pushes the part of a cluster that is the name of the command.
+func (p *pushPart) Run(ctx context.Context, o *Options, app *kong.Kong, command *kong.Context) error {
+	return o.apply(ctx, app, p.changeFlags, func() (change, error) { return p.ofFile(command.Selected().Name) })
 }
 
 type diffCommand struct {
-	Endpoints diffEndpoints `cmd:"" help:"Compare a file with the pushed endpoints of a cluster."`
-	Config    diffConfig    `cmd:"" help:"Compare a file with the pushed config of a cluster."`
+	Endpoints diffPart `cmd:"" help:"Compare a file with the pushed endpoints of a cluster."`
+	Config    diffPart `cmd:"" help:"Compare a file with the pushed config of a cluster."`
 }
 
-type diffEndpoints struct {
+type diffPart struct {
 	fileFlags
 }
 
-// Run shows what a push of endpoints would change.
-func (d *diffEndpoints) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	return o.diff(ctx, app, d.fileFlags, endpointsPart)
-}
-
-type diffConfig struct {
-	fileFlags
-}
-
-// Run shows what a push of a config would change.
-func (d *diffConfig) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	return o.diff(ctx, app, d.fileFlags, configPart)
-}
-
-// diff prints what a push would change. The request has a precondition, since a daemon may require it.
-func (o *Options) diff(ctx context.Context, app *kong.Kong, f fileFlags, part string) error {
-	todo, err := f.ofFile(part)
+// Run prints what a push would change. The request has a precondition, since a daemon may require it.
+func (d *diffPart) Run(ctx context.Context, o *Options, app *kong.Kong, command *kong.Context) error {
+	todo, err := d.ofFile(command.Selected().Name)
 	if err != nil {
 		return err
 	}
@@ -382,34 +353,21 @@ func (s *session) showDifference(ctx context.Context, todo *change) error {
 }
 
 type deleteCommand struct {
-	Endpoints deleteEndpoints `cmd:"" help:"Delete the pushed endpoints of a cluster."`
-	Config    deleteConfig    `cmd:"" help:"Delete the pushed config of a cluster."`
+	Endpoints deletePart `cmd:"" help:"Delete the pushed endpoints of a cluster."`
+	Config    deletePart `cmd:"" help:"Delete the pushed config of a cluster."`
 }
 
-type deleteEndpoints struct {
+type deletePart struct {
 	Cluster string `arg:"" help:"Name of the cluster."`
 	changeFlags
 }
 
-// Run deletes endpoints.
-func (d *deleteEndpoints) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	return o.remove(ctx, app, d.changeFlags, d.Cluster, endpointsPart)
-}
-
-type deleteConfig struct {
-	Cluster string `arg:"" help:"Name of the cluster."`
-	changeFlags
-}
-
-// Run deletes a config.
-func (d *deleteConfig) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	return o.remove(ctx, app, d.changeFlags, d.Cluster, configPart)
-}
-
-func (o *Options) remove(ctx context.Context, app *kong.Kong, f changeFlags, cluster, part string) error {
-	return o.apply(ctx, app, f, func() (change, error) {
-		todo := ofCluster(http.MethodDelete, cluster, part)
-		todo.what = fmt.Sprintf("Delete the pushed %s of %s", part, cluster)
+// Run deletes the part of a cluster that is the name of the command.
+func (d *deletePart) Run(ctx context.Context, o *Options, app *kong.Kong, command *kong.Context) error {
+	return o.apply(ctx, app, d.changeFlags, func() (change, error) {
+		part := command.Selected().Name
+		todo := ofCluster(http.MethodDelete, d.Cluster, part)
+		todo.what = fmt.Sprintf("Delete the pushed %s of %s", part, d.Cluster)
 		return todo, nil
 	})
 }
