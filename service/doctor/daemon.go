@@ -11,7 +11,6 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Daemon is what is known of a daemon, as far as the caller may see it.
@@ -425,12 +424,6 @@ func (d *Daemon) clock() Check {
 	return found("clock", OK, "the wall clock was not set since lbd started, and no change is from the future")
 }
 
-// sourceNames are the sources as sentences name them.
-var sourceNames = map[resource.Source]string{
-	resource.SourcePush: "a push", resource.SourceFile: "a resource file", resource.SourceADS: "a management server",
-	resource.SourceCache: "the last version of a management server",
-}
-
 // covered warns about the resources that a push or a file covers.
 func (d *Daemon) covered() []Check {
 	if len(d.Covered) == 0 {
@@ -438,7 +431,7 @@ func (d *Daemon) covered() []Check {
 	}
 	all := make([]string, len(d.Covered))
 	for i, c := range d.Covered {
-		all[i] = fmt.Sprintf("%s: %s covers that of %s", c.Resource, sourceNames[c.By], sourceNames[c.Source])
+		all[i] = fmt.Sprintf("%s: %s covers that of %s", c.Resource, c.By.Phrase(), c.Source.Phrase())
 	}
 	return []Check{found("sources", Warning, "%s not in use, because of a push or a file: %s", plural(len(all), "resource is", "resources are"), all[0]).
 		do("examine the cluster to see how they differ; delete the push if the other source should apply").with(all...)}

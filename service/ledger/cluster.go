@@ -130,7 +130,7 @@ func (c *Cluster) Known() bool {
 		return true // a route names it
 	case cc.Cluster != nil: // with an error it is an aggregate that is not whole
 		return !cc.Pending || cc.ClusterFrom.Source != resource.SourceDefault
-	case cc.ClusterFrom.Source == resource.SourcePush || cc.ClusterFrom.Source == resource.SourceFile:
+	case cc.ClusterFrom.Source.ByHand():
 		return true
 	default:
 		err, ok := errors.AsType[*client.ResourceError](cc.Err)

@@ -21,19 +21,7 @@ func coverWarning(r *resolver.Resolver, i resource.Item) (w fault.Problem, ok bo
 	if differs == "" {
 		differs = "they do not differ"
 	}
-	return fault.Problem{Resource: i.Key.String(), Reason: fmt.Sprintf("covers that of %s until it is deleted: %s", sourceWords(from.Source), differs)}, true
-}
-
-// sourceWords names a source.
-func sourceWords(s resource.Source) string {
-	switch s { //nolint:exhaustive // the others are not covered
-	case resource.SourceFile:
-		return "a resource file"
-	case resource.SourceCache:
-		return "a management server, as it was in an earlier run"
-	default:
-		return "a management server"
-	}
+	return fault.Problem{Resource: i.Key.String(), Reason: fmt.Sprintf("covers that of %s until it is deleted: %s", from.Source.Phrase(), differs)}, true
 }
 
 // coveredChanges returns those versions that a push or a file covers: they are not in use.

@@ -23,10 +23,7 @@ func (r *Resolver) Covered(key resource.Key) (c Covered, ok bool) {
 	if at == nil || !r.layers.covered(key) {
 		return c, false
 	}
-	top := at[resource.SourcePush]
-	if top == nil {
-		top = at[resource.SourceFile]
-	}
+	top := at.byHand(0)
 	below := r.below(top.source, key)
 	if !below.good() {
 		return c, false
@@ -46,8 +43,8 @@ func (r *Resolver) Below(key resource.Key) (i resource.Item, from resource.Prove
 // below returns the first result of a resource with a value after that of a push or a file.
 func (r *Resolver) below(top resource.Source, key resource.Key) *result {
 	at := r.layers.at(key)
-	if at != nil && top == resource.SourcePush && at[resource.SourceFile].good() {
-		return at[resource.SourceFile]
+	if is := at.byHand(top + 1); is.good() {
+		return is
 	}
 	for t := range r.needs[key].All() {
 		if is := r.layers.server(targetResource{t.name, key}); is.good() {

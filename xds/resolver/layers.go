@@ -98,17 +98,32 @@ func (l *layers) top(target string, key resource.Key) *result {
 	if at == nil {
 		at = &sources{}
 	}
-	push, file := at[resource.SourcePush], at[resource.SourceFile]
-	switch {
-	case push != nil:
-		return push
-	case file != nil && !file.rejected:
-		return file
+	hand := at.byHand(0)
+	if hand != nil && !hand.rejected {
+		return hand
 	}
-	if is := served(ads, at[resource.SourceCache]); file == nil || is.good() {
+	if is := served(ads, at[resource.SourceCache]); hand == nil || is.good() {
 		return is
 	}
-	return file
+	return hand
+}
+
+// byHand returns the first result of a source that people write, beginning with from: one that is not rejected, or
+// else a rejected one. It is nil if there is none, also of nil.
+func (at *sources) byHand(from resource.Source) (first *result) {
+	if at == nil {
+		return nil
+	}
+	for s := from; int(s) < len(at) && s.ByHand(); s++ {
+		switch is := at[s]; {
+		case is == nil:
+		case !is.rejected:
+			return is
+		case first == nil:
+			first = is
+		}
+	}
+	return first
 }
 
 // served returns the result in use of a management server and the cache.
@@ -128,15 +143,12 @@ func served(ads, cache *result) *result {
 
 // covered reports whether a push, or a file that is not rejected, has the resource.
 func (l *layers) covered(key resource.Key) bool {
-	at := l.at(key)
-	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil && !at[resource.SourceFile].rejected)
+	is := l.at(key).byHand(0)
+	return is != nil && !is.rejected
 }
 
 // byHand reports whether a push or a file has the resource, or a file an invalid version of it.
-func (l *layers) byHand(key resource.Key) bool {
-	at := l.at(key)
-	return at != nil && (at[resource.SourcePush] != nil || at[resource.SourceFile] != nil)
-}
+func (l *layers) byHand(key resource.Key) bool { return l.at(key).byHand(0) != nil }
 
 // get returns the result of a source. Only SourceADS uses target.
 func (l *layers) get(s resource.Source, target string, key resource.Key) *result {

@@ -139,16 +139,12 @@ func (r *Resolver) apply(s resource.Source, updates []resource.Update, b *batch)
 				r.ambientChanged(t.name, u.Key)
 			}
 		}
-		if !byHand(s) {
+		if !s.ByHand() {
 			continue
 		}
 		r.updateHosted(u.Key, b)
 	}
 }
-
-// byHand reports whether the resources of a source host targets and take precedence over
-// those of management servers.
-func byHand(s resource.Source) bool { return s == resource.SourcePush || s == resource.SourceFile }
 
 func (r *Resolver) take(s resource.Source, u *resource.Update) {
 	if u.Key.Type.URL() == "" {
@@ -193,7 +189,7 @@ func (r *Resolver) decode(s resource.Source, i resource.Item) (resource.Item, er
 		Origin: decode.FromServer, Format: decode.FormatProtobuf, Stored: true, Name: i.Key.Name,
 		Policies: r.options.Policies, Certificates: r.options.Certificates,
 	}
-	if byHand(s) {
+	if s.ByHand() {
 		o.Origin = decode.ByHand
 	}
 	i, _, err := decode.Item(i, o)

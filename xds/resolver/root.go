@@ -183,7 +183,7 @@ func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.Cluster
 	switch {
 	case c.Cluster != nil:
 		cc.Cluster, cc.ClusterFrom = c.Cluster, c.from()
-	case c.Err != nil && (byHand(c.source) || !assigned):
+	case c.Err != nil && (c.source.ByHand() || !assigned):
 		if cc.Err, cc.ClusterFrom = c.Err, c.from(); c.notFound() {
 			cc.Err = &NotFoundError{Key: key, Err: c.Err}
 		}

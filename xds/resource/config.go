@@ -73,10 +73,28 @@ const (
 // Sources are those with resources, in order.
 var Sources = [...]Source{SourcePush, SourceFile, SourceADS, SourceCache}
 
-// String returns "push", "file", "ads", "cache", "dns" or "default".
-func (s Source) String() string {
-	return [...]string{"push", "file", "ads", "cache", "dns", "default"}[min(s, SourceDefault)]
+// sources says of each source its name, how a sentence names it, and whether people write its resources.
+var sources = [...]struct {
+	name, phrase string
+	byHand       bool
+}{
+	SourcePush:    {"push", "a push", true},
+	SourceFile:    {"file", "a resource file", true},
+	SourceADS:     {"ads", "a management server", false},
+	SourceCache:   {"cache", "a management server, as it was in an earlier run", false},
+	SourceDNS:     {"dns", "DNS", false},
+	SourceDefault: {"default", "the defaults", false},
 }
+
+// String returns "push", "file", "ads", "cache", "dns" or "default".
+func (s Source) String() string { return sources[min(s, SourceDefault)].name }
+
+// Phrase names the source in a sentence: "a push".
+func (s Source) Phrase() string { return sources[min(s, SourceDefault)].phrase }
+
+// ByHand reports whether people write the resources of the source: these host targets, and take precedence over
+// those of management servers.
+func (s Source) ByHand() bool { return sources[min(s, SourceDefault)].byHand }
 
 // Provenance is the source of a resource, and the time of its last change.
 type Provenance struct {
