@@ -7,6 +7,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"sync"
 	"time"
@@ -116,9 +117,7 @@ func (c *Cache) Put(changes map[resource.Key][]byte) {
 	default:
 	}
 	c.mu.Lock()
-	for key, raw := range changes {
-		c.pending[key] = raw
-	}
+	maps.Copy(c.pending, changes)
 	c.mu.Unlock()
 	c.wakeWriter()
 }

@@ -22,7 +22,7 @@ func WithEtcd(ctx context.Context, f func(ctx context.Context, address string) e
 		return err
 	}
 	// It serves until f has returned, which may be after the end of ctx.
-	etcd := exec.CommandContext(context.WithoutCancel(ctx), path)
+	etcd := exec.CommandContext(context.WithoutCancel(ctx), path) //nolint:gosec // the program of lbd, where its user has installed it
 	etcd.Stderr = os.Stderr
 	in, err := etcd.StdinPipe() // etcd ends when this end of the pipe is closed, by whatever
 	if err != nil {
