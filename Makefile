@@ -281,6 +281,18 @@ check-openapi:
 	go run -C tools ./openapi -dir .. -o "$$fresh" && \
 	diff -u openapi.yaml "$$fresh" || { echo "openapi.yaml is not what the handlers say: run make openapi" >&2; exit 1; }
 
+.PHONY: extensions
+extensions: ## Generate the descriptors of Envoy's extensions that xds/decode embeds from go-control-plane
+	go run -C tools ./extensions -dir .. -o ../xds/decode/extensions.binpb.gz
+
+# What is compressed is compared: versions of Go compress differently.
+.PHONY: check-extensions
+check-extensions:
+	fresh=$$(mktemp) && trap 'rm -f "$$fresh"' EXIT && \
+	go run -C tools ./extensions -dir .. -o "$$fresh" && \
+	cmp <(gzip -dc xds/decode/extensions.binpb.gz) <(gzip -dc <"$$fresh") || \
+	{ echo "xds/decode/extensions.binpb.gz is not of the version of go-control-plane in go.mod: run make extensions" >&2; exit 1; }
+
 .PHONY: web
 web: web/dist/index.html ## Build the dashboard into web/dist (needs npm)
 

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/xds/decode/text"
@@ -188,9 +187,10 @@ func (w *binaryWalk) unknowns(b protoreflect.RawFields, p path) {
 // carried visits the contents of an Any, if lbd knows the type and can read them. Others
 // are validated only if they are used.
 func (w *binaryWalk) carried(m protoreflect.Message, p path) {
-	a, _ := m.Interface().(*anypb.Any)
-	inner := resolve(a.GetTypeUrl())
-	if inner == nil || limited.Unmarshal(a.GetValue(), inner) != nil {
+	fields := m.Descriptor().Fields() // an Any in a dynamic message is dynamic, too
+	url, value := fields.ByName("type_url"), fields.ByName("value")
+	inner := resolve(m.Get(url).String())
+	if inner == nil || limited.Unmarshal(m.Get(value).Bytes(), inner) != nil {
 		return
 	}
 	if w.anys == text.MaxDepth {
@@ -200,8 +200,14 @@ func (w *binaryWalk) carried(m protoreflect.Message, p path) {
 	w.anys++
 	w.message(inner.ProtoReflect(), p)
 	w.anys--
-	if value, err := canonical.Marshal(inner); err == nil {
-		a.Value = value
+	body, err := canonical.Marshal(inner)
+	if err != nil {
+		return
+	}
+	if a, ok := m.Interface().(*anypb.Any); ok {
+		a.Value = body // Set would allocate
+	} else {
+		m.Set(value, protoreflect.ValueOfBytes(body))
 	}
 }
 
@@ -265,7 +271,7 @@ func (c *binaryCount) message(body []byte, md protoreflect.MessageDescriptor, de
 	if len(carried) == 0 || c.anys == text.MaxDepth {
 		return
 	}
-	if t, err := protoregistry.GlobalTypes.FindMessageByURL(string(url)); err == nil {
+	if t, err := anyTypes.FindMessageByURL(string(url)); err == nil {
 		c.anys++
 		c.message(carried, t.Descriptor(), 0)
 		c.anys--

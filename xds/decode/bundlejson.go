@@ -80,7 +80,7 @@ func (d *bundling) syntax(body []byte) error {
 	err := protojson.Unmarshal(body, &structpb.Value{})
 	response := &discoveryv3.DiscoveryResponse{}
 	if err == nil {
-		err = protojson.Unmarshal(body, response)
+		err = protojson.UnmarshalOptions{Resolver: anyTypes}.Unmarshal(body, response)
 	}
 	if err == nil {
 		return &SyntaxError{Format: d.options.Format, Reason: "the body is no JSON"}

@@ -34,5 +34,6 @@
 // compares them.
 //
 // fieldTable lists, for each field of each message, whether lbd applies it. A field that
-// is set and not applied causes a warning.
+// is set and not applied causes a warning. All these messages are Go structs. Messages of
+// Envoy's other extensions, which an Any may carry, are dynamic: see extensions.go.
 package decode

@@ -1,213 +1,93 @@
 package decode
 
 import (
-	// The extensions that resources can carry in an Any, and that no other file imports.
-	// Their JSON can be read and written only if their proto package is linked in; lbd
-	// itself applies few of them.
-	_ "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/file/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/process_ratelimit/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/fluentd/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stats/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/stream/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/wasm/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/composite/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dynamic_forward_proxy/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/mcp_multicluster/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/original_dst/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/redis/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/reverse_connection/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/early_data/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/a2a/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ai_protocol_manager/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/alternate_protocols_cache/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/api_key_auth/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/aws_eventstream_parser/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/aws_lambda/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/aws_request_signing/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/bandwidth_limit/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/bandwidth_share/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/basic_auth/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/body_size_limit/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/buffer/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cache/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cache_v2/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cdn_loop/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/composite/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/compressor/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/connect_grpc_bridge/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/credential_injector/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/csrf/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/custom_response/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/decompressor/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/dynamic_forward_proxy/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/file_server/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/file_system_buffer/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/filter_chain/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/gcp_authn/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/geoip/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_field_extraction/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_http1_bridge/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_http1_reverse_bridge/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_json_reverse_transcoder/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_json_transcoder/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_stats/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_web/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/gzip/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_to_metadata/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/health_check/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ip_tagging/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/json_to_metadata/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/kill_request/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/local_ratelimit/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/mcp/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/mcp_json_rest_bridge/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/mcp_router/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/oauth2/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/on_demand/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/original_src/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/proto_api_scrubber/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/proto_message_extraction/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rate_limit_quota/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/set_filter_state/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/set_metadata/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/sse_to_metadata/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/tap/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/thrift_to_metadata/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/transform/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/upstream_codec/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/redis_proxy/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/thrift_proxy/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/cel/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/file_content/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/generic_secret/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/metadata/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/formatter/req_without_query/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/health_check/event_sinks/file/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/health_checkers/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/health_checkers/redis/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/health_checkers/thrift/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/health_checkers/udp/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/ai_filters/request_info/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/ai_filters/schema_validation/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/ai_filters/transcoder/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/cache/file_system_http_cache/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/cache/simple_http_cache/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/cache_v2/file_system_http_cache/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/cache_v2/simple_http_cache/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/custom_response/local_response_policy/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/custom_response/redirect_policy/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/ext_proc/processing_request_modifiers/mapped_attribute_builder/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/ext_proc/response_processors/save_processing_response/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/header_formatters/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/header_formatters/preserve_case/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/header_validators/envoy_default/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/injected_credentials/generic/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/injected_credentials/oauth2/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/original_ip_detection/custom_header/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/original_ip_detection/xff/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/cookie/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/envelope/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/stateful_session/header/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/internal_redirect/allow_listed_routes/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/internal_redirect/filter_state/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/internal_redirect/previous_routes/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/internal_redirect/safe_cross_scheme/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/key_value/file_based/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/cluster_provided/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/override_host/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random_subsetting/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/subset/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/local_address_selectors/filter_state_override/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/actions/transform_stat/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/environment_variable/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/network/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/ssl/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/stats/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/common_inputs/transport_socket/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/input_matchers/consistent_hashing/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/input_matchers/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/input_matchers/ip/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/input_matchers/metadata/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/matching/input_matchers/runtime_fraction/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/apple/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/cares/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/getaddrinfo/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/network/dns_resolver/hickory/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/outlier_detection_monitors/common/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/outlier_detection_monitors/consecutive_errors/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/path/match/uri_template/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/path/rewrite/uri_template/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/queue_policy/fifo/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/rate_limit_descriptors/expr/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/rate_limit_descriptors/jwt_claim/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/rbac/audit_loggers/stream/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/rbac/matchers/upstream_ip_port/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/rbac/principals/mtls_authenticated/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/request_id/uuid/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_canary_hosts/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/omit_host_metadata/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/router/cluster_specifiers/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/router/cluster_specifiers/lua/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/router/cluster_specifiers/matcher/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/router/cluster_specifiers/priority_group/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/router/route_specifiers/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/string_matcher/lua/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/fluentd/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/opentelemetry/resource_detectors/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/opentelemetry/samplers/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/alts/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/http_11_proxy/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/internal_upstream/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/quic/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/s2a/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/starttls/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tap/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tcp_stats/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/cert_mappers/filter_state_override/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/cert_mappers/sni/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/cert_mappers/static_name/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/cert_selectors/on_demand_secret/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/cert_validator/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/handshakers/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/dynamic_modules/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/generic/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/http/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/reverse_tunnel/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/tcp/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/udp/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/tcp/generic/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/tcp/v3"
+	"bytes"
+	"compress/gzip"
+	_ "embed" // the descriptors of extensions
+	"fmt"
+	"io"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
 )
+
+// zippedExtensions describes the messages of Envoy that an Any of a resource can carry and
+// that are not linked in, each file after those that it imports: make extensions.
+//
+//go:embed extensions.binpb.gz
+var zippedExtensions []byte
+
+// extensions are the types of zippedExtensions. They are read when the first type that is
+// not linked in has to be found, which takes some 30 ms and 8 MiB, of which 4 MiB stay
+// (BenchmarkReadExtensions): once, whatever a body contains.
+var extensions = sync.OnceValue(func() *dynamicpb.Types {
+	files, err := readExtensions()
+	if err != nil {
+		panic(fmt.Errorf("read the descriptors of extensions: %w", err)) // the tests read the same
+	}
+	return dynamicpb.NewTypes(files)
+})
+
+func readExtensions() (*protoregistry.Files, error) {
+	z, err := gzip.NewReader(bytes.NewReader(zippedExtensions))
+	if err != nil {
+		return nil, err
+	}
+	raw, err := io.ReadAll(z)
+	if err != nil {
+		return nil, err
+	}
+	var set descriptorpb.FileDescriptorSet
+	if err := proto.Unmarshal(raw, &set); err != nil {
+		return nil, err
+	}
+	files := &protoregistry.Files{}
+	for _, f := range set.GetFile() {
+		if _, err := protoregistry.GlobalFiles.FindFileByPath(f.GetName()); err == nil {
+			continue // this binary links more in than lbd
+		}
+		fd, err := protodesc.NewFile(f, imports{files})
+		if err != nil {
+			return nil, err
+		}
+		if err := files.RegisterFile(fd); err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// imports finds what extensions import: what is linked in, and other extensions.
+type imports struct{ extensions *protoregistry.Files }
+
+func (i imports) FindFileByPath(path string) (protoreflect.FileDescriptor, error) {
+	if fd, err := protoregistry.GlobalFiles.FindFileByPath(path); err == nil {
+		return fd, nil
+	}
+	return i.extensions.FindFileByPath(path)
+}
+
+func (i imports) FindDescriptorByName(name protoreflect.FullName) (protoreflect.Descriptor, error) {
+	if d, err := protoregistry.GlobalFiles.FindDescriptorByName(name); err == nil {
+		return d, nil
+	}
+	return i.extensions.FindDescriptorByName(name)
+}
+
+// anyTypes finds the types of messages that an Any carries: those that are linked in, as are
+// all that lbd applies, and extensions, whose messages are dynamic.
+var anyTypes = typeResolver{protoregistry.GlobalTypes}
+
+type typeResolver struct{ *protoregistry.Types }
+
+func (r typeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	if t, err := r.Types.FindMessageByURL(url); err == nil {
+		return t, nil
+	}
+	return extensions().FindMessageByURL(url)
+}

@@ -29,7 +29,7 @@ func readJSON(r *report, body []byte, f Format, m proto.Message) error {
 		return textError(f, err)
 	}
 	root := jsonEnvelope(typed, resources, m)
-	if err := (protojson.UnmarshalOptions{}).Unmarshal(body, root); err != nil {
+	if err := (protojson.UnmarshalOptions{Resolver: anyTypes}).Unmarshal(body, root); err != nil {
 		if err := rereadJSON(r, body, f, root, err); err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func rereadJSON(r *report, body []byte, f Format, root proto.Message, first erro
 			return jsonError(body, f, md, first)
 		}
 	}
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(body, root); err != nil {
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true, Resolver: anyTypes}).Unmarshal(body, root); err != nil {
 		e := jsonError(body, f, md, err)
 		if w.rewritten {
 			e.Line, e.Column = 0, 0

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -104,9 +103,9 @@ func plain(err error) string {
 
 const anyName protoreflect.FullName = "google.protobuf.Any"
 
-// resolve returns a new message of a type that is linked in, or nil.
+// resolve returns a new message of one of anyTypes, or nil.
 func resolve(url string) proto.Message {
-	t, err := protoregistry.GlobalTypes.FindMessageByURL(url)
+	t, err := anyTypes.FindMessageByURL(url)
 	if err != nil {
 		return nil
 	}

@@ -36,7 +36,7 @@ func Render(t resource.Type, raw []byte, f Format) ([]byte, error) {
 
 // renderText writes m as JSON or YAML; what names it in errors.
 func renderText(m proto.Message, f Format, what string) ([]byte, error) {
-	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	body, err := protojson.MarshalOptions{UseProtoNames: true, Resolver: anyTypes}.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("render %s as %s: %s; it can be had as protobuf", what, f, plain(err))
 	}
