@@ -57,7 +57,7 @@ func (v *validator) readTree() *value {
 		v.reject(at, "", "%s", reason)
 		return nil
 	}
-	if _, _, err := text.Skim(v.body, len(v.body)); err != nil {
+	if _, err := text.Skim(v.body, len(v.body), len(v.body)); err != nil {
 		v.reject(-1, "", "nests deeper than %d", text.MaxDepth)
 		return nil
 	}

@@ -190,6 +190,12 @@ func (w *binaryWalk) carried(m protoreflect.Message, p path) {
 	fields := m.Descriptor().Fields() // an Any in a dynamic message is dynamic, too
 	url, value := fields.ByName("type_url"), fields.ByName("value")
 	inner := resolve(m.Get(url).String())
+	if isExtension(inner) && binarySize(m.Get(value).Bytes(), inner.ProtoReflect().Descriptor(), MaxExtensionEntries) != nil {
+		if w.byHand {
+			w.reject(p.String(), "has more than %d entries", MaxExtensionEntries)
+		}
+		return
+	}
 	if inner == nil || limited.Unmarshal(m.Get(value).Bytes(), inner) != nil {
 		return
 	}

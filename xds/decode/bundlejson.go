@@ -24,7 +24,7 @@ func (d *bundling) json(body []byte) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return &SyntaxError{Format: f, Reason: "the body is empty"}
 	}
-	if _, _, err := text.Skim(body, 2*MaxJSONEntries); err != nil {
+	if _, err := text.Skim(body, 2*MaxJSONEntries, 2*MaxJSONEntries); err != nil {
 		return textError(f, err)
 	}
 	if !json.Valid(body) || bytes.TrimSpace(body)[0] != '{' {

@@ -7,6 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
 const (
@@ -28,11 +30,11 @@ func wrappedResource(a *anypb.Any) (inner *anypb.Any, name string, err error) {
 
 // jsonEnvelope returns the message into which to read a JSON object with these names at its
 // top: m itself, the Any that carries it, or the DiscoveryResponse that holds it.
-func jsonEnvelope(typed, resources bool, m proto.Message) proto.Message {
+func jsonEnvelope(o text.Outline, m proto.Message) proto.Message {
 	switch {
-	case typed:
+	case o.Typed:
 		return &anypb.Any{}
-	case resources:
+	case o.Resources:
 		return &discoveryv3.DiscoveryResponse{}
 	default:
 		return m

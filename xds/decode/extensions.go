@@ -79,6 +79,12 @@ func (i imports) FindDescriptorByName(name protoreflect.FullName) (protoreflect.
 	return i.extensions.FindDescriptorByName(name)
 }
 
+// isExtension reports whether m is a dynamic message.
+func isExtension(m proto.Message) bool {
+	_, ok := m.(*dynamicpb.Message)
+	return ok
+}
+
 // anyTypes finds the types of messages that an Any carries: those that are linked in, as are
 // all that lbd applies, and extensions, whose messages are dynamic.
 var anyTypes = typeResolver{protoregistry.GlobalTypes}

@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -24,11 +25,16 @@ func readJSON(r *report, body []byte, f Format, m proto.Message) error {
 	if len(bytes.TrimSpace(body)) == 0 {
 		return &SyntaxError{Format: f, Reason: "the body is empty"}
 	}
-	typed, resources, err := text.Skim(body, MaxJSONEntries)
+	outline, err := text.Skim(body, MaxJSONEntries, MaxExtensionEntries)
 	if err != nil {
 		return textError(f, err)
 	}
-	root := jsonEnvelope(typed, resources, m)
+	for _, url := range outline.Large {
+		if isExtension(resolve(url)) {
+			return &SizeError{f, fmt.Sprintf("a %s has more than %d entries", shortType(url), MaxExtensionEntries)}
+		}
+	}
+	root := jsonEnvelope(outline, m)
 	if err := (protojson.UnmarshalOptions{Resolver: anyTypes}).Unmarshal(body, root); err != nil {
 		if err := rereadJSON(r, body, f, root, err); err != nil {
 			return err

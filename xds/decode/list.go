@@ -41,7 +41,7 @@ func readJSONList(body []byte, f Format, m proto.Message) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := text.Skim(body, MaxJSONEntries); err != nil {
+	if _, err := text.Skim(body, MaxJSONEntries, MaxJSONEntries); err != nil {
 		return textError(f, err)
 	}
 	var entries []any

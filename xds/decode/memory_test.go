@@ -39,6 +39,8 @@ func TestPeakMemory(t *testing.T) {
 		{"unknown fields as JSON", "JSON", objects(decode.MaxJSONEntries/2-1, `{"a":1}`), 1024 * mib},
 		{"metadata as JSON", "JSON", `{"endpoints":[{"metadata":{"filter_metadata":{"a":{"b":[0` + strings.Repeat(`,{"c":1}`, decode.MaxJSONEntries/2-10) + `]}}}}]}`, 1024 * mib},
 		{"empty messages as protobuf", "protobuf", strings.Repeat("\x12\x00", decode.MaxProtobufEntries), 1024 * mib},
+		{"the largest extension as JSON", "JSON", withExtension(decode.MaxExtensionEntries/2-1, decode.FormatJSON), 512 * mib},
+		{"the largest extension as protobuf", "protobuf", withExtension(decode.MaxExtensionEntries, decode.FormatProtobuf), 512 * mib},
 		{"a bundle of empty messages", "bundle protobuf", strings.Repeat("\x12\x00", 2*decode.MaxProtobufEntries), 1024 * mib},
 		{"a bundle of empty objects", "bundle JSON", `{"resources":[{}` + strings.Repeat(",{}", 2*decode.MaxJSONEntries/2-2) + `]}`, 1024 * mib},
 		{"the largest real assignment, with an unknown field", "JSON", strings.Replace(realistic("orders", decode.MaxEndpoints), `{"@type"`, `{"unknown":1,"@type"`, 1), 1024 * mib},

@@ -147,6 +147,9 @@ const (
 	// endpoint has 24, and 4 for one key of metadata more. A bundle as a whole may have
 	// twice as many.
 	MaxProtobufEntries = 1 << 22
+	// MaxExtensionEntries limits the entries of one message of an extension that lbd does
+	// not apply, as JSON or as protobuf: it takes four times as much memory as others.
+	MaxExtensionEntries = 1 << 19
 	// MaxProblems limits the problems, and the warnings, that are listed; one more then
 	// has the number of the others.
 	MaxProblems = 100

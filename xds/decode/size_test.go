@@ -145,3 +145,26 @@ func TestWhatIsKeptCanBeReadAgain(t *testing.T) {
 		}
 	}
 }
+
+// withExtension is an Assignment with a message of an extension that has n empty messages.
+func withExtension(n int, f decode.Format) string {
+	const url = "type.googleapis.com/envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy"
+	if f == decode.FormatJSON {
+		return `{"cluster_name":"a","endpoints":[{"metadata":{"typed_filter_metadata":{"a":{"\u0040type":"` + url + `","thrift_filters":[{}` +
+			strings.Repeat(",{}", n-1) + `]}}}}]}`
+	}
+	carried := bytesField(1, url) + bytesField(2, strings.Repeat("\x2a\x00", n))
+	return bytesField(1, "a") + bytesField(2, bytesField(9, bytesField(2, bytesField(1, "a")+bytesField(2, carried))))
+}
+
+// Messages of extensions take more memory than those of linked types.
+func TestExtensionsHaveALimit(t *testing.T) {
+	for f, most := range map[decode.Format]int{decode.FormatJSON: decode.MaxExtensionEntries/2 - 1, decode.FormatProtobuf: decode.MaxExtensionEntries} {
+		for n, want := range map[int]string{most: "", most + 1: "has more than 524288 entries"} {
+			_, err := decode.One(resource.TypeAssignment, []byte(withExtension(n, f)), decode.Options{Format: f})
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%d messages as %s: %v, want %q", n, f, err, want)
+			}
+		}
+	}
+}

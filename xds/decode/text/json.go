@@ -9,46 +9,64 @@ import (
 // MaxDepth limits the nesting of JSON and YAML.
 const MaxDepth = 100
 
-// Skim scans body, which need not be valid JSON, and reports whether it has the names @type
-// and resources at the top. It rejects a body, with an *Error, that nests too deep or has
-// more entries than limit.
-func Skim(body []byte, limit int) (typed, resources bool, err error) {
-	depth, deepest, entries := 0, 0, 0
-	var last []byte // the last string at the top, nil after what follows it
+// Outline is what a body has.
+type Outline struct {
+	Typed, Resources bool     // the names @type and resources at the top
+	Large            []string // the @type of each object that has one, and more entries than large
+}
+
+// Skim scans body, which need not be valid JSON. It rejects a body, with an *Error, that
+// nests too deep or has more entries than limit.
+func Skim(body []byte, limit, large int) (o Outline, err error) {
+	depth, entries := 0, 0
+	var open [MaxDepth + 1]struct { // the objects around i, by depth
+		typ     []byte // the @type with its quotes
+		entries int    // before it
+	}
+	var last []byte // the last string with its quotes, nil after what follows it
+	isType := false // the next string is an @type
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
 		case '{', '[':
 			entries++
-			depth++
-			deepest = max(deepest, depth)
+			if depth++; depth > MaxDepth {
+				return o, &Error{Reason: fmt.Sprintf("the body nests deeper than %d", MaxDepth)}
+			}
+			open[depth].typ, open[depth].entries = nil, entries
+			isType = false
 		case '}', ']':
-			depth--
+			if entries-open[depth].entries > large && open[depth].typ != nil {
+				o.Large = append(o.Large, unquote(open[depth].typ))
+			}
+			depth = max(depth-1, 0)
 		case '"':
-			from := i + 1
+			from := i
 			for i++; i < len(body) && body[i] != '"'; i++ {
 				if body[i] == '\\' {
 					i++
 				}
 			}
-			if depth == 1 && i < len(body) {
-				last = body[from:i]
+			if i >= len(body) {
+				break // it is cut short
+			}
+			last = body[from : i+1]
+			if isType {
+				open[depth].typ = last
 			}
 		case ':':
-			typed = typed || string(last) == "@type"
-			resources = resources || string(last) == "resources"
+			isType = string(last) == `"@type"` || bytes.IndexByte(last, '\\') > 0 && unquote(last) == "@type"
+			o.Typed = o.Typed || depth == 1 && isType
+			o.Resources = o.Resources || depth == 1 && string(last) == `"resources"`
 			last = nil
 		case ',':
 			entries++
-			last = nil
+			last, isType = nil, false
 		}
 	}
-	switch {
-	case deepest > MaxDepth:
-		err = &Error{Reason: fmt.Sprintf("the body nests deeper than %d", MaxDepth)}
-	case entries > limit:
-		err = &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d entries, of at most %d", entries, limit)}
+	if entries > limit {
+		return o, &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d entries, of at most %d", entries, limit)}
 	}
-	return typed, resources, err
+	return o, nil
 }
 
 // Offset converts a line and column, from 1, to an index into body.
