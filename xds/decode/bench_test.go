@@ -74,10 +74,10 @@ func BenchmarkDecodeCluster(b *testing.B) {
 		{"by name", only(within(named("weighted_round_robin", `{"blackoutPeriod":"1s"}`)))},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			d := accept(b, resource.TypeCluster, c.body, decode.Options{})
+			d := accept(b, resource.TypeCluster, c.body, decode.Options{Policies: grpcs})
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := decode.One(resource.TypeCluster, d.Raw, decode.Options{Format: decode.FormatProtobuf}); err != nil {
+				if _, err := decode.One(resource.TypeCluster, d.Raw, decode.Options{Format: decode.FormatProtobuf, Policies: grpcs}); err != nil {
 					b.Fatal(err)
 				}
 			}
