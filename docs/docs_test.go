@@ -239,7 +239,9 @@ func TestExampleResourcesAreGood(t *testing.T) {
 		}
 		b, err := decode.All([]byte(read(t, file)), decode.Options{
 			Origin: decode.ByHand, Format: formats[filepath.Ext(file)], Bare: true,
-			Policies: func(name string) (decode.ConfigJudge, bool) { return nil, name == custompolicy.Name },
+			Policies: func(name string) *resource.PolicyTraits {
+				return map[string]*resource.PolicyTraits{custompolicy.Name: {}}[name]
+			},
 		})
 		if err != nil {
 			t.Errorf("%s: %v", file, err)

@@ -26,7 +26,7 @@ import (
 func endpointPolicies() map[string]policy.Builder {
 	all := make(map[string]policy.Builder)
 	for name, b := range lb.Policies() {
-		if b, ok := b.(policy.Builder); ok && b.Choice() {
+		if b, ok := b.(policy.Builder); ok && b.Traits() != nil {
 			all[name] = b
 		}
 	}
@@ -430,6 +430,17 @@ var conformance = map[string]func(tr *trial){
 			tr.t.Errorf("%d SubConns were made", n)
 		}
 	},
+	"weights count, unless it declares that it ignores them": func(tr *trial) {
+		share := func(weight uint32) float64 {
+			tr.endpoints["b"] = &resource.Endpoint{Addresses: []string{"b"}, Weight: weight}
+			tr.config("a b")
+			tr.settle()
+			return tr.tree.Describe().Endpoints[1].Share
+		}
+		if ignored := share(1) == share(9); ignored != tr.builder.Traits().IgnoresWeights {
+			tr.t.Errorf("another weight changes the share: %t", !ignored)
+		}
+	},
 	"without a Call": func(tr *trial) { // for a policy that is not lbd's, to see if it fails
 		tr.config("a")
 		tr.reach("a")
@@ -541,7 +552,7 @@ func TestConfigConformance(t *testing.T) {
 			tr := &trial{t: t, name: name, builder: b}
 			texts := []string{"{}", tr.other()}
 			for i, text := range texts {
-				applied, findings := b.JudgeConfig(json.RawMessage(text))
+				applied, findings := b.Traits().Judge(json.RawMessage(text))
 				if len(findings) != 0 {
 					t.Errorf("%s: %+v", text, findings)
 				}
@@ -552,19 +563,19 @@ func TestConfigConformance(t *testing.T) {
 				if tr.parsed(applied) != tr.parsed(text) || i > 0 && tr.parsed(applied) == tr.parsed(texts[0]) {
 					t.Errorf("%s is applied as %s", text, applied)
 				}
-				if again, _ := b.JudgeConfig(json.RawMessage(applied)); again != applied {
+				if again, _ := b.Traits().Judge(json.RawMessage(applied)); again != applied {
 					t.Errorf("%s is applied as %s", applied, again)
 				}
 			}
-			_, findings := b.JudgeConfig(json.RawMessage(`{"noSuchMember":1}`))
+			_, findings := b.Traits().Judge(json.RawMessage(`{"noSuchMember":1}`))
 			if len(findings) != 1 || findings[0].Kind != resource.FindingUnknown || findings[0].Member != "noSuchMember" {
 				t.Errorf("an unknown member: %+v", findings)
 			}
-			_, findings = b.JudgeConfig(json.RawMessage(`[]`))
+			_, findings = b.Traits().Judge(json.RawMessage(`[]`))
 			if len(findings) == 0 || findings[0].Kind != resource.FindingInvalid {
 				t.Errorf("a list: %+v", findings)
 			}
-			if _, available := lb.PolicyConfig(name); !available {
+			if lb.PolicyTraits(name) == nil {
 				t.Error("clusters cannot choose it")
 			}
 		})
@@ -576,13 +587,14 @@ func TestConfigConformance(t *testing.T) {
 func TestPolicyConfigOfOthers(t *testing.T) {
 	for name, b := range lb.Policies() {
 		own := lbtest.As[policy.Builder](t, b)
-		if _, available := lb.PolicyConfig(name); available != own.Choice() {
+		chosen := own.Traits() != nil
+		if available := lb.PolicyTraits(name) != nil; available != chosen {
 			t.Errorf("%s: available is %t", name, available)
 		}
-		if _, err := own.ParseConfig(json.RawMessage("{}")); (err == nil) != own.Choice() {
+		if _, err := own.ParseConfig(json.RawMessage("{}")); (err == nil) != chosen {
 			t.Errorf("%s: %v", name, err)
 		}
-		if own.Choice() {
+		if chosen {
 			continue // see conformance
 		}
 		err := lbtest.NewTree(t, b, slices.Collect(maps.Values(lb.Policies()))...).Update(policy.Child{Config: new(lbtest.Part)})

@@ -33,7 +33,7 @@
 // cluster_impl and outlier_detection [policy.Wrapper], cds and wrr_locality
 // [policy.Switch], cluster_manager and weighted_target [policy.Children]. A policy's
 // package has its config (the JSON of gRPC's service config), its picker, its
-// description and its trace step. [Policies] lists them all; [PolicyConfig] lets the
+// description and its trace step. [Policies] lists them all; [PolicyTraits] lets the
 // decoder judge the config of those that a cluster can choose.
 //
 // A config goes down as values: each policy gives each child the child's part.

@@ -7,8 +7,11 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/leastrequest"
+	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/ringhash"
+	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -27,9 +30,9 @@ func within(p resource.Policy) resource.Policy {
 }
 
 var (
-	ringHash     = resource.Policy{Name: resource.PolicyRingHash, Config: `{"maxRingSize":4096,"minRingSize":16}`}
-	pickFirst    = resource.Policy{Name: resource.PolicyPickFirst}
-	leastRequest = resource.Policy{Name: resource.PolicyLeastRequest, Config: `{"choiceCount":2}`}
+	ringHash     = resource.Policy{Name: ringhash.Name, Config: `{"maxRingSize":4096,"minRingSize":16}`}
+	pickFirst    = resource.Policy{Name: pickfirst.Name}
+	leastRequest = resource.Policy{Name: leastrequest.Name, Config: `{"choiceCount":2}`}
 )
 
 // TestLazyPoliciesServe: a policy that connects to little, and to nothing unasked,
@@ -83,7 +86,7 @@ func TestLazyPoliciesServe(t *testing.T) {
 				board.lose(first)
 				board.set(true, first)
 				synctest.Wait()
-				if got := pick(); got != first && tt.policy.Child == nil && tt.policy.Name != resource.PolicyLeastRequest {
+				if got := pick(); got != first && tt.policy.Child == nil && tt.policy.Name != leastrequest.Name {
 					t.Errorf("%s after it was lost and came back, want %s", got, first)
 				}
 				board.set(false, first)
@@ -101,7 +104,7 @@ func TestLazyPoliciesServe(t *testing.T) {
 func TestOrderOfAddressesKeepsConnections(t *testing.T) {
 	const v4, v6 = "192.0.2.1:80", "[2001:db8::1]:80"
 	weighted := resource.Policy{
-		Name: resource.PolicyWeightedRoundRobin, Config: `{"weightUpdatePeriod":"1s"}`,
+		Name: weightedroundrobin.Name, Config: `{"weightUpdatePeriod":"1s"}`,
 	}
 	for _, p := range []resource.Policy{resource.RoundRobinPolicy(), weighted, leastRequest, ringHash, pickFirst} {
 		t.Run(string(p.Name), func(t *testing.T) {

@@ -21,7 +21,11 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/lbd-dev/lbd/lb/leastrequest"
+	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/lb/ringhash"
+	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -565,10 +569,10 @@ func TestHostnamesReachConnections(t *testing.T) {
 	shows := ca.issue(t)
 	for _, p := range []resource.Policy{
 		resource.RoundRobinPolicy(),
-		{Name: resource.PolicyWeightedRoundRobin, Config: `{"weightUpdatePeriod":"1s"}`},
-		{Name: resource.PolicyLeastRequest, Config: `{"choiceCount":2}`},
-		{Name: resource.PolicyRingHash, Config: `{"maxRingSize":8,"minRingSize":1}`},
-		{Name: resource.PolicyPickFirst},
+		{Name: weightedroundrobin.Name, Config: `{"weightUpdatePeriod":"1s"}`},
+		{Name: leastrequest.Name, Config: `{"choiceCount":2}`},
+		{Name: ringhash.Name, Config: `{"maxRingSize":8,"minRingSize":1}`},
+		{Name: pickfirst.Name},
 	} {
 		t.Run(string(p.Name), func(t *testing.T) {
 			u := newUpstream(t, func() *tls.Config { return &tls.Config{Certificates: []tls.Certificate{shows}} })

@@ -34,18 +34,19 @@ func Policies() policy.Registry {
 
 var own = Policies()
 
-// PolicyConfig reports whether clusters can choose a policy of that name, of lbd or in
-// grpc's registry, and returns the function that validates its JSON config. It is a
-// Policies of package decode.
-func PolicyConfig(name string) (judge func(config json.RawMessage) (applied string, findings []resource.ConfigFinding), available bool) {
+// PolicyTraits returns what is known of the policy of that name, of lbd or in grpc's
+// registry; nil if clusters cannot choose it. It is a Policies of package decode.
+func PolicyTraits(name string) *resource.PolicyTraits {
 	if b, ok := own[name]; ok {
-		p, ok := b.(policy.Builder)
-		return p.JudgeConfig, ok && p.Choice()
+		return policy.TraitsOf(b)
 	}
 	builder := balancer.Get(name)
-	return func(config json.RawMessage) (string, []resource.ConfigFinding) {
+	if builder == nil {
+		return nil
+	}
+	return &resource.PolicyTraits{Judge: func(config json.RawMessage) (string, []resource.ConfigFinding) {
 		return string(config), judgeForeign(builder, config)
-	}, builder != nil
+	}}
 }
 
 // judgeForeign validates the config of a policy in grpc's registry.

@@ -14,6 +14,10 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/lb/leastrequest"
+	"github.com/lbd-dev/lbd/lb/pickfirst"
+	"github.com/lbd-dev/lbd/lb/ringhash"
+	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -95,23 +99,23 @@ func init() {
 }
 
 func ringOf(least, most uint64) resource.Policy {
-	return resource.Policy{Name: resource.PolicyRingHash, Config: fmt.Sprintf(`{"maxRingSize":%d,"minRingSize":%d}`, most, least)}
+	return resource.Policy{Name: ringhash.Name, Config: fmt.Sprintf(`{"maxRingSize":%d,"minRingSize":%d}`, most, least)}
 }
 
 func leastOf(n uint32) resource.Policy {
-	return resource.Policy{Name: resource.PolicyLeastRequest, Config: fmt.Sprintf(`{"choiceCount":%d}`, n)}
+	return resource.Policy{Name: leastrequest.Name, Config: fmt.Sprintf(`{"choiceCount":%d}`, n)}
 }
 
 func weightedOf(blackout, expiration, update string, penalty float64) resource.Policy {
 	return resource.Policy{
-		Name: resource.PolicyWeightedRoundRobin,
+		Name: weightedroundrobin.Name,
 		Config: fmt.Sprintf(`{"blackoutPeriod":%q,"errorUtilizationPenalty":%v,"weightExpirationPeriod":%q,"weightUpdatePeriod":%q}`,
 			blackout, penalty, expiration, update),
 	}
 }
 
 func firstOf(shuffle bool) resource.Policy {
-	return resource.Policy{Name: resource.PolicyPickFirst, Config: fmt.Sprintf(`{"shuffleAddressList":%t}`, shuffle)}
+	return resource.Policy{Name: pickfirst.Name, Config: fmt.Sprintf(`{"shuffleAddressList":%t}`, shuffle)}
 }
 
 // spell writes a policy with its child.
@@ -294,7 +298,7 @@ func TestPolicyConfigs(t *testing.T) {
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				o := decode.Options{Origin: origin, Policies: lb.PolicyConfig, Lenient: true}
+				o := decode.Options{Origin: origin, Policies: lb.PolicyTraits, Lenient: true}
 				d, err := decode.One(resource.TypeCluster, []byte(c.body), o)
 				noError(t, err)
 				if spell(d.Cluster.Policy) != spell(c.want) {

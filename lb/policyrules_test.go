@@ -173,7 +173,7 @@ func TestPolicyConfigRules(t *testing.T) {
 	} {
 		for _, origin := range c.origins {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
-				_, err := decode.One(resource.TypeCluster, []byte(c.body), decode.Options{Origin: origin, Policies: lb.PolicyConfig})
+				_, err := decode.One(resource.TypeCluster, []byte(c.body), decode.Options{Origin: origin, Policies: lb.PolicyTraits})
 				invalid, _ := errors.AsType[*decode.InvalidError](err)
 				if invalid == nil {
 					t.Fatalf("decoded: %v", err)

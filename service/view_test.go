@@ -70,7 +70,7 @@ func TestEncodedValues(t *testing.T) {
 		},
 	} {
 		for _, body := range bodies {
-			o := decode.Options{Format: decode.FormatJSON, Name: "orders", Policies: lb.PolicyConfig, Certificates: providers, Fleet: true}
+			o := decode.Options{Format: decode.FormatJSON, Name: "orders", Policies: lb.PolicyTraits, Certificates: providers, Fleet: true}
 			want, err := decode.One(kind, []byte(body), o)
 			if err != nil {
 				t.Fatalf("%s: %v", body, err)

@@ -82,7 +82,7 @@ func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) 
 	}
 	providers := make(map[string]bool) // named in the file; the bootstrap of the daemon configures them
 	bundle, err := decode.All(body, decode.Options{
-		Origin: decode.ByHand, Format: format, Lenient: lenient, Places: true, Bare: true, Policies: lb.PolicyConfig,
+		Origin: decode.ByHand, Format: format, Lenient: lenient, Places: true, Bare: true, Policies: lb.PolicyTraits,
 		Name: files.NameOf(file), Fleet: true, // whether the daemon has a fleet is not known
 		Certificates: func(name string) (roots, identity, ok bool) {
 			providers[name] = true

@@ -41,7 +41,7 @@ type following struct {
 // version of their resources.
 func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload.Monitor, turns *overload.Turns, log *slog.Logger) (*following, error) {
 	xds, err := client.New(client.Options{
-		Bootstrap: b, Logger: log, Policies: lb.PolicyConfig, OnUpdate: svc.ServerUpdate, Events: svc.ServerEvent, Overload: lacks,
+		Bootstrap: b, Logger: log, Policies: lb.PolicyTraits, OnUpdate: svc.ServerUpdate, Events: svc.ServerEvent, Overload: lacks,
 		Turns: turns, Fleet: c.Store != "",
 	})
 	if err != nil {
@@ -83,7 +83,7 @@ func watchFiles(c Config, svc *service.Service, st store.Store, b *bootstrap.Con
 	var err error
 	f.watcher, err = files.Open(c.Resources, files.Options{
 		Logger: log, OnScan: svc.FilesScanned, Lenient: c.LenientFiles, MayBeAway: len(known) > 0,
-		Policies: lb.PolicyConfig, Certificates: b.Instances(), Turns: turns, Fleet: c.Store != "",
+		Policies: lb.PolicyTraits, Certificates: b.Instances(), Turns: turns, Fleet: c.Store != "",
 	})
 	if err != nil {
 		return nil, errors.Join(err, f.archive.Close())

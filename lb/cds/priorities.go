@@ -95,7 +95,7 @@ func (c *config) parse(conn *policy.Conn, p resource.Policy) (serviceconfig.Load
 		return c.parsed, nil
 	}
 	builder := conn.Builder(string(p.Name))
-	if b, own := builder.(policy.Builder); own && !b.Choice() {
+	if b, own := builder.(policy.Builder); own && b.Traits() == nil {
 		return nil, fmt.Errorf("load balancing policy %q cannot pick endpoints", p.Name)
 	}
 	parser, ok := builder.(balancer.ConfigParser)

@@ -16,7 +16,7 @@ import (
 )
 
 // Name is the policy's name in gRPC's registry.
-const Name = string(resource.PolicyLeastRequest)
+const Name = "least_request_experimental"
 
 // Config is least_request's config.
 type Config struct {
@@ -44,7 +44,10 @@ func readConfig(r *policy.ConfigReader) Config {
 
 // Builder returns the builder of least_request policies, whose config is a [Config].
 func Builder() policy.Builder {
-	return policy.NewEndpointBuilder(Name, readConfig, func(e *endpoints) policy.EndpointPolicy[inFlight] {
+	return policy.NewEndpointBuilder(Name, resource.PolicyTraits{
+		IgnoresWeights: true,
+		SharesHold:     " chooses by requests in flight: these are the shares while all endpoints are equally busy",
+	}, readConfig, func(e *endpoints) policy.EndpointPolicy[inFlight] {
 		return &leastRequest{e}
 	})
 }

@@ -65,7 +65,7 @@ func (b *outlierDetection) UpdateClientConnState(s balancer.ClientConnState) err
 		return fmt.Errorf("%s: config is a %T", policy.OutlierDetection, s.BalancerConfig)
 	}
 	b.unconfigured = cfg.OutlierDetection == nil
-	switch detecting := detects(cfg); {
+	switch detecting := b.detects(cfg); {
 	case detecting && b.detection == nil:
 		b.start(cfg)
 	case !detecting && b.detection != nil:
@@ -238,11 +238,14 @@ func (b *outlierDetection) Close() {
 	b.Wrapper.Close()
 }
 
-// detects reports whether cfg can eject an endpoint. gRPC ejects none of pick_first,
-// which keeps its endpoint (gRFC A61).
-func detects(cfg *policy.OutlierDetectionConfig) bool {
-	return cfg.OutlierDetection != nil && (cfg.SuccessRate != nil || cfg.FailurePercentage != nil) &&
-		endpointPolicy(cfg.Child) != string(resource.PolicyPickFirst)
+// detects reports whether cfg can eject an endpoint. As in gRPC, none of a policy is
+// ejected that keeps its endpoint (gRFC A61).
+func (b *outlierDetection) detects(cfg *policy.OutlierDetectionConfig) bool {
+	if cfg.OutlierDetection == nil || cfg.SuccessRate == nil && cfg.FailurePercentage == nil {
+		return false
+	}
+	traits := policy.TraitsOf(b.Builder(endpointPolicy(cfg.Child)))
+	return traits == nil || !traits.KeepsEndpoint
 }
 
 // endpointPolicy returns the name of the endpoint policy below c.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/outlierdetection"
+	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -232,13 +233,13 @@ func TestOutlierDetection(t *testing.T) {
 			all("a b", 5), ends("c", 2, 3), holds("c", 20), gives("c", 20, policy.OutcomeExpired), after(interval), happened("c until 1m10s"),
 		}},
 		{"nothing is ejected from under pick_first", []step{
-			leaf(string(resource.PolicyPickFirst)), detect(), connectNew, one, after(9 * interval), happened(), reaches("a b c"),
+			leaf(pickfirst.Name), detect(), connectNew, one, after(9 * interval), happened(), reaches("a b c"),
 		}},
 		{"nor once it is pick_first", []step{
-			holds("c", 5), all("a b", 5), leaf(string(resource.PolicyPickFirst)), detect(), connectNew, gives("c", 5, policy.OutcomeError), after(9 * interval), happened(),
+			holds("c", 5), all("a b", 5), leaf(pickfirst.Name), detect(), connectNew, gives("c", 5, policy.OutcomeError), after(9 * interval), happened(),
 		}},
 		{"nor in a locality, by priority", []step{
-			leaf(string(resource.PolicyPickFirst)), endpoints("a b c|d"), one, after(9 * interval), happened(),
+			leaf(pickfirst.Name), endpoints("a b c|d"), one, after(9 * interval), happened(),
 		}},
 		{"by priority", []step{
 			detect(percentage(1, 3)), endpoints("a b c|d e"), one, after(interval), happened("c until 40s"), says("b", idle, connecting, failure),

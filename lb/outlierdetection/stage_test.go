@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
 	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/outlierdetection"
+	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
@@ -34,6 +35,11 @@ type renamed struct {
 }
 
 func (r renamed) Name() string { return r.name }
+
+// keeping declares what pick_first does.
+type keeping struct{ renamed }
+
+func (keeping) Traits() *resource.PolicyTraits { return pickfirst.Builder().Traits() }
 
 // stage is an outlier_detection over a cluster_impl over round_robin, in a
 // bubble. Endpoints are named by their addresses, several joined with "+". What
@@ -61,7 +67,7 @@ func play(t *testing.T, steps ...step) {
 			t: t, start: time.Now(), leaf: roundrobin.Name,
 			values: make(map[string]*resource.Endpoint), held: make(map[string][]policy.Held),
 			tree: lbtest.NewTree(t, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), wrrlocality.Builder(),
-				weightedtarget.Builder(), roundrobin.Builder(), renamed{roundrobin.Builder(), string(resource.PolicyPickFirst)}, renamed{roundrobin.Builder(), "other"}),
+				weightedtarget.Builder(), roundrobin.Builder(), keeping{renamed{roundrobin.Builder(), pickfirst.Name}}, renamed{roundrobin.Builder(), "other"}),
 			cfg: resource.OutlierDetection{
 				Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second,
 				MaxEjectionPercent: 100,

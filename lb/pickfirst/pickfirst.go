@@ -16,7 +16,7 @@ import (
 )
 
 // Name is the policy's name in gRPC's registry.
-const Name = string(resource.PolicyPickFirst)
+const Name = "pick_first"
 
 // Config is pick_first's config.
 type Config struct {
@@ -34,7 +34,7 @@ func readConfig(r *policy.ConfigReader) (c Config) {
 // Builder returns the builder of pick_first policies, whose config is a [Config], or
 // none. They shuffle endpoints by [policy.WeightsOf].
 func Builder() policy.Builder {
-	return policy.NewChoiceBuilder(Name, readConfig, func(conn *policy.Conn) balancer.Balancer {
+	return policy.NewChoiceBuilder(Name, resource.PolicyTraits{IgnoresWeights: true, KeepsEndpoint: true}, readConfig, func(conn *policy.Conn) balancer.Balancer {
 		b := &pickFirst{state: connectivity.Connecting}
 		b.Init(conn, Name, b)
 		return b

@@ -14,8 +14,11 @@ import (
 // Builder builds the policies of one name.
 type Builder struct {
 	name  string
-	parse func(*ConfigReader) serviceconfig.LoadBalancingConfig // nil unless clusters can choose the policy
 	build func(*Conn) balancer.Balancer
+
+	// Both are nil unless clusters can choose the policy.
+	parse  func(*ConfigReader) serviceconfig.LoadBalancingConfig
+	traits *resource.PolicyTraits
 }
 
 // NewBuilder returns the Builder of a policy above endpoint policies.
@@ -24,13 +27,27 @@ func NewBuilder(name string, build func(*Conn) balancer.Balancer) Builder {
 }
 
 // NewChoiceBuilder returns the Builder of a policy that clusters can choose by name,
-// and whose config parse reads.
-func NewChoiceBuilder[C serviceconfig.LoadBalancingConfig](name string, parse func(*ConfigReader) C, build func(*Conn) balancer.Balancer) Builder {
-	return Builder{name, func(r *ConfigReader) serviceconfig.LoadBalancingConfig { return parse(r) }, build}
+// and whose config parse reads. It sets the Judge of the policy's traits.
+func NewChoiceBuilder[C serviceconfig.LoadBalancingConfig](
+	name string, traits resource.PolicyTraits, parse func(*ConfigReader) C, build func(*Conn) balancer.Balancer,
+) Builder {
+	b := Builder{name: name, build: build, parse: func(r *ConfigReader) serviceconfig.LoadBalancingConfig { return parse(r) }}
+	traits.Judge = b.judgeConfig
+	b.traits = &traits
+	return b
 }
 
-// Choice reports whether clusters can choose the policy.
-func (b Builder) Choice() bool { return b.parse != nil }
+// TraitsOf returns what the policy of a builder declares; nil if that is not one of lbd's,
+// or if clusters cannot choose it.
+func TraitsOf(b balancer.Builder) *resource.PolicyTraits {
+	if d, ok := b.(interface{ Traits() *resource.PolicyTraits }); ok {
+		return d.Traits()
+	}
+	return nil
+}
+
+// Traits returns what the policy declares; nil if clusters cannot choose it.
+func (b Builder) Traits() *resource.PolicyTraits { return b.traits }
 
 // ParseConfig parses a JSON config by gRPC's rules.
 func (b Builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
@@ -42,9 +59,9 @@ func (b Builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingC
 	return config, r.err()
 }
 
-// JudgeConfig validates a JSON config. applied is its normal form: the same for all
+// judgeConfig validates a JSON config. applied is its normal form: the same for all
 // configs with the same meaning.
-func (b Builder) JudgeConfig(text json.RawMessage) (applied string, findings []resource.ConfigFinding) {
+func (b Builder) judgeConfig(text json.RawMessage) (applied string, findings []resource.ConfigFinding) {
 	r := &ConfigReader{policy: b.name, text: text}
 	b.parse(r)
 	applied, err := r.canonical()

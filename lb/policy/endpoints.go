@@ -319,12 +319,12 @@ func ReadNoConfig(r *ConfigReader) NoConfig {
 	return NoConfig{}
 }
 
-// NewEndpointBuilder returns the Builder of an endpoint policy. parse reads its
-// config, and build embeds the Endpoints in it.
+// NewEndpointBuilder is [NewChoiceBuilder] for an endpoint policy. build embeds the
+// Endpoints in it.
 func NewEndpointBuilder[C EndpointConfig, T any](
-	name string, parse func(*ConfigReader) C, build func(*Endpoints[C, T]) EndpointPolicy[T],
+	name string, traits resource.PolicyTraits, parse func(*ConfigReader) C, build func(*Endpoints[C, T]) EndpointPolicy[T],
 ) Builder {
-	return NewChoiceBuilder(name, parse, func(conn *Conn) balancer.Balancer {
+	return NewChoiceBuilder(name, traits, parse, func(conn *Conn) balancer.Balancer {
 		e := new(Endpoints[C, T])
 		e.policy = build(e)
 		e.Init(conn, name, e.policy)

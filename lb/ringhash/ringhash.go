@@ -20,12 +20,14 @@ import (
 )
 
 // Name is the policy's name in gRPC's registry.
-const Name = string(resource.PolicyRingHash)
+const Name = "ring_hash_experimental"
 
 // Builder returns the builder of ring_hash policies, whose config is a [Config]. They
 // weigh endpoints by [policy.WeightsOf].
 func Builder() policy.Builder {
-	return policy.NewEndpointBuilder(Name, readConfig, func(e *endpoints) policy.EndpointPolicy[own] {
+	return policy.NewEndpointBuilder(Name, resource.PolicyTraits{
+		SharesHold: ": these are the shares of the hashes, and of the picks if all hashes are equally frequent",
+	}, readConfig, func(e *endpoints) policy.EndpointPolicy[own] {
 		e.Lazy = true
 		return &ringHash{endpoints: e}
 	})

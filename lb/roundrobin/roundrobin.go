@@ -17,7 +17,7 @@ const Name = string(resource.PolicyRoundRobin)
 
 // Builder returns the builder of round_robin policies.
 func Builder() policy.Builder {
-	return policy.NewEndpointBuilder(Name, policy.ReadNoConfig, func(e *endpoints) policy.EndpointPolicy[nothing] {
+	return policy.NewEndpointBuilder(Name, resource.PolicyTraits{IgnoresWeights: true}, policy.ReadNoConfig, func(e *endpoints) policy.EndpointPolicy[nothing] {
 		return &roundRobin{e}
 	})
 }

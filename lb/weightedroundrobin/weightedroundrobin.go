@@ -17,12 +17,14 @@ import (
 )
 
 // Name is the policy's name in gRPC's registry.
-const Name = string(resource.PolicyWeightedRoundRobin)
+const Name = "weighted_round_robin"
 
 // Builder returns the builder of weighted_round_robin policies, whose config is a
 // [Config].
 func Builder() policy.Builder {
-	return policy.NewEndpointBuilder(Name, readConfig, func(e *endpoints) policy.EndpointPolicy[load] {
+	return policy.NewEndpointBuilder(Name, resource.PolicyTraits{
+		SharesHold: " chooses by the load that endpoints report: these are the shares while all loads are equal",
+	}, readConfig, func(e *endpoints) policy.EndpointPolicy[load] {
 		return &weightedRoundRobin{endpoints: e}
 	})
 }

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -329,19 +330,10 @@ func (c *ClusterEffect) caveats(is *side, after *resource.ClusterConfig) {
 	if c.Assumed > 0 {
 		say("%s assumed to be reachable: lbd is not connected to them now", areEndpoints(c.Assumed))
 	}
-	seen := make(map[resource.PolicyName]bool)
-	for _, name := range is.policies {
-		if seen[name] {
-			continue
-		}
-		seen[name] = true
-		switch name { //nolint:exhaustive // the others are exact
-		case resource.PolicyLeastRequest:
-			say("%s chooses by requests in flight: these are the shares while all endpoints are equally busy", name)
-		case resource.PolicyWeightedRoundRobin:
-			say("%s chooses by the load that endpoints report: these are the shares while all loads are equal", name)
-		case resource.PolicyRingHash:
-			say("%s: these are the shares of the hashes, and of the picks if all hashes are equally frequent", name)
+	for i, name := range is.policies {
+		traits := lb.PolicyTraits(string(name))
+		if traits != nil && traits.SharesHold != "" && !slices.Contains(is.policies[:i], name) {
+			say("%s%s", name, traits.SharesHold)
 		}
 	}
 	if is.detection {

@@ -68,7 +68,7 @@ func (r *rehearsal) side(ctx context.Context, config *resource.Config, name stri
 	}
 	for of, part := range config.Leaves(name) {
 		if part.Cluster != nil {
-			out.policies = append(out.policies, endpointPolicy(part.Cluster.Policy))
+			out.policies = append(out.policies, part.Cluster.Policy.Endpoint())
 			out.detection = out.detection || part.Cluster.OutlierDetection != nil
 		}
 		if (of == leaf || of == name) && part.Assignment != nil {
@@ -105,13 +105,6 @@ func dropped(drops []resource.Drop) float64 {
 		kept *= 1 - float64(d.PerMillion)/1e6
 	}
 	return 1 - max(0, kept)
-}
-
-func endpointPolicy(p resource.Policy) resource.PolicyName {
-	for p.Child != nil {
-		p = *p.Child
-	}
-	return p.Name
 }
 
 // movedKeys returns the part of all request hashes that get another endpoint. ok is false unless one

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -120,8 +121,12 @@ func Warnings(o *resource.Overlay, others []*resource.Overlay, cc *resource.Clus
 	c, a := cc.Source()
 	switch o.Kind { //nolint:exhaustive // the others always have an effect
 	case resource.OverlayWeight:
-		if o.Endpoint != "" && o.Factor != 0 && c != nil && ignoresWeights(c.Policy) {
-			out = append(out, fmt.Sprintf("the policy %s ignores the weights of endpoints: only a factor of 0 has an effect", endpointPolicy(c.Policy)))
+		if o.Endpoint == "" || o.Factor == 0 || c == nil {
+			break
+		}
+		name := c.Policy.Endpoint()
+		if traits := lb.PolicyTraits(string(name)); traits != nil && traits.IgnoresWeights {
+			out = append(out, fmt.Sprintf("the policy %s ignores the weights of endpoints: only a factor of 0 has an effect", name))
 		}
 	case resource.OverlayDrop:
 		if a != nil && o.Category != "" && !slices.ContainsFunc(a.Drops, func(d resource.Drop) bool { return d.Category == o.Category }) {
@@ -140,17 +145,4 @@ func Warnings(o *resource.Overlay, others []*resource.Overlay, cc *resource.Clus
 	}
 	slices.Sort(out)
 	return out
-}
-
-// endpointPolicy is the policy that chooses the endpoint.
-func endpointPolicy(p resource.Policy) resource.PolicyName {
-	for p.Child != nil {
-		p = *p.Child
-	}
-	return p.Name
-}
-
-func ignoresWeights(p resource.Policy) bool {
-	name := endpointPolicy(p)
-	return name == resource.PolicyRoundRobin || name == resource.PolicyLeastRequest || name == resource.PolicyPickFirst
 }

@@ -79,7 +79,7 @@ const (
 
 // decoding returns the options with which resources that people write are decoded.
 func (o *Options) decoding(f Format) decode.Options {
-	return decode.Options{Origin: decode.ByHand, Format: f, Policies: lb.PolicyConfig, Certificates: o.Bootstrap.Instances(), Fleet: o.SharedStore}
+	return decode.Options{Origin: decode.ByHand, Format: f, Policies: lb.PolicyTraits, Certificates: o.Bootstrap.Instances(), Fleet: o.SharedStore}
 }
 
 func (o *Options) guard() proposal.Guard {

@@ -36,7 +36,7 @@ type publisher struct {
 }
 
 func newPublisher(o Options) *publisher {
-	ro := resolver.Options{Policies: lb.PolicyConfig, Certificates: o.Bootstrap.Instances()}
+	ro := resolver.Options{Policies: lb.PolicyTraits, Certificates: o.Bootstrap.Instances()}
 	if o.Bootstrap != nil {
 		ro.Server, ro.ListenerName = true, o.Bootstrap.ListenerName
 	}

@@ -55,7 +55,7 @@ func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lb
 		return nil, err
 	}
 	l.client, err = client.New(client.Options{
-		Bootstrap: b, Logger: log, Policies: lb.PolicyConfig, OnUpdate: l.service.ServerUpdate, Events: l.service.ServerEvent,
+		Bootstrap: b, Logger: log, Policies: lb.PolicyTraits, OnUpdate: l.service.ServerUpdate, Events: l.service.ServerEvent,
 	})
 	if err != nil {
 		return nil, err

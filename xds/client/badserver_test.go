@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -161,11 +160,11 @@ func TestPanicIsRejection(t *testing.T) {
 			t.Errorf("the detail is %q", text)
 		}
 	}, func(_ *harness, o *Options) {
-		o.Policies = func(name string) (decode.ConfigJudge, bool) {
+		o.Policies = func(name string) *resource.PolicyTraits {
 			if name == "boom" {
 				panic("boom")
 			}
-			return nil, false
+			return nil
 		}
 	})
 }
@@ -185,13 +184,16 @@ func TestPolicyRejectsConfig(t *testing.T) {
 			t.Errorf("the detail is %q", text)
 		}
 	}, func(_ *harness, o *Options) {
-		o.Policies = func(name string) (decode.ConfigJudge, bool) {
-			return func(config json.RawMessage) (string, []resource.ConfigFinding) {
+		o.Policies = func(name string) *resource.PolicyTraits {
+			if name != "fussy" {
+				return nil
+			}
+			return &resource.PolicyTraits{Judge: func(config json.RawMessage) (string, []resource.ConfigFinding) {
 				if string(config) == "null" {
 					return "", nil
 				}
 				return "", []resource.ConfigFinding{{Text: fmt.Sprintf("is rejected by fussy: %s is not accepted", config)}}
-			}, name == "fussy"
+			}}
 		}
 	})
 }

@@ -12,7 +12,6 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -207,6 +206,9 @@ func TestCachedResourcesAreNotDecoded(t *testing.T) {
 		}
 	}, func(_ *harness, o *Options) {
 		decoded = nil
-		o.Policies = func(name string) (decode.ConfigJudge, bool) { decoded = append(decoded, name); return nil, true }
+		o.Policies = func(name string) *resource.PolicyTraits {
+			decoded = append(decoded, name)
+			return new(resource.PolicyTraits)
+		}
 	})
 }

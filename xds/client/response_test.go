@@ -79,7 +79,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		for _, url := range []string{m.GetTypeUrl(), cds.URL(), eds.URL(), resource.TypeListener.URL(), resource.TypeRoutes.URL()} {
 			m.TypeUrl = url
-			o := decode.Options{Origin: decode.FromServer, Policies: func(string) (decode.ConfigJudge, bool) { return nil, true }}
+			o := decode.Options{Origin: decode.FromServer, Policies: func(string) *resource.PolicyTraits { return new(resource.PolicyTraits) }}
 			r := decodeResponse(m, o, nil)
 			bad := r.unnamed
 			for i, got := range r.resources {

@@ -21,25 +21,51 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
+// The policies that lb_policy can choose, too.
+const (
+	leastRequest resource.PolicyName = "least_request_experimental"
+	ringHash     resource.PolicyName = "ring_hash_experimental"
+)
+
 type converter struct {
 	name    protoreflect.FullName
 	convert func(v policyValidator, config *anypb.Any, field string) resource.Policy
 }
 
-// converters has the endpoint policies with a proto.
+// converters has the endpoint policies with a proto, by their names in gRPC's registry.
 var converters = []converter{
 	{nameOf(new(roundrobinv3.RoundRobin)), policyValidator.roundRobin},
-	converterOf(policyValidator.weighted),
-	converterOf(policyValidator.leastRequest),
-	converterOf(policyValidator.ringHash),
-	converterOf(policyValidator.pickFirst),
+	converterOf("weighted_round_robin", policyValidator.weighted),
+	converterOf(leastRequest, policyValidator.leastRequest),
+	converterOf(ringHash, policyValidator.ringHash),
+	converterOf("pick_first", policyValidator.pickFirst),
 }
 
-// converterOf returns the converter that reads a message of type M and converts it.
+// endpointPolicyFields is the part of [fieldTable] for these protos.
+const endpointPolicyFields = `envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin
+  - slow_start_config locality_lb_config
+envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin
+  + blackout_period weight_expiration_period weight_update_period error_utilization_penalty
+  ? enable_oob_load_report: a warning if it is true: loads are those that are reported with the outcomes of picks
+  - oob_reporting_period oob_reporting_config: loads are those that are reported with the outcomes of picks
+  - metric_names_for_computing_utilization: the weight is computed from qps, eps, application and CPU utilization
+  - slow_start_config
+envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest
+  + choice_count
+  - active_request_bias slow_start_config locality_lb_config enable_full_scan selection_method
+envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash
+  + hash_function minimum_ring_size maximum_ring_size
+  - use_hostname_for_hashing hash_balance_factor consistent_hashing_lb_config locality_weighted_lb_config
+envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst
+  + shuffle_address_list
+`
+
+// converterOf returns the converter that reads a message of type M and converts it to the
+// config of a policy.
 func converterOf[M any, P interface {
 	*M
 	proto.Message
-}](convert func(v policyValidator, m P, field string) resource.Policy,
+}](policy resource.PolicyName, convert func(v policyValidator, m P, field string) converted,
 ) converter {
 	return converter{nameOf(P(new(M))), func(v policyValidator, config *anypb.Any, field string) resource.Policy {
 		m := P(new(M))
@@ -47,7 +73,7 @@ func converterOf[M any, P interface {
 			return resource.Policy{}
 		}
 		v.fields(m, field)
-		return convert(v, m, field)
+		return v.convertedPolicy(policy, convert(v, m, field), field)
 	}}
 }
 
@@ -67,7 +93,7 @@ type converted struct {
 	paths   map[string]string
 }
 
-func convert() converted { return converted{make(map[string]any), make(map[string]string)} }
+func newConverted() converted { return converted{make(map[string]any), make(map[string]string)} }
 
 func (c converted) set(member string, value any, field string) {
 	c.members[member], c.paths[member] = value, field
@@ -93,24 +119,24 @@ func (v policyValidator) roundRobin(config *anypb.Any, field string) resource.Po
 
 // leastRequest converts the config of least_request. As in gRPC, zero means the default
 // here, but neither in lb_policy's config nor in the JSON of the policy.
-func (v policyValidator) leastRequest(m *leastrequestv3.LeastRequest, field string) resource.Policy {
+func (v policyValidator) leastRequest(m *leastrequestv3.LeastRequest, field string) converted {
 	count := m.GetChoiceCount()
 	if count != nil && count.GetValue() == 0 {
 		v.warnByHand(field+".choice_count", "0 means the default (2), as in gRPC")
 		count = nil
 	}
-	return v.choiceCount(count, field)
+	return choiceCount(count, field)
 }
 
-func (v policyValidator) choiceCount(count *wrapperspb.UInt32Value, field string) resource.Policy {
-	c := convert()
+func choiceCount(count *wrapperspb.UInt32Value, field string) converted {
+	c := newConverted()
 	if count != nil {
 		c.set("choiceCount", count.GetValue(), field+".choice_count")
 	}
-	return v.convertedPolicy(resource.PolicyLeastRequest, c, field)
+	return c
 }
 
-func (v policyValidator) ringHash(m *ringhashv3.RingHash, field string) resource.Policy {
+func (v policyValidator) ringHash(m *ringhashv3.RingHash, field string) converted {
 	switch h := m.GetHashFunction(); {
 	case h == ringhashv3.RingHash_XX_HASH:
 	case h == ringhashv3.RingHash_DEFAULT_HASH && v.byHand:
@@ -118,7 +144,7 @@ func (v policyValidator) ringHash(m *ringhashv3.RingHash, field string) resource
 	default:
 		v.reject(field+".hash_function", "%s is not supported: supported is XX_HASH", h)
 	}
-	return v.ringSizes(m, field)
+	return ringSizes(m, field)
 }
 
 // ringSized is either of the two messages that configure ring_hash.
@@ -130,8 +156,8 @@ type ringSized interface {
 // maxRingSize is the default of maximum_ring_size. That of the JSON is smaller.
 const maxRingSize = 8 << 20
 
-func (v policyValidator) ringSizes(m ringSized, field string) resource.Policy {
-	c := convert()
+func ringSizes(m ringSized, field string) converted {
+	c := newConverted()
 	c.paths["minRingSize"] = field + ".minimum_ring_size" // its default may be more than the maximum
 	if n := m.GetMinimumRingSize(); n != nil {
 		c.members["minRingSize"] = n.GetValue()
@@ -141,23 +167,23 @@ func (v policyValidator) ringSizes(m ringSized, field string) resource.Policy {
 	} else {
 		c.members["maxRingSize"] = maxRingSize
 	}
-	return v.convertedPolicy(resource.PolicyRingHash, c, field)
+	return c
 }
 
-func (v policyValidator) pickFirst(m *pickfirstv3.PickFirst, field string) resource.Policy {
-	c := convert()
+func (policyValidator) pickFirst(m *pickfirstv3.PickFirst, field string) converted {
+	c := newConverted()
 	c.set("shuffleAddressList", m.GetShuffleAddressList(), field+".shuffle_address_list")
-	return v.convertedPolicy(resource.PolicyPickFirst, c, field)
+	return c
 }
 
 // weighted converts the config of client_side_weighted_round_robin. As in gRPC, zero means
 // the default here, but not in the JSON of the policy.
-func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, field string) resource.Policy {
+func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, field string) converted {
 	if m.GetEnableOobLoadReport().GetValue() {
 		v.warnUnapplied(m, "enable_oob_load_report", field+".enable_oob_load_report",
 			"is not applied: loads are those that are reported with the outcomes of picks")
 	}
-	c := convert()
+	c := newConverted()
 	for _, d := range []struct {
 		name, member string
 		value        *durationpb.Duration
@@ -190,5 +216,5 @@ func (v policyValidator) weighted(m *weightedv3.ClientSideWeightedRoundRobin, fi
 	default:
 		c.set("errorUtilizationPenalty", n, at)
 	}
-	return v.convertedPolicy(resource.PolicyWeightedRoundRobin, c, field)
+	return c
 }

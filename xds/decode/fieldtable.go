@@ -145,23 +145,7 @@ envoy.extensions.clusters.aggregate.v3.ClusterConfig
   + clusters
 envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality
   + endpoint_picking_policy
-envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin
-  - slow_start_config locality_lb_config
-envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin
-  + blackout_period weight_expiration_period weight_update_period error_utilization_penalty
-  ? enable_oob_load_report: a warning if it is true: loads are those that are reported with the outcomes of picks
-  - oob_reporting_period oob_reporting_config: loads are those that are reported with the outcomes of picks
-  - metric_names_for_computing_utilization: the weight is computed from qps, eps, application and CPU utilization
-  - slow_start_config
-envoy.extensions.load_balancing_policies.least_request.v3.LeastRequest
-  + choice_count
-  - active_request_bias slow_start_config locality_lb_config enable_full_scan selection_method
-envoy.extensions.load_balancing_policies.ring_hash.v3.RingHash
-  + hash_function minimum_ring_size maximum_ring_size
-  - use_hostname_for_hashing hash_balance_factor consistent_hashing_lb_config locality_weighted_lb_config
-envoy.extensions.load_balancing_policies.pick_first.v3.PickFirst
-  + shuffle_address_list
-xds.type.v3.TypedStruct
+` + endpointPolicyFields + `xds.type.v3.TypedStruct
   + type_url value
 udpa.type.v1.TypedStruct
   + type_url value

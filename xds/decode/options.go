@@ -1,8 +1,6 @@
 package decode
 
 import (
-	"encoding/json"
-
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -85,18 +83,22 @@ func (o *Options) pause() {
 	}
 }
 
+// policy returns what is known of a policy, or nil.
+func (o *Options) policy(name resource.PolicyName) *resource.PolicyTraits {
+	if o.Policies == nil {
+		return nil
+	}
+	return o.Policies(string(name))
+}
+
 // CertificateProviders reports whether the bootstrap has a certificate provider
 // instance of a name, and if so whether it has roots (ca_certificate_file) and a
 // client's certificate (certificate_file). It may be called from any goroutine.
 type CertificateProviders func(instance string) (roots, identity, ok bool)
 
-// Policies reports whether clusters can choose the policy of a gRPC name, and returns
-// the validator of its config, or nil. Both may be called from any goroutine.
-type Policies func(name string) (judge ConfigJudge, available bool)
-
-// ConfigJudge validates a policy's JSON config, which has gRPC's service-config form. It
-// returns the config as the policy applies it, and what it found.
-type ConfigJudge = func(config json.RawMessage) (applied string, findings []resource.ConfigFinding)
+// Policies returns what is known of the policy of a gRPC name; nil if clusters cannot
+// choose it. It may be called from any goroutine.
+type Policies func(name string) *resource.PolicyTraits
 
 // Decoded is one accepted resource.
 type Decoded struct {

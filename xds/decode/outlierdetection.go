@@ -43,14 +43,12 @@ func (v clusterValidator) outlierDetection(m *clusterv3.OutlierDetection, p reso
 	if failure.EnforcementPercentage > 0 {
 		o.FailurePercentage = failure
 	}
-	for p.Child != nil {
-		p = *p.Child
-	}
+	traits := v.Options.policy(p.Endpoint())
 	switch {
 	case o.SuccessRate == nil && o.FailurePercentage == nil:
 		v.warnByHand("outlier_detection", "ejects no endpoint: enforcing_success_rate and enforcing_failure_percentage are 0")
-	case p.Name == resource.PolicyPickFirst: // gRFC A61
-		v.warnByHand("outlier_detection", "ejects no endpoint: pick_first keeps to the one that it has")
+	case traits != nil && traits.KeepsEndpoint: // gRFC A61
+		v.warnByHand("outlier_detection", "ejects no endpoint: %s keeps to the one that it has", p.Endpoint())
 	}
 	return o
 }

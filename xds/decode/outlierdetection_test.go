@@ -114,7 +114,7 @@ func TestNothingIsEjectedFromUnderPickFirst(t *testing.T) {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
 			t.Run(fmt.Sprintf("%d/%s", origin, c.name), func(t *testing.T) {
 				body := eds(`"outlier_detection":`+c.config, choose(policies(c.policy)))
-				d := accept(t, resource.TypeCluster, body, decode.Options{Origin: origin})
+				d := accept(t, resource.TypeCluster, body, decode.Options{Origin: origin, Policies: grpcs})
 				want := c.want
 				if origin == decode.FromServer {
 					want = ""

@@ -67,11 +67,11 @@ func (v policyValidator) lbPolicy(m *clusterv3.Cluster) resource.Policy {
 		const field = "ring_hash_lb_config"
 		v.xxHash(m)
 		v.fields(m.GetRingHashLbConfig(), field)
-		return v.ringSizes(m.GetRingHashLbConfig(), field)
+		return v.convertedPolicy(ringHash, ringSizes(m.GetRingHashLbConfig(), field), field)
 	case p == clusterv3.Cluster_LEAST_REQUEST:
 		const field = "least_request_lb_config"
 		v.fields(m.GetLeastRequestLbConfig(), field)
-		return v.choiceCount(m.GetLeastRequestLbConfig().GetChoiceCount(), field)
+		return v.convertedPolicy(leastRequest, choiceCount(m.GetLeastRequestLbConfig().GetChoiceCount(), field), field)
 	case p == clusterv3.Cluster_ROUND_ROBIN,
 		p == clusterv3.Cluster_CLUSTER_PROVIDED && v.byHand && isAggregate(m): // as Envoy demands; it is not used
 		return resource.RoundRobinPolicy()
@@ -102,7 +102,8 @@ func (v policyValidator) overridden(m *clusterv3.Cluster) {
 	case clusterv3.Cluster_RING_HASH:
 		v.xxHash(m)
 	case clusterv3.Cluster_LEAST_REQUEST:
-		v.choiceCount(m.GetLeastRequestLbConfig().GetChoiceCount(), "least_request_lb_config")
+		const field = "least_request_lb_config"
+		v.convertedPolicy(leastRequest, choiceCount(m.GetLeastRequestLbConfig().GetChoiceCount(), field), field)
 	default:
 		v.reject("lb_policy", "%s is not supported: %s", p, supportedLBPolicies)
 	}
@@ -205,11 +206,7 @@ func (v policyValidator) structPolicy(config *anypb.Any, m typedStruct, field st
 }
 
 func (v policyValidator) available(name resource.PolicyName) bool {
-	if v.Policies == nil || name == resource.PolicyWRRLocality {
-		return name == resource.PolicyWRRLocality
-	}
-	_, ok := v.Policies(string(name))
-	return ok
+	return name == resource.PolicyWRRLocality || v.Options.policy(name) != nil
 }
 
 func (v policyValidator) namedPolicy(name resource.PolicyName, config json.RawMessage, field string) resource.Policy {
@@ -223,15 +220,12 @@ func (v policyValidator) namedPolicy(name resource.PolicyName, config json.RawMe
 // whole for the empty name; it is empty for what the decoder filled in.
 func (v policyValidator) configured(name resource.PolicyName, config json.RawMessage, at func(member string) string) resource.Policy {
 	p := resource.Policy{Name: name, Config: string(config)}
-	var judge ConfigJudge
-	if v.Policies != nil {
-		judge, _ = v.Policies(string(name))
-	}
-	if judge == nil {
+	traits := v.Options.policy(name)
+	if traits == nil || traits.Judge == nil {
 		return p
 	}
 	var findings []resource.ConfigFinding
-	p.Config, findings = judge(config)
+	p.Config, findings = traits.Judge(config)
 	for _, f := range findings {
 		field := at(f.Member)
 		switch {

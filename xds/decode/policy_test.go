@@ -45,21 +45,23 @@ func within(config string) string {
 
 // grpcs makes those policies available by name that have a proto. A config is applied
 // as it is written.
-func grpcs(name string) (decode.ConfigJudge, bool) {
-	switch resource.PolicyName(name) {
-	case resource.PolicyRoundRobin:
-		return func(json.RawMessage) (string, []resource.ConfigFinding) { return "", nil }, true
-	case resource.PolicyWeightedRoundRobin, resource.PolicyLeastRequest, resource.PolicyRingHash, resource.PolicyPickFirst:
-		return nil, true
+func grpcs(name string) *resource.PolicyTraits {
+	switch name {
+	case "round_robin":
+		return &resource.PolicyTraits{Judge: func(json.RawMessage) (string, []resource.ConfigFinding) { return "", nil }}
+	case "weighted_round_robin", "least_request_experimental", "ring_hash_experimental":
+		return new(resource.PolicyTraits)
+	case "pick_first":
+		return &resource.PolicyTraits{KeepsEndpoint: true}
 	default:
-		return nil, false
+		return nil
 	}
 }
 
 // acme makes those of grpcs available, and "acme", which rejects what is "bad".
-func acme(name string) (decode.ConfigJudge, bool) {
+func acme(name string) *resource.PolicyTraits {
 	if name == "acme" {
-		return acmeJudge, true
+		return &resource.PolicyTraits{Judge: acmeJudge}
 	}
 	return grpcs(name)
 }
@@ -79,25 +81,25 @@ func TestConvertedPolicies(t *testing.T) {
 		want resource.Policy
 	}{
 		{only(policy(roundRobin)), resource.Policy{Name: resource.PolicyRoundRobin}},
-		{only(policy(leastRequest)), resource.Policy{Name: resource.PolicyLeastRequest, Config: "{}"}},
-		{only(policy(leastRequest, `"choice_count":0`)), resource.Policy{Name: resource.PolicyLeastRequest, Config: "{}"}},
-		{eds(`"lb_policy":"LEAST_REQUEST","least_request_lb_config":{"choice_count":0}`), resource.Policy{Name: resource.PolicyLeastRequest, Config: `{"choiceCount":0}`}},
+		{only(policy(leastRequest)), resource.Policy{Name: "least_request_experimental", Config: "{}"}},
+		{only(policy(leastRequest, `"choice_count":0`)), resource.Policy{Name: "least_request_experimental", Config: "{}"}},
+		{eds(`"lb_policy":"LEAST_REQUEST","least_request_lb_config":{"choice_count":0}`), resource.Policy{Name: "least_request_experimental", Config: `{"choiceCount":0}`}},
 		{
 			only(policy(ringHash, `"hash_function":"XX_HASH","minimum_ring_size":0`)),
-			resource.Policy{Name: resource.PolicyRingHash, Config: `{"maxRingSize":8388608,"minRingSize":0}`},
+			resource.Policy{Name: "ring_hash_experimental", Config: `{"maxRingSize":8388608,"minRingSize":0}`},
 		},
 		{
 			eds(`"lb_policy":"RING_HASH","ring_hash_lb_config":{"maximum_ring_size":0}`),
-			resource.Policy{Name: resource.PolicyRingHash, Config: `{"maxRingSize":0}`},
+			resource.Policy{Name: "ring_hash_experimental", Config: `{"maxRingSize":0}`},
 		},
-		{only(policy(pickFirst, `"shuffle_address_list":true`)), resource.Policy{Name: resource.PolicyPickFirst, Config: `{"shuffleAddressList":true}`}},
+		{only(policy(pickFirst, `"shuffle_address_list":true`)), resource.Policy{Name: "pick_first", Config: `{"shuffleAddressList":true}`}},
 		{
 			only(policy(weighted, `"blackout_period":"0s","weight_update_period":"0.099s","error_utilization_penalty":0.5,"oob_reporting_period":"1s"`)),
-			resource.Policy{Name: resource.PolicyWeightedRoundRobin, Config: `{"errorUtilizationPenalty":0.5,"weightUpdatePeriod":"0.099s"}`},
+			resource.Policy{Name: "weighted_round_robin", Config: `{"errorUtilizationPenalty":0.5,"weightUpdatePeriod":"0.099s"}`},
 		},
 		{
 			only(within(policy(leastRequest))),
-			resource.Policy{Name: resource.PolicyWRRLocality, Child: &resource.Policy{Name: resource.PolicyLeastRequest, Config: "{}"}},
+			resource.Policy{Name: resource.PolicyWRRLocality, Child: &resource.Policy{Name: "least_request_experimental", Config: "{}"}},
 		},
 	} {
 		for _, origin := range []decode.Origin{decode.ByHand, decode.FromServer} {
@@ -114,11 +116,11 @@ func TestConvertedPolicies(t *testing.T) {
 func TestFindingsOfPolicies(t *testing.T) {
 	inValue := inPolicy + ".value"
 	judge := func(member string, f resource.ConfigFinding) decode.Policies {
-		return func(string) (decode.ConfigJudge, bool) {
-			return func(config json.RawMessage) (string, []resource.ConfigFinding) {
+		return func(string) *resource.PolicyTraits {
+			return &resource.PolicyTraits{Judge: func(config json.RawMessage) (string, []resource.ConfigFinding) {
 				f.Member = member
 				return string(config), []resource.ConfigFinding{f}
-			}, true
+			}}
 		}
 	}
 	invalid, warning := resource.ConfigFinding{Text: "is bad"}, resource.ConfigFinding{Kind: resource.FindingWarning, Text: "is dubious"}
@@ -175,7 +177,7 @@ func TestFindingsOfPolicies(t *testing.T) {
 func TestRingHashByHandHashesAsEnvoyDoes(t *testing.T) {
 	d, err := decode.One(resource.TypeCluster, []byte(only(policy(ringHash))), decode.Options{})
 	want := []string{inPolicy + ".hash_function: is DEFAULT_HASH, which gRPC rejects from a management server: taken as XX_HASH, as Envoy does; write hash_function: XX_HASH"}
-	if err != nil || d.Cluster.Policy.Name != resource.PolicyRingHash || !reflect.DeepEqual(lines(d.Warnings), want) {
+	if err != nil || d.Cluster.Policy.Name != "ring_hash_experimental" || !reflect.DeepEqual(lines(d.Warnings), want) {
 		t.Errorf("decoded %+v, %v", d, err)
 	}
 }

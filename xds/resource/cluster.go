@@ -43,14 +43,10 @@ const (
 // PolicyName is a load balancing policy as gRPC's registry names it.
 type PolicyName string
 
-// The policies that a Cluster can choose.
+// The policies of lb_policy ROUND_ROBIN.
 const (
-	PolicyWRRLocality        PolicyName = "xds_wrr_locality_experimental"
-	PolicyRoundRobin         PolicyName = "round_robin"
-	PolicyWeightedRoundRobin PolicyName = "weighted_round_robin"
-	PolicyLeastRequest       PolicyName = "least_request_experimental"
-	PolicyRingHash           PolicyName = "ring_hash_experimental"
-	PolicyPickFirst          PolicyName = "pick_first"
+	PolicyWRRLocality PolicyName = "xds_wrr_locality_experimental"
+	PolicyRoundRobin  PolicyName = "round_robin"
 )
 
 // Policy is a cluster's load balancing policy: a locality-picking policy with its child, or
@@ -60,6 +56,14 @@ type Policy struct {
 	Name   PolicyName
 	Child  *Policy // picks the endpoint within a locality; may be nil
 	Config string  // JSON in gRPC's service-config form, as the policy applies it; may be empty
+}
+
+// Endpoint returns the name of the policy that picks the endpoint.
+func (p Policy) Endpoint() PolicyName {
+	for p.Child != nil {
+		p = *p.Child
+	}
+	return p.Name
 }
 
 // OutlierDetection is a cluster's outlier_detection (gRFC A50) with defaults. Percentages

@@ -1,5 +1,25 @@
 package resource
 
+import "encoding/json"
+
+// PolicyTraits is what the rest of lbd needs to know of a load balancing policy that
+// clusters can choose. The policy declares it; the zero value is that of a policy of
+// which nothing is known.
+type PolicyTraits struct {
+	// Judge validates a JSON config, which has gRPC's service-config form. It returns the
+	// config as the policy applies it, and what it found. Any goroutine may call it. Nil
+	// takes every config as it is.
+	Judge func(config json.RawMessage) (applied string, findings []ConfigFinding)
+	// IgnoresWeights: the load_balancing_weight of an endpoint does not change its picks.
+	IgnoresWeights bool
+	// KeepsEndpoint: all picks go to one endpoint, which outlier detection does not eject
+	// (gRFC A61).
+	KeepsEndpoint bool
+	// SharesHold follows the policy's name in a sentence: when the shares of the endpoints
+	// that it describes are those of the picks. It is empty if they always are.
+	SharesHold string
+}
+
 // ConfigFinding is what a load balancing policy finds in its JSON config.
 type ConfigFinding struct {
 	Kind FindingKind
