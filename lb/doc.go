@@ -8,7 +8,7 @@
 //	      └ outlier_detection ─ ejects endpoints by how held picks end; idle unless configured
 //	        └ cluster_impl ─ drops, circuit breaker, load counters
 //	          └ priority ─ fail-over
-//	            └ wrr_locality → weighted_target ─ weighted choice of a locality
+//	            └ weighted_target ─ weighted choice of a locality
 //	              └ round_robin, or another endpoint policy ─ the choice of an endpoint
 //	                └ SubConn ─ one endpoint's connectivity, behind a Connector
 //
@@ -25,12 +25,12 @@
 // as one. The priority policy over the leaves reports each change of the number in use
 // once, also where the change is within a leaf.
 //
-// ring_hash and least_request, chosen by lb_policy, take wrr_locality's place and
+// ring_hash and least_request, chosen by lb_policy, take weighted_target's place and
 // choose among the endpoints of all localities.
 //
 // Every policy embeds a base of package policy, which does what the policies have in
 // common: endpoint policies [policy.Endpoints], pick_first and priority [policy.Base],
-// cluster_impl and outlier_detection [policy.Wrapper], cds and wrr_locality
+// cluster_impl and outlier_detection [policy.Wrapper], cds
 // [policy.Switch], cluster_manager and weighted_target [policy.Children]. A policy's
 // package has its config (the JSON of gRPC's service config), its picker, its
 // description and its trace step. [Policies] lists them all; [PolicyTraits] lets the

@@ -18,7 +18,6 @@ import (
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
-	"github.com/lbd-dev/lbd/lb/wrrlocality"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -26,7 +25,7 @@ import (
 func Policies() policy.Registry {
 	return policy.NewRegistry(
 		clustermanager.Builder(), cds.Builder(), clusterimpl.Builder(), priority.Builder(),
-		wrrlocality.Builder(), weightedtarget.Builder(), roundrobin.Builder(),
+		weightedtarget.Builder(), roundrobin.Builder(),
 		outlierdetection.Builder(),
 		weightedroundrobin.Builder(), leastrequest.Builder(), ringhash.Builder(), pickfirst.Builder(),
 	)

@@ -118,7 +118,7 @@ func (b *cds) apply(parts []part, build func() (policy.Child, error)) {
 // cluster_impl over its priorities (gRFC A75), even if outlier detection is not
 // configured: then its config does not rebuild the tree.
 func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error) {
-	children, err := b.priorities.update(b.conn, cc)
+	children, localities, err := b.priorities.update(b.conn, cc)
 	if err != nil {
 		return policy.Child{}, err
 	}
@@ -144,6 +144,8 @@ func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error)
 		Config: &policy.OutlierDetectionConfig{
 			OutlierDetection: cc.Cluster.OutlierDetection,
 			Cluster:          cc.Cluster.Name,
+			EndpointPolicy:   string(cc.Cluster.Policy.Endpoint()),
+			Priorities:       localities,
 			Child:            policy.Child{Policy: policy.ClusterImpl, Config: config},
 		},
 	}, nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,6 @@ import (
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
-	"github.com/lbd-dev/lbd/lb/wrrlocality"
 	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -201,7 +201,7 @@ func TestCDS(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
 			s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(),
-				wrrlocality.Builder(), weightedtarget.Builder(), roundrobin.Builder())
+				weightedtarget.Builder(), roundrobin.Builder())
 			for _, step := range tt.steps {
 				step(s)
 			}
@@ -390,11 +390,11 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
-// localitiesOf returns the localities that wrr_locality gets from cds with the assignment
+// localitiesOf returns the localities that weighted_target gets from cds with the assignment
 // "a b", and after a change to the localities.
 func localitiesOf(t *testing.T, change func(s *stage)) (before, after []*policy.Locality) {
 	t.Helper()
-	child := &stub{name: policy.WRRLocality}
+	child := &stub{name: policy.WeightedTarget}
 	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
 	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), child)
 	assignment("a b")(s)
@@ -403,8 +403,11 @@ func localitiesOf(t *testing.T, change func(s *stage)) (before, after []*policy.
 	if len(child.configs) != 2 {
 		t.Fatalf("%d configs, want 2", len(child.configs))
 	}
-	given := func(i int) []*policy.Locality {
-		return lbtest.As[*policy.WRRLocalityConfig](t, child.configs[i]).Localities
+	given := func(i int) (ls []*policy.Locality) {
+		for _, target := range lbtest.As[*policy.WeightedTargetConfig](t, child.configs[i]).Targets {
+			ls = append(ls, target.Locality)
+		}
+		return ls
 	}
 	return given(0), given(1)
 }
@@ -418,6 +421,25 @@ func TestUnchangedLocalitiesKeepTheirPointers(t *testing.T) {
 	}
 	if n := len(before[0].Endpoints); n != 1 {
 		t.Errorf("%d endpoints, want the usable one", n)
+	}
+}
+
+// TestLocalitiesBecomeTargets: each locality with its endpoints under the endpoint policy.
+func TestLocalitiesBecomeTargets(t *testing.T) {
+	child := &stub{name: policy.WeightedTarget}
+	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
+	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), roundrobin.Builder(), child)
+	assignment("a b")(s)
+	targets := lbtest.As[*policy.WeightedTargetConfig](t, child.configs[0]).Targets
+	if len(targets) != 2 {
+		t.Fatalf("%d targets, want 2", len(targets))
+	}
+	for _, got := range targets {
+		c := got.Child
+		if c.Policy != roundrobin.Name || c.Config != (policy.NoConfig{}) || !slices.Equal(c.Localities, []*policy.Locality{got.Locality}) ||
+			len(c.Endpoints) == 0 || !slices.Equal(c.Endpoints, got.Locality.Endpoints) {
+			t.Errorf("locality %v has %+v", got.Locality.ID, c)
+		}
 	}
 }
 

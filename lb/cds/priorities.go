@@ -28,18 +28,19 @@ type usedLocality struct {
 	used *policy.Locality
 }
 
-// update returns the priorities of the assignment, the highest first.
-func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]policy.PriorityChild, error) {
+// update returns the priorities of the assignment, the highest first, and their usable
+// endpoints.
+func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]policy.PriorityChild, [][]*policy.Locality, error) {
 	byPriority := group(cc.Assignment.Localities)
 	before := make(map[*resource.LocalityEndpoints]*policy.Locality, len(p.localities))
 	for _, l := range p.localities {
 		before[l.from] = l.used
 	}
 	localities := make([]usedLocality, 0, len(cc.Assignment.Localities))
-	children := make([]policy.PriorityChild, len(byPriority))
+	children, used := make([]policy.PriorityChild, len(byPriority)), make([][]*policy.Locality, len(byPriority))
 	p.names = p.names.next(byPriority)
 	for i, ls := range byPriority {
-		usable := make([]*policy.Locality, len(ls))
+		used[i] = make([]*policy.Locality, len(ls))
 		size := 0
 		var weights uint64
 		for _, le := range ls {
@@ -52,27 +53,30 @@ func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]po
 			}
 			own = own.Among(weights)
 			localities = append(localities, usedLocality{le, own})
-			usable[j] = own
+			used[i][j] = own
 			size += len(own.Endpoints)
 		}
-		child, err := p.pick(conn, cc.Cluster.Policy, usable)
+		child, err := p.pick(conn, cc.Cluster.Policy, used[i])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		children[i] = policy.PriorityChild{Name: p.names.ordered[i], Child: child, Size: size}
 	}
 	p.localities = localities
-	return children, nil
+	return children, used, nil
 }
 
-// pick makes the child that applies a cluster's policy.
+// pick makes the child that applies a cluster's policy to the localities of a priority.
+// gRPC's wrr_locality, which gives them to weighted_target, is here (gRFC A52).
 func (p *priorities) pick(conn *policy.Conn, of resource.Policy, localities []*policy.Locality) (policy.Child, error) {
 	if of.Name == resource.PolicyWRRLocality && of.Child != nil {
-		endpoint, err := p.pick(conn, *of.Child, nil)
-		return policy.Child{
-			Policy: policy.WRRLocality,
-			Config: &policy.WRRLocalityConfig{Localities: localities, EndpointPolicy: endpoint},
-		}, err
+		child, err := p.pick(conn, *of.Child, nil)
+		targets := make([]policy.Target, len(localities))
+		for i, l := range localities {
+			child.Endpoints, child.Localities = l.Endpoints, localities[i:i+1]
+			targets[i] = policy.Target{Locality: l, Child: child}
+		}
+		return policy.Child{Policy: policy.WeightedTarget, Config: &policy.WeightedTargetConfig{Targets: targets}}, err
 	}
 	child := policy.Child{Policy: string(of.Name), Localities: localities}
 	for _, l := range localities {
@@ -95,7 +99,7 @@ func (c *config) parse(conn *policy.Conn, p resource.Policy) (serviceconfig.Load
 		return c.parsed, nil
 	}
 	builder := conn.Builder(string(p.Name))
-	if b, own := builder.(policy.Builder); own && b.Traits() == nil {
+	if b, own := builder.(policy.Builder); own && b.Traits() == nil || p.Name == resource.PolicyWRRLocality {
 		return nil, fmt.Errorf("load balancing policy %q cannot pick endpoints", p.Name)
 	}
 	parser, ok := builder.(balancer.ConfigParser)

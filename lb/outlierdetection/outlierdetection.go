@@ -113,19 +113,13 @@ func (b *outlierDetection) takeEndpoints() {
 	b.configs++
 	before := b.endpoints
 	b.endpoints = make([]*endpoint, 0, len(before))
-	eachEndpoint(b.config.Child, 0, func(priority int, value *resource.Endpoint) {
-		k := key(value.Addresses)
-		e := b.byAddresses[k]
-		if e == nil {
-			e = newEndpoint(k)
-			b.byAddresses[k] = e
+	for priority, localities := range b.config.Priorities {
+		for _, l := range localities {
+			for _, value := range l.Endpoints {
+				b.take(value, priority)
+			}
 		}
-		if e.seen == b.configs {
-			return
-		}
-		e.value, e.priority, e.seen = value, priority, b.configs
-		b.endpoints = append(b.endpoints, e)
-	})
+	}
 	for _, e := range before {
 		if e.seen != b.configs {
 			b.forget(e)
@@ -136,6 +130,21 @@ func (b *outlierDetection) takeEndpoints() {
 			b.join(sc)
 		}
 	}
+}
+
+// take adds an endpoint of the config, of which the highest priority counts.
+func (b *outlierDetection) take(value *resource.Endpoint, priority int) {
+	k := key(value.Addresses)
+	e := b.byAddresses[k]
+	if e == nil {
+		e = newEndpoint(k)
+		b.byAddresses[k] = e
+	}
+	if e.seen == b.configs {
+		return
+	}
+	e.value, e.priority, e.seen = value, priority, b.configs
+	b.endpoints = append(b.endpoints, e)
 }
 
 // forget removes an endpoint. A deactivated priority may keep a SubConn to it.
@@ -244,44 +253,8 @@ func (b *outlierDetection) detects(cfg *policy.OutlierDetectionConfig) bool {
 	if cfg.OutlierDetection == nil || cfg.SuccessRate == nil && cfg.FailurePercentage == nil {
 		return false
 	}
-	traits := policy.TraitsOf(b.Builder(endpointPolicy(cfg.Child)))
+	traits := policy.TraitsOf(b.Builder(cfg.EndpointPolicy))
 	return traits == nil || !traits.KeepsEndpoint
-}
-
-// endpointPolicy returns the name of the endpoint policy below c.
-func endpointPolicy(c policy.Child) string {
-	switch cfg := c.Config.(type) {
-	case *policy.ClusterImplConfig:
-		return endpointPolicy(cfg.Child)
-	case *policy.PriorityConfig:
-		if len(cfg.Children) > 0 {
-			return endpointPolicy(cfg.Children[0].Child)
-		}
-	case *policy.WRRLocalityConfig:
-		return cfg.EndpointPolicy.Policy
-	}
-	return c.Policy
-}
-
-// eachEndpoint calls f for every usable endpoint below c. Its priority is the given one,
-// unless c has priorities.
-func eachEndpoint(c policy.Child, priority int, f func(priority int, value *resource.Endpoint)) {
-	switch cfg := c.Config.(type) {
-	case *policy.ClusterImplConfig:
-		eachEndpoint(cfg.Child, priority, f)
-	case *policy.PriorityConfig:
-		for p, part := range cfg.Children {
-			eachEndpoint(part.Child, p, f)
-		}
-	case *policy.WRRLocalityConfig:
-		for _, l := range cfg.Localities {
-			eachEndpoint(policy.Child{Endpoints: l.Endpoints}, priority, f)
-		}
-	default:
-		for _, e := range c.Endpoints {
-			f(priority, e)
-		}
-	}
 }
 
 // Describe describes the policy with its child; only the child if outlier detection is

@@ -17,7 +17,6 @@ import (
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
-	"github.com/lbd-dev/lbd/lb/wrrlocality"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -66,7 +65,7 @@ func play(t *testing.T, steps ...step) {
 		s := &stage{
 			t: t, start: time.Now(), leaf: roundrobin.Name,
 			values: make(map[string]*resource.Endpoint), held: make(map[string][]policy.Held),
-			tree: lbtest.NewTree(t, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), wrrlocality.Builder(),
+			tree: lbtest.NewTree(t, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(),
 				weightedtarget.Builder(), roundrobin.Builder(), keeping{renamed{roundrobin.Builder(), pickfirst.Name}}, renamed{roundrobin.Builder(), "other"}),
 			cfg: resource.OutlierDetection{
 				Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second,
@@ -92,22 +91,22 @@ func (s *stage) apply() {
 		}
 		return c
 	}
-	child := leaf(s.names)
-	if strings.Contains(s.names, "|") {
-		var p policy.PriorityConfig
-		for i, names := range strings.Split(s.names, "|") {
-			l := leaf(names)
-			c := policy.Child{Policy: policy.WRRLocality, Config: &policy.WRRLocalityConfig{
-				Localities:     []*policy.Locality{{Weight: 1, Endpoints: l.Endpoints}},
-				EndpointPolicy: policy.Child{Policy: s.leaf},
-			}}
-			p.Children = append(p.Children, policy.PriorityChild{Name: fmt.Sprint(i), Child: c, Size: len(l.Endpoints)})
-		}
+	var child policy.Child
+	var p policy.PriorityConfig
+	var used [][]*policy.Locality
+	for i, names := range strings.Split(s.names, "|") {
+		child = leaf(names)
+		l := &policy.Locality{Weight: 1, Endpoints: child.Endpoints}
+		used = append(used, []*policy.Locality{l})
+		c := policy.Child{Policy: policy.WeightedTarget, Config: &policy.WeightedTargetConfig{Targets: []policy.Target{{Locality: l, Child: child}}}}
+		p.Children = append(p.Children, policy.PriorityChild{Name: fmt.Sprint(i), Child: c, Size: len(l.Endpoints)})
+	}
+	if len(used) > 1 {
 		child = policy.Child{Policy: policy.Priority, Config: &p}
 	}
 	cfg := s.cfg // the policy keeps it
 	s.tree.Config(policy.Child{Config: &policy.OutlierDetectionConfig{
-		OutlierDetection: &cfg, Cluster: "orders",
+		OutlierDetection: &cfg, Cluster: "orders", EndpointPolicy: s.leaf, Priorities: used,
 		Child: policy.Child{Policy: policy.ClusterImpl, Config: &policy.ClusterImplConfig{
 			Service: policy.ServiceKey{Cluster: "orders"}, MaxRequests: 1 << 20, Child: child,
 		}},

@@ -54,7 +54,7 @@ func (l *listener) config(change func(*resource.OutlierDetection), addresses ...
 	cfg := &policy.OutlierDetectionConfig{OutlierDetection: new(resource.OutlierDetection), Cluster: "orders", Child: l.actors.Child("x")}
 	cfg.Interval, cfg.BaseEjectionTime, cfg.MaxEjectionPercent = interval, 3*interval, 100
 	if len(addresses) > 0 {
-		cfg.Child.Endpoints = []*resource.Endpoint{{Addresses: addresses, Weight: 1}}
+		cfg.Priorities = [][]*policy.Locality{{{Endpoints: []*resource.Endpoint{{Addresses: addresses, Weight: 1}}}}}
 	}
 	change(cfg.OutlierDetection)
 	l.tree.Config(policy.Child{Config: cfg})

@@ -17,7 +17,6 @@ const (
 	CDS            = "cds_experimental"
 	ClusterImpl    = "xds_cluster_impl_experimental"
 	Priority       = "priority_experimental"
-	WRRLocality    = string(resource.PolicyWRRLocality)
 	WeightedTarget = "weighted_target_experimental"
 
 	OutlierDetection = "outlier_detection_experimental"
@@ -130,15 +129,7 @@ type Leaf struct {
 	Err error
 }
 
-// WRRLocalityConfig is wrr_locality's config: the localities of one priority.
-type WRRLocalityConfig struct {
-	serviceconfig.LoadBalancingConfig
-	Localities []*Locality
-	// EndpointPolicy is the policy within each locality, without endpoints.
-	EndpointPolicy Child
-}
-
-// WeightedTargetConfig is weighted_target's config.
+// WeightedTargetConfig is weighted_target's config: the localities of one priority.
 type WeightedTargetConfig struct {
 	serviceconfig.LoadBalancingConfig
 	Targets []Target
@@ -157,5 +148,9 @@ type OutlierDetectionConfig struct {
 	*resource.OutlierDetection
 	// Cluster is the name in events.
 	Cluster string
-	Child   Child
+	// EndpointPolicy is the policy that picks an endpoint of one of Priorities, the highest
+	// first.
+	EndpointPolicy string
+	Priorities     [][]*Locality
+	Child          Child
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
-	"github.com/lbd-dev/lbd/lb/wrrlocality"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -97,12 +96,12 @@ func lbdOutliers(t *testing.T, c resource.OutlierDetection) *lbdOutlierPolicy {
 		own.Interval, own.BaseEjectionTime, own.MaxEjectionTime, own.MaxEjectionPercent = side.interval, 100*time.Second, 300*time.Second, 50
 		leaf.Endpoints = all
 		return policy.Child{Config: &policy.OutlierDetectionConfig{
-			OutlierDetection: &own, Cluster: "c",
+			OutlierDetection: &own, Cluster: "c", EndpointPolicy: leaf.Policy, Priorities: [][]*policy.Locality{{{Endpoints: all}}},
 			Child: policy.Child{Policy: policy.ClusterImpl, Config: &policy.ClusterImplConfig{
 				Service: policy.ServiceKey{Cluster: "c"}, MaxRequests: 1 << 20, Child: leaf,
 			}},
 		}}
-	}, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), wrrlocality.Builder(), weightedtarget.Builder(),
+	}, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), weightedtarget.Builder(),
 		roundrobin.Builder(), pickfirst.Builder())
 	return side
 }
@@ -251,14 +250,17 @@ func keptByLBD(t *testing.T) string {
 	lower := side.child
 	side.child = func(all []*resource.Endpoint) policy.Child {
 		c := lower(all)
-		impl := lbtest.As[*policy.ClusterImplConfig](t, lbtest.As[*policy.OutlierDetectionConfig](t, c.Config).Child.Config)
+		outliers := lbtest.As[*policy.OutlierDetectionConfig](t, c.Config)
+		impl := lbtest.As[*policy.ClusterImplConfig](t, outliers.Child.Config)
 		priorities := &policy.PriorityConfig{}
+		outliers.Priorities = nil
 		for i, endpoints := range [][]*resource.Endpoint{{higher}, all} {
+			l := &policy.Locality{Weight: 1, Endpoints: endpoints}
+			outliers.Priorities = append(outliers.Priorities, []*policy.Locality{l})
 			priorities.Children = append(priorities.Children, policy.PriorityChild{
 				Name: strconv.Itoa(i), Size: len(endpoints),
-				Child: policy.Child{Policy: policy.WRRLocality, Config: &policy.WRRLocalityConfig{
-					Localities:     []*policy.Locality{{Weight: 1, Endpoints: endpoints}},
-					EndpointPolicy: policy.Child{Policy: roundrobin.Name},
+				Child: policy.Child{Policy: policy.WeightedTarget, Config: &policy.WeightedTargetConfig{
+					Targets: []policy.Target{{Locality: l, Child: policy.Child{Policy: roundrobin.Name, Endpoints: endpoints}}},
 				}},
 			})
 		}
