@@ -219,11 +219,6 @@ var conformance = map[string]func(tr *trial){
 		if n := tr.tree.Describe(); len(n.Endpoints) != 0 || !errors.Is(n.Err, policy.ErrNoEndpoints) {
 			tr.t.Errorf("described as %+v", n)
 		}
-		cause := errors.New("no such host")
-		tr.tree.Batch(func() { tr.tree.Root().ResolverError(cause) })
-		if _, err := tr.pick(new(policy.Call)); !errors.Is(err, cause) {
-			tr.t.Errorf("pick: %v, want %v", err, cause)
-		}
 		tr.config("a")
 		tr.reach("a")
 	},
@@ -233,8 +228,6 @@ var conformance = map[string]func(tr *trial){
 		if address, err := tr.pick(new(policy.Call)); address != "queue" || err != nil {
 			tr.t.Errorf("picked %s, %v", address, err)
 		}
-		tr.state(connectivity.Connecting)
-		tr.tree.Batch(func() { tr.tree.Root().ResolverError(errors.New("no such host")) })
 		tr.state(connectivity.Connecting)
 		tr.hangs = false
 		tr.reach("a b")
@@ -327,8 +320,6 @@ var conformance = map[string]func(tr *trial){
 		tr.reach("a b")
 		reports, connected := len(tr.tree.Reports), len(tr.tree.Connected)
 		tr.config("a b")
-		tr.tree.Batch(tr.tree.Root().ExitIdle)
-		tr.tree.Batch(func() { tr.tree.Root().ResolverError(errors.New("no such host")) })
 		tr.reach("a b")
 		if r, c := len(tr.tree.Reports), len(tr.tree.Connected); r != reports || c != connected {
 			tr.t.Errorf("%d reports and %d attempts to connect", r-reports, c-connected)

@@ -257,18 +257,14 @@ func TestWrongConfigs(t *testing.T) {
 	if err == nil || err.Error() != `cluster "x" is not in the config of cluster:y` {
 		t.Errorf("err %v", err)
 	}
-	tree.Batch(func() {
-		tree.Root().ExitIdle()
-		tree.Root().ResolverError(err)
-	})
 }
 
-// stub is a policy below cds. It keeps its configs, and counts calls.
+// stub is a policy below cds. It keeps its configs, and counts the calls of Close.
 type stub struct {
 	balancer.Balancer
-	name                  string
-	configs               []serviceconfig.LoadBalancingConfig
-	idles, errors, closes int
+	name    string
+	configs []serviceconfig.LoadBalancingConfig
+	closes  int
 }
 
 func (b *stub) Name() string { return b.name }
@@ -280,23 +276,15 @@ func (b *stub) UpdateClientConnState(s balancer.ClientConnState) error {
 	return nil
 }
 
-func (b *stub) ExitIdle() { b.idles++ }
-
-func (b *stub) ResolverError(error) { b.errors++ }
-
 func (b *stub) Close() { b.closes++ }
 
-func TestCallsReachTheChild(t *testing.T) {
+func TestChildIsClosed(t *testing.T) {
 	child := &stub{name: policy.ClusterImpl}
 	s := &stage{t: t, cluster: resource.DefaultCluster(cluster), places: map[string]*resource.LocalityEndpoints{}}
 	s.tree = lbtest.NewTree(t, cds.Builder(), outlierdetection.Builder(), child)
 	assignment("a")(s)
-	s.tree.Batch(func() {
-		s.tree.Root().ExitIdle()
-		s.tree.Root().ResolverError(errors.New("no such listener"))
-	})
-	if child.idles != 1 || child.errors != 1 || child.closes != 0 {
-		t.Errorf("the child got %d ExitIdle, %d ResolverError and %d Close calls", child.idles, child.errors, child.closes)
+	if child.closes != 0 {
+		t.Errorf("the child was closed %d times, want 0", child.closes)
 	}
 	s.tree.Close()
 	if child.closes != 1 {

@@ -1,7 +1,6 @@
 package clusterimpl_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -164,11 +163,6 @@ func TestBeforeConfig(t *testing.T) {
 	if s := tree.Summarize(); s.State != connecting || s.Priority != -1 {
 		t.Errorf("summary %+v", s)
 	}
-	tree.Batch(func() {
-		tree.Root().ExitIdle()
-		tree.Root().ResolverError(errors.New("x"))
-		tree.Root().UpdateSubConnState(nil, balancer.SubConnState{})
-	})
 	if len(tree.Reports) != 0 {
 		t.Errorf("reported %v", tree.Reports)
 	}

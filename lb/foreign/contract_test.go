@@ -51,15 +51,6 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-func TestWhatIsPassedDown(t *testing.T) {
-	s := play(t)
-	s.Batch(s.Root().ExitIdle)
-	s.Batch(func() { s.Root().ResolverError(errRefused) })
-	s.expect("", "idle", "connection refused")
-	s.Close()
-	s.expect("at the end", "close")
-}
-
 func TestWhatIsPassedUp(t *testing.T) {
 	s := play(t)
 	s.act(func() { s.cc.ResolveNow(resolver.ResolveNowOptions{}) })
@@ -262,8 +253,7 @@ func TestCallsFromElsewhere(t *testing.T) {
 		}()
 		<-done
 		equal(t, "SubConns", len(s.SubConns), 0)
-		s.onIdle = func() { a.Connect() }
-		s.Root().ExitIdle()
+		s.do(func() { a.Connect() })
 		equal(t, "connected", s.Connected, []string{"a:1"})
 	})
 	var all sync.WaitGroup

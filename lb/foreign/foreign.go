@@ -65,6 +65,8 @@ func (b builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balan
 
 // foreign belongs to the owner.
 type foreign struct {
+	policy.Uncalled
+
 	builder balancer.Builder
 	conn    *clientConn
 	inner   balancer.Balancer
@@ -101,15 +103,6 @@ func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
 func (f *foreign) changed() { f.conn.Mark(f, &f.pending) }
 
 func (f *foreign) Report() {}
-
-func (f *foreign) ResolverError(err error) {
-	f.conn.calls.within(func() { f.inner.ResolverError(err) })
-}
-
-// UpdateSubConnState is not called: SubConns have listeners.
-func (f *foreign) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-func (f *foreign) ExitIdle() { f.conn.calls.within(f.inner.ExitIdle) }
 
 func (f *foreign) Close() {
 	f.closed = true

@@ -34,11 +34,12 @@ type script struct {
 	cc     balancer.ClientConn
 	calls  []string
 	inside bool
+	state  balancer.ClientConnState // the last
 
-	// What it does when it gets a config, of ExitIdle, of its end, and of a
-	// SubConn's state; nil for nothing.
+	// What it does when it gets a config, of its end, and of a SubConn's state; nil for
+	// nothing. doing replaces onConfig.
 	onConfig func(balancer.ClientConnState) error
-	onIdle   func()
+	doing    func()
 	onClose  func()
 	onState  func(balancer.SubConn, balancer.SubConnState)
 }
@@ -83,6 +84,12 @@ func (s *script) UpdateClientConnState(state balancer.ClientConnState) error {
 	if c, ok := state.BalancerConfig.(*scriptConfig); ok {
 		config = c.text
 	}
+	if s.doing != nil {
+		defer s.record("do")()
+		s.doing()
+		return nil
+	}
+	s.state = state
 	defer s.record("config %s of %d addresses", config, len(state.ResolverState.Addresses))()
 	if s.onConfig != nil {
 		return s.onConfig(state)
@@ -90,7 +97,7 @@ func (s *script) UpdateClientConnState(state balancer.ClientConnState) error {
 	return nil
 }
 
-func (s *script) ResolverError(err error) { s.record("%v", err)() }
+func (s *script) ResolverError(err error) { s.t.Errorf("called ResolverError: %v", err) }
 
 func (s *script) UpdateSubConnState(sc balancer.SubConn, state balancer.SubConnState) {
 	defer s.record("SubConn %v", state.ConnectivityState)()
@@ -99,12 +106,7 @@ func (s *script) UpdateSubConnState(sc balancer.SubConn, state balancer.SubConnS
 	}
 }
 
-func (s *script) ExitIdle() {
-	defer s.record("idle")()
-	if s.onIdle != nil {
-		s.onIdle()
-	}
-}
+func (s *script) ExitIdle() { s.t.Error("called ExitIdle") }
 
 func (s *script) Close() {
 	leave := s.record("close")
@@ -158,15 +160,20 @@ func play(t *testing.T) *stage {
 // Close ends the tree, and with it the policy.
 func (s *stage) Close() { s.Tree.Close() }
 
-// act lets the owner let the policy do f, in ExitIdle, and all that comes of it
-// happen.
+// act lets the owner let the policy do f, and all that comes of it happen.
 func (s *stage) act(f func()) {
-	s.onIdle = f
-	s.Batch(s.Root().ExitIdle)
-	s.Batch(func() { // behind what it has brought
-		s.onIdle = nil
-		s.calls = slices.DeleteFunc(s.calls, func(h string) bool { return h == "idle" })
-	})
+	s.Batch(func() { s.do(f) })
+	s.Batch(func() {}) // behind what it has brought
+}
+
+// do lets the policy do f when it gets its last config again. The owner must call it.
+func (s *stage) do(f func()) {
+	s.doing = f
+	if err := s.Root().UpdateClientConnState(s.state); err != nil {
+		s.t.Error(err)
+	}
+	s.doing = nil
+	s.calls = slices.DeleteFunc(s.calls, func(h string) bool { return h == "do" })
 }
 
 // say lets a SubConn of the tree be in a state.

@@ -37,14 +37,14 @@ type Troupe struct {
 
 // Actor is one policy of a troupe.
 type Actor struct {
+	policy.Uncalled
+
 	Conn balancer.ClientConn
 	// Part is the last one.
 	Part *Part
 	// Updates counts its parts.
 	Updates int
 	Closed  bool
-	// Idles counts the calls of ExitIdle, Errors those of ResolverError.
-	Idles, Errors int
 }
 
 // Name returns the policy's name.
@@ -123,15 +123,6 @@ func (a *Actor) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 	return part.Refusal
 }
-
-// ResolverError is counted.
-func (a *Actor) ResolverError(error) { a.Errors++ }
-
-// UpdateSubConnState is not called.
-func (a *Actor) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-// ExitIdle is counted.
-func (a *Actor) ExitIdle() { a.Idles++ }
 
 // Close is noted.
 func (a *Actor) Close() { a.Closed = true }

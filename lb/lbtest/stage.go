@@ -131,11 +131,6 @@ func Open(want string) Step {
 	}
 }
 
-// ResolverError reports the error "no such name".
-func ResolverError(s *Stage) {
-	s.Batch(func() { s.Root().ResolverError(errors.New("no such name")) })
-}
-
 // Picked picks and returns the endpoint, "queue", or the error.
 func (s *Stage) Picked(call *policy.Call) string {
 	s.tb.Helper()

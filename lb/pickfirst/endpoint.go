@@ -115,7 +115,7 @@ type idlePicker struct {
 
 func (p *idlePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if p.asked.CompareAndSwap(false, true) {
-		p.policy.Conn.Post(p.policy.ExitIdle)
+		p.policy.Conn.Post(p.policy.exitIdle)
 	}
 	return policy.QueuePicker.Pick(info)
 }

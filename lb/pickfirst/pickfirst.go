@@ -341,7 +341,8 @@ func (b *pickFirst) retried(a *address) {
 }
 
 func (b *pickFirst) fail(err error) {
-	b.Fail(err)
+	b.Err = err
+	b.MarkStale()
 	b.become(connectivity.TransientFailure)
 }
 
@@ -368,16 +369,8 @@ func (b *pickFirst) Picker(state connectivity.State) balancer.Picker {
 	}
 }
 
-// ResolverError fails a policy without endpoints, or replaces the error of one that
-// has failed.
-func (b *pickFirst) ResolverError(err error) {
-	if len(b.list) == 0 || b.state == connectivity.TransientFailure {
-		b.fail(err)
-	}
-}
-
-// ExitIdle begins a first pass if the policy is IDLE.
-func (b *pickFirst) ExitIdle() {
+// exitIdle begins a first pass if the policy is IDLE.
+func (b *pickFirst) exitIdle() {
 	if b.Closed() || b.state != connectivity.Idle {
 		return
 	}

@@ -32,12 +32,11 @@ type (
 )
 
 var (
-	config        = lbtest.Endpoints
-	says          = lbtest.Says
-	connected     = lbtest.Connected
-	open          = lbtest.Open
-	reports       = lbtest.Reports
-	resolverError = lbtest.ResolverError
+	config    = lbtest.Endpoints
+	says      = lbtest.Says
+	connected = lbtest.Connected
+	open      = lbtest.Open
+	reports   = lbtest.Reports
 )
 
 func newStage(t testing.TB, steps ...step) *stage {
@@ -131,8 +130,6 @@ func TestPickFirst(t *testing.T) {
 		{"until there is a pick", []step{config("a", "b"), says("a", connecting, ready, idle), pick("queue"), connected("a a"), says("a", connecting, ready), pick("a")}, ready},
 		{"which begins with the first again", []step{config("a", "b"), fails("a"), says("b", connecting, ready, idle), pick("queue"), connected("a b a"), open("b a")}, connecting},
 		{"however many picks there are", []step{config("a"), says("a", connecting, ready, idle), pick("queue"), pick("queue"), connected("a a"), reports(4)}, connecting},
-		{"or ExitIdle is called", []step{config("a"), says("a", connecting, ready, idle), exitIdle, connected("a a")}, connecting},
-		{"which does nothing unless it is IDLE", []step{config("a", "b"), says("a", connecting), exitIdle, connected("a"), fails("a", "b"), exitIdle, connected("a b")}, failure},
 		{"lost before it was READY: IDLE as well", []step{config("a", "b"), passes(delay), says("a", connecting, idle), open("a")}, idle},
 		{"lost by a failure: IDLE as well, and the next is tried", []step{config("a", "b"), says("a", connecting, ready, failure), pick("queue"), connected("a b")}, connecting},
 
@@ -167,10 +164,6 @@ func TestPickFirst(t *testing.T) {
 		{"none left", []step{config("a"), says("a", connecting, ready), config(), open(""), pick("no usable endpoints")}, failure},
 		{"none left while one is tried", []step{config("a", "b"), config(), open(""), passes(delay), connected("a")}, failure},
 		{"none, and then one: earlier failures are forgotten", []step{config(), config("a"), pick("queue"), connected("a")}, connecting},
-		{"the resolver fails before there is an endpoint", []step{resolverError, pick("no such name")}, failure},
-		{"the resolver fails later", []step{config("a"), says("a", connecting, ready), resolverError, pick("a")}, ready},
-		{"the resolver fails while one is tried", []step{config("a"), resolverError, pick("queue")}, connecting},
-		{"the resolver fails when all have failed", []step{config("a"), fails("a"), resolverError, pick("no such name")}, failure},
 		{"no config is needed", []step{bare, connected("a")}, connecting},
 	}
 	for _, tt := range tests {
@@ -183,8 +176,6 @@ func TestPickFirst(t *testing.T) {
 		})
 	}
 }
-
-func exitIdle(s *stage) { s.Batch(s.Root().ExitIdle) }
 
 func bare(s *stage) {
 	s.Config(policy.Child{Endpoints: []*resource.Endpoint{{}, {Addresses: []string{"a"}}}})
@@ -206,7 +197,8 @@ func TestClosedIgnoresPicks(t *testing.T) {
 func TestIdlePickOfOldPicker(t *testing.T) {
 	play(t, config("a"), says("a", connecting, ready, idle), func(s *stage) {
 		old := s.Picker()
-		exitIdle(s)
+		config()(s)
+		config("a")(s)
 		says("a", connecting, ready)(s)
 		_, _ = old.Pick(balancer.PickInfo{Ctx: t.Context()}) // it queues
 		s.Batch(func() {})

@@ -79,11 +79,25 @@ func (b Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer
 	return b.build(ConnOf(cc))
 }
 
+// Uncalled has the methods of grpc's balancers that no tree of lbd's calls: errors of
+// resources are in configs, SubConns have listeners, and picks connect what is IDLE.
+type Uncalled struct{}
+
+// ResolverError does nothing.
+func (Uncalled) ResolverError(error) {}
+
+// UpdateSubConnState does nothing.
+func (Uncalled) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle does nothing.
+func (Uncalled) ExitIdle() {}
+
 // Base sends a policy's state to its parent, once in a batch at most. A policy with a
 // picker of its own embeds it, and calls [Base.Init] first. All of it belongs to the
 // owner.
 type Base struct {
 	*Conn
+	Uncalled
 
 	// Reported is the last state sent; SHUTDOWN before the first.
 	Reported connectivity.State
@@ -112,12 +126,6 @@ func (b *Base) MarkStale() {
 	b.Mark()
 }
 
-// Fail is MarkStale with a new error.
-func (b *Base) Fail(err error) {
-	b.Err = err
-	b.MarkStale()
-}
-
 // Send sends the state, unless it is the same and its picker is not stale.
 func (b *Base) Send(state connectivity.State, picker func(connectivity.State) balancer.Picker) {
 	if b.closed || state == b.Reported && !b.Stale {
@@ -140,12 +148,6 @@ func (b *Base) Closed() bool { return b.closed }
 
 // Close ends reporting.
 func (b *Base) Close() { b.closed = true }
-
-// UpdateSubConnState is not called: SubConns have listeners.
-func (b *Base) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-// ExitIdle does nothing.
-func (b *Base) ExitIdle() {}
 
 // Describe describes the policy without its children.
 func (b *Base) Describe() Node {
@@ -193,12 +195,6 @@ func (w *Wrapper) Report() {
 		w.Send(w.State.ConnectivityState, func(connectivity.State) balancer.Picker { return w.picker(w.State) })
 	}
 }
-
-// ResolverError goes to the child.
-func (w *Wrapper) ResolverError(err error) { w.Child.ResolverError(err) }
-
-// ExitIdle goes to the child.
-func (w *Wrapper) ExitIdle() { w.Child.ExitIdle() }
 
 // Use gives reports to the child.
 func (w *Wrapper) Use(list []*Usage) { w.Child.Use(list) }

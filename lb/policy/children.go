@@ -104,20 +104,6 @@ func (cc childConn[K, T]) UpdateState(s balancer.State) {
 	c.parent.changed(c, counted)
 }
 
-// ResolverError goes to every child.
-func (cs *Children[K, T]) ResolverError(err error) {
-	for _, c := range cs.Order {
-		c.ResolverError(err)
-	}
-}
-
-// ExitIdle goes to every child.
-func (cs *Children[K, T]) ExitIdle() {
-	for _, c := range cs.Order {
-		c.ExitIdle()
-	}
-}
-
 // Use gives reports to the children, in their order.
 func (cs *Children[K, T]) Use(list []*Usage) {
 	for _, c := range cs.Order {

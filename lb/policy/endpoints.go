@@ -367,13 +367,6 @@ func (e *Endpoints[C, T]) EndpointChanged(m *Member[T], from, _ connectivity.Sta
 // Report sends the aggregate state.
 func (e *Endpoints[C, T]) Report() { e.Send(e.Counted.Best(), e.policy.Picker) }
 
-// ResolverError fails a policy without endpoints.
-func (e *Endpoints[C, T]) ResolverError(err error) {
-	if len(e.Order) == 0 {
-		e.Fail(err)
-	}
-}
-
 // Close shuts all SubConns down.
 func (e *Endpoints[C, T]) Close() {
 	e.Base.Close()

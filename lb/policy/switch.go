@@ -13,6 +13,8 @@ import (
 //
 // A part that the child rejects is the child's failure, until it accepts another.
 type Switch struct {
+	Uncalled
+
 	conn *Conn
 
 	// Owner only. current is nil before Update and after Close; pending is nil unless
@@ -127,28 +129,6 @@ func (s *Switch) promote() {
 func (c *switched) close() {
 	c.closed = true
 	c.balancer.Close()
-}
-
-// ResolverError goes to both policies.
-func (s *Switch) ResolverError(err error) {
-	for _, c := range []*switched{s.current, s.pending} {
-		if c != nil {
-			c.balancer.ResolverError(err)
-		}
-	}
-}
-
-// UpdateSubConnState is not called: SubConns have listeners.
-func (s *Switch) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-// ExitIdle goes to the latest policy.
-func (s *Switch) ExitIdle() {
-	switch {
-	case s.pending != nil:
-		s.pending.balancer.ExitIdle()
-	case s.current != nil:
-		s.current.balancer.ExitIdle()
-	}
 }
 
 // Use gives reports to the policy that serves.

@@ -235,24 +235,6 @@ func (b *priority) Report() {
 	b.Send(b.inUse.state.ConnectivityState, b.picker)
 }
 
-// ResolverError goes to every child that is started.
-func (b *priority) ResolverError(err error) {
-	for _, c := range b.order {
-		if c.started {
-			c.policy.ResolverError(err)
-		}
-	}
-}
-
-// ExitIdle goes to every child that is started.
-func (b *priority) ExitIdle() {
-	for _, c := range b.order {
-		if c.started {
-			c.policy.ExitIdle()
-		}
-	}
-}
-
 func (b *priority) Close() {
 	b.Base.Close()
 	for _, c := range b.order {

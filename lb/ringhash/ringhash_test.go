@@ -260,9 +260,6 @@ func TestRingHash(t *testing.T) {
 		{"the last endpoint is removed", []step{config("a"), says("a", ready), config(), pick("a", "no usable endpoints")}, failure},
 		{"none at all", []step{config(), pick("a", "no usable endpoints")}, failure},
 		{"none, and then one", []step{config(), config("a")}, idle},
-		{"the resolver fails before there is an endpoint", []step{config(), lbtest.ResolverError, pick("a", "no such name")}, failure},
-		{"the resolver fails later", []step{config("a"), says("a", ready), lbtest.ResolverError, pick("a", "a")}, ready},
-		{"ExitIdle connects nothing", []step{config("a"), func(s *stage) { s.Batch(s.Root().ExitIdle) }, connected("")}, idle},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

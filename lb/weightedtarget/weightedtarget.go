@@ -114,14 +114,6 @@ func (b *weightedTarget) Picker(state connectivity.State) balancer.Picker {
 	return newPicker(in, b.Draw())
 }
 
-// ResolverError goes to every child, or fails picks if there is none.
-func (b *weightedTarget) ResolverError(err error) {
-	if len(b.Order) == 0 {
-		b.Fail(err)
-	}
-	b.Children.ResolverError(err)
-}
-
 func (b *weightedTarget) Describe() policy.Node {
 	n := policy.Node{Policy: policy.WeightedTarget, State: b.Reported}
 	n.Localities = make([]policy.LocalityNode, len(b.Order))

@@ -107,8 +107,6 @@ func updates(zone string, want int) step {
 	}
 }
 
-func resolverError(s *stage) { s.tree.Batch(func() { s.tree.Root().ResolverError(errRefused) }) }
-
 // String returns the state and what picks get: the localities in the draw with
 // their weights, or the errors.
 func (s *stage) String() string {
@@ -152,12 +150,6 @@ func TestWeightedTarget(t *testing.T) {
 		want  string
 	}{
 		{"no targets", []step{config()}, "TRANSIENT_FAILURE no locality to pick from"},
-		{"no targets, and a resolver error", []step{config(), resolverError}, "TRANSIENT_FAILURE refused"},
-		{"a resolver error reaches the children", []step{config("a:1"), resolverError, func(s *stage) {
-			if a := s.actors.Actor("a"); a.Errors != 1 {
-				s.t.Errorf("%d resolver errors", a.Errors)
-			}
-		}}, "CONNECTING queue"},
 		{"a new child is CONNECTING", []step{config("a:1", "b:2")}, "CONNECTING queue"},
 		{"READY ones only", []step{config("a:1", "b:2", "c:3"), says("a", ready), says("c", ready)}, "READY a:1 c:3"},
 		{"in the config's order", []step{config("b:1", "a:2"), says("a", ready), says("b", ready)}, "READY b:1 a:2"},
