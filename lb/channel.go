@@ -90,7 +90,7 @@ type Channel struct {
 
 	// Owner only.
 	tree     *policy.Tree // nil before the first config
-	root     balancer.Balancer
+	root     policy.Policy
 	unwatch  func()          // ends the monitor's calls
 	batch    uint64          // the one that runs now, counted from 0
 	reported *balancer.State // by the root in this batch
@@ -144,7 +144,7 @@ func (c *Channel) build() {
 		Events: func(e policy.Event) { c.events = append(c.events, e) },
 	}
 	root := o.Registry[policy.ClusterManager]
-	c.root = root.Build(policy.NewConn(&clientConn{channel: c}, c.tree), balancer.BuildOptions{})
+	c.root = root.Build(policy.NewConn(&clientConn{channel: c}, c.tree))
 	c.unwatch = o.Overload.Watch(c.overloaded)
 }
 
@@ -231,9 +231,9 @@ func (c *Channel) applySlot() {
 			Config: &policy.CDSConfig{Cluster: name, XDS: u.config},
 		}
 	}
-	u.err = c.root.UpdateClientConnState(policy.Child{
+	u.err = c.root.Update(policy.Child{
 		Config: &policy.ClusterManagerConfig{Children: children},
-	}.State())
+	})
 }
 
 // route takes the config's routes, to be published with the picker that the tree

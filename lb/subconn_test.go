@@ -34,16 +34,13 @@ type probe struct {
 
 func (p *probe) Name() string { return policy.ClusterManager }
 
-func (p *probe) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	p.conn = policy.ConnOf(cc)
+func (p *probe) Build(conn *policy.Conn) policy.Policy {
+	p.conn = conn
 	return p
 }
 
-func (p *probe) UpdateClientConnState(balancer.ClientConnState) error       { return nil }
-func (p *probe) ResolverError(error)                                        {}
-func (p *probe) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-func (p *probe) ExitIdle()                                                  {}
-func (p *probe) Close()                                                     {}
+func (p *probe) Update(policy.Child) error { return nil }
+func (p *probe) Close()                    {}
 
 func newProbe(t *testing.T, connectors map[resource.ConnectMode]lb.Connector, draw func() uint64) *probe {
 	p := &probe{t: t, start: time.Now()}
@@ -372,7 +369,7 @@ func TestUpdateAddresses(t *testing.T) {
 					p.do(sc.Connect)
 				}
 				p.says = nil
-				p.do(func() { p.conn.UpdateAddresses(sc, toAddresses(tt.to)) }) //nolint:staticcheck // foreign policies may still call it
+				p.do(func() { sc.UpdateAddresses(toAddresses(tt.to)) })
 				p.expect(tt.want...)
 				if a, _ := p.ready(sc); a != tt.atOnce {
 					t.Errorf("ready at %q, want %q", a, tt.atOnce)
@@ -442,11 +439,7 @@ func TestSubConnContract(t *testing.T) {
 			if _, err := p.conn.NewSubConn(addrs, balancer.NewSubConnOptions{}); err == nil || err.Error() != `connect mode "pigeon" is not available` {
 				t.Errorf("err %v", err)
 			}
-			if p.conn.Target() != "" || p.conn.MetricsRecorder() == nil { //nolint:staticcheck // foreign policies may still call it
-				t.Error("target or metrics recorder")
-			}
-			p.conn.ResolveNow(resolver.ResolveNowOptions{})
-			p.conn.RemoveSubConn(sc) //nolint:staticcheck // foreign policies may still call it
+			sc.Shutdown()
 		})
 		p.mu.Lock()
 		defer p.mu.Unlock()

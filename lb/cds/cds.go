@@ -20,7 +20,7 @@ var errNoAssignment = errors.New("no endpoints are known yet")
 
 // Builder returns the builder of cds policies, whose config is a *[policy.CDSConfig].
 func Builder() policy.Builder {
-	return policy.NewBuilder(policy.CDS, func(conn *policy.Conn) balancer.Balancer {
+	return policy.NewBuilder(policy.CDS, func(conn *policy.Conn) policy.Policy {
 		return &cds{conn: conn, Switch: policy.NewSwitch(conn)}
 	})
 }
@@ -46,10 +46,10 @@ type part struct {
 	skipped    string // why a leaf is skipped
 }
 
-func (b *cds) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(*policy.CDSConfig)
+func (b *cds) Update(given policy.Child) error {
+	cfg, ok := given.Config.(*policy.CDSConfig)
 	if !ok {
-		return fmt.Errorf("%s: config is a %T", policy.CDS, s.BalancerConfig)
+		return fmt.Errorf("%s: config is a %T", policy.CDS, given.Config)
 	}
 	root := cfg.XDS.Clusters.Get(cfg.Cluster)
 	if root == nil {
@@ -107,7 +107,7 @@ func (b *cds) apply(parts []part, build func() (policy.Child, error)) {
 	if err == nil {
 		err = b.Switch.Update(child)
 	}
-	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
+	if err != nil {
 		b.fail(err)
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/serviceconfig"
 
@@ -261,7 +260,6 @@ func TestWrongConfigs(t *testing.T) {
 
 // stub is a policy below cds. It keeps its configs, and counts the calls of Close.
 type stub struct {
-	balancer.Balancer
 	name    string
 	configs []serviceconfig.LoadBalancingConfig
 	closes  int
@@ -269,10 +267,10 @@ type stub struct {
 
 func (b *stub) Name() string { return b.name }
 
-func (b *stub) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return b }
+func (b *stub) Build(*policy.Conn) policy.Policy { return b }
 
-func (b *stub) UpdateClientConnState(s balancer.ClientConnState) error {
-	b.configs = append(b.configs, s.BalancerConfig)
+func (b *stub) Update(c policy.Child) error {
+	b.configs = append(b.configs, c.Config)
 	return nil
 }
 
@@ -294,11 +292,7 @@ func TestChildIsClosed(t *testing.T) {
 
 // configured is an endpoint policy that notes which configs it is given. Its configs
 // are pointers, as are those of most policies in grpc's registry.
-type configured struct {
-	balancer.Balancer
-
-	given *[]string
-}
+type configured struct{ given *[]string }
 
 type givenConfig struct {
 	serviceconfig.LoadBalancingConfig
@@ -308,7 +302,7 @@ type givenConfig struct {
 
 func (c configured) Name() string { return "configured" }
 
-func (c configured) Build(balancer.ClientConn, balancer.BuildOptions) balancer.Balancer { return c }
+func (c configured) Build(*policy.Conn) policy.Policy { return c }
 
 // ParseConfig numbers the configs.
 func (c configured) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
@@ -319,9 +313,9 @@ func (c configured) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalanci
 	return &givenConfig{text: string(text), number: len(*c.given)}, nil
 }
 
-func (c configured) UpdateClientConnState(s balancer.ClientConnState) error {
-	if cfg, ok := s.BalancerConfig.(*givenConfig); ok {
-		*c.given = append(*c.given, fmt.Sprintf("%s of %d endpoints", cfg.text, len(policy.EndpointsOf(s.ResolverState))))
+func (c configured) Update(part policy.Child) error {
+	if cfg, ok := part.Config.(*givenConfig); ok {
+		*c.given = append(*c.given, fmt.Sprintf("%s of %d endpoints", cfg.text, len(part.Endpoints)))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 // Builder returns the builder of cluster_impl policies, whose config is a
 // *[policy.ClusterImplConfig].
 func Builder() policy.Builder {
-	return policy.NewBuilder(policy.ClusterImpl, func(conn *policy.Conn) balancer.Balancer {
+	return policy.NewBuilder(policy.ClusterImpl, func(conn *policy.Conn) policy.Policy {
 		b := new(clusterImpl)
 		b.Init(conn, policy.ClusterImpl, b, b.picker)
 		return b
@@ -32,10 +32,10 @@ type clusterImpl struct {
 	counters *policy.ClusterCounters
 }
 
-func (b *clusterImpl) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(*policy.ClusterImplConfig)
+func (b *clusterImpl) Update(given policy.Child) error {
+	cfg, ok := given.Config.(*policy.ClusterImplConfig)
 	if !ok {
-		return fmt.Errorf("%s: config is a %T", policy.ClusterImpl, s.BalancerConfig)
+		return fmt.Errorf("%s: config is a %T", policy.ClusterImpl, given.Config)
 	}
 	old, child := b.config, cfg.Child
 	own := *cfg

@@ -17,7 +17,7 @@ import (
 // Builder returns the builder of cluster_manager policies, whose config is a
 // *[policy.ClusterManagerConfig].
 func Builder() policy.Builder {
-	return policy.NewBuilder(policy.ClusterManager, func(conn *policy.Conn) balancer.Balancer {
+	return policy.NewBuilder(policy.ClusterManager, func(conn *policy.Conn) policy.Policy {
 		b := new(clusterManager)
 		b.Init(conn, policy.ClusterManager, b, func(c *child, _ connectivity.State) {
 			c.Own.summarized = 0
@@ -46,10 +46,10 @@ type cluster struct {
 	summarized uint64          // when below was touched last; 0 if the summary is out of date
 }
 
-func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(*policy.ClusterManagerConfig)
+func (b *clusterManager) Update(given policy.Child) error {
+	cfg, ok := given.Config.(*policy.ClusterManagerConfig)
 	if !ok {
-		return fmt.Errorf("%s: config is a %T", policy.ClusterManager, s.BalancerConfig)
+		return fmt.Errorf("%s: config is a %T", policy.ClusterManager, given.Config)
 	}
 	kept := make([]*child, 0, len(cfg.Children))
 	for _, c := range b.Order {
@@ -76,7 +76,7 @@ func (b *clusterManager) UpdateClientConnState(s balancer.ClientConnState) error
 
 func (b *clusterManager) add(name string) *child {
 	var below *policy.Conn
-	c := b.Add(name, func(cc balancer.ClientConn) *policy.Conn {
+	c := b.Add(name, func(cc policy.ClientConn) *policy.Conn {
 		below = b.RootChild(cc, name)
 		return below
 	})

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -19,6 +20,7 @@ var (
 
 // clientConn is the policy's ClientConn. Any goroutine may call it.
 type clientConn struct {
+	balancer.ClientConn // grpc wants it embedded; every method is overridden
 	*policy.Conn
 
 	policy *foreign
@@ -85,8 +87,13 @@ func failureOf(s balancer.State) error {
 	return err
 }
 
-func (cc *clientConn) ResolveNow(o resolver.ResolveNowOptions) {
-	cc.do(func() { cc.Conn.ResolveNow(o) })
+// ResolveNow does nothing: updates of resources need no request.
+func (cc *clientConn) ResolveNow(resolver.ResolveNowOptions) {}
+
+func (cc *clientConn) Target() string { return "" }
+
+func (cc *clientConn) MetricsRecorder() estats.MetricsRecorder {
+	return &estats.UnimplementedMetricsRecorder{}
 }
 
 // calls holds what a policy has called, from any goroutine, until the owner runs it,

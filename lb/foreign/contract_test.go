@@ -53,8 +53,7 @@ func TestParseConfig(t *testing.T) {
 
 func TestWhatIsPassedUp(t *testing.T) {
 	s := play(t)
-	s.act(func() { s.cc.ResolveNow(resolver.ResolveNowOptions{}) })
-	equal(t, "ResolveNow", s.Resolves, 1)
+	s.cc.ResolveNow(resolver.ResolveNowOptions{})
 	equal(t, "Target", s.cc.Target(), "")
 	if s.cc.MetricsRecorder() == nil {
 		t.Error("no MetricsRecorder")
@@ -180,7 +179,7 @@ func TestCallsFromWithin(t *testing.T) {
 		return nil
 	}
 	s.Batch(func() {
-		if err := s.Root().UpdateClientConnState(part("1", endpoint("a:1")).State()); err != nil {
+		if err := s.Root().Update(part("1", endpoint("a:1"))); err != nil {
 			t.Error(err)
 		}
 		if len(s.Reports) != 1 || len(s.Connected) != 1 {
@@ -194,20 +193,20 @@ func TestCallsFromWithin(t *testing.T) {
 	s.act(func() {
 		sc, err := s.cc.NewSubConn(addressesOf(endpoint("b:1")), balancer.NewSubConnOptions{StateListener: func(state balancer.SubConnState) {
 			listener(state)
-			s.cc.ResolveNow(resolver.ResolveNowOptions{})
+			a.Connect()
 			a.Shutdown()
 		}})
 		if err != nil {
 			t.Error(err)
 		}
-		sc.RegisterHealthListener(func(balancer.SubConnState) { s.cc.ResolveNow(resolver.ResolveNowOptions{}) })
+		sc.RegisterHealthListener(func(balancer.SubConnState) { a.Connect() })
 	})
-	b := s.SubConn("b:1")
+	first, b := s.SubConn("a:1"), s.SubConn("b:1")
 	s.Batch(func() {
 		b.Healths[0](balancer.SubConnState{ConnectivityState: ready})
-		equal(t, "asked to resolve", s.Resolves, 1)
+		equal(t, "asked to connect", first.Connects, 2)
 		b.Says(ready, nil)
-		equal(t, "asked to resolve", s.Resolves, 2)
+		equal(t, "asked to connect", first.Connects, 3)
 	})
 	s.expect("", "b READY", "a SHUTDOWN")
 }

@@ -28,7 +28,7 @@ import (
 
 // Lookup returns the policy of that name in grpc's registry, wrapped for lbd's trees,
 // or nil.
-func Lookup(name string) balancer.Builder {
+func Lookup(name string) policy.Factory {
 	if b := balancer.Get(name); b != nil {
 		return Wrap(b)
 	}
@@ -36,7 +36,7 @@ func Lookup(name string) balancer.Builder {
 }
 
 // Wrap returns a builder of inner's policies in lbd's trees.
-func Wrap(inner balancer.Builder) balancer.Builder { return builder{inner} }
+func Wrap(inner balancer.Builder) policy.Factory { return builder{inner} }
 
 type builder struct{ inner balancer.Builder }
 
@@ -55,18 +55,15 @@ func (b builder) ParseConfig(text json.RawMessage) (serviceconfig.LoadBalancingC
 	return config, nil
 }
 
-func (b builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	conn := policy.ConnOf(cc)
+func (b builder) Build(conn *policy.Conn) policy.Policy {
 	f := &foreign{builder: b.inner, subConns: make(map[*subConn]struct{}), reported: connectivity.Connecting}
 	f.conn = &clientConn{Conn: conn, policy: f, calls: calls{post: conn.Post}}
-	f.inner = b.inner.Build(f.conn, opts)
+	f.inner = b.inner.Build(f.conn, balancer.BuildOptions{})
 	return f
 }
 
 // foreign belongs to the owner.
 type foreign struct {
-	policy.Uncalled
-
 	builder balancer.Builder
 	conn    *clientConn
 	inner   balancer.Balancer
@@ -80,16 +77,16 @@ type foreign struct {
 	closed    bool
 }
 
-func (f *foreign) UpdateClientConnState(s balancer.ClientConnState) error {
-	values := policy.EndpointsOf(s.ResolverState)
-	s.ResolverState.Endpoints = make([]resolver.Endpoint, len(values))
-	for i, value := range values {
+func (f *foreign) Update(c policy.Child) error {
+	s := balancer.ClientConnState{BalancerConfig: c.Config}
+	s.ResolverState.Endpoints = make([]resolver.Endpoint, len(c.Endpoints))
+	for i, value := range c.Endpoints {
 		e := policy.ResolverEndpoint(value)
 		s.ResolverState.Endpoints[i] = e
 		// grpc's channel also gives policies the flat list.
 		s.ResolverState.Addresses = append(s.ResolverState.Addresses, e.Addresses...)
 	}
-	f.endpoints = endpointsOf(values)
+	f.endpoints = endpointsOf(c.Endpoints)
 	for sc := range f.subConns {
 		sc.locate()
 	}

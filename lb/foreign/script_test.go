@@ -34,7 +34,7 @@ type script struct {
 	cc     balancer.ClientConn
 	calls  []string
 	inside bool
-	state  balancer.ClientConnState // the last
+	last   policy.Child
 
 	// What it does when it gets a config, of its end, and of a SubConn's state; nil for
 	// nothing. doing replaces onConfig.
@@ -89,7 +89,10 @@ func (s *script) UpdateClientConnState(state balancer.ClientConnState) error {
 		s.doing()
 		return nil
 	}
-	s.state = state
+	s.last = policy.Child{Config: state.BalancerConfig}
+	for _, e := range state.ResolverState.Endpoints {
+		s.last.Endpoints = append(s.last.Endpoints, policy.EndpointOf(e))
+	}
 	defer s.record("config %s of %d addresses", config, len(state.ResolverState.Addresses))()
 	if s.onConfig != nil {
 		return s.onConfig(state)
@@ -169,7 +172,7 @@ func (s *stage) act(f func()) {
 // do lets the policy do f when it gets its last config again. The owner must call it.
 func (s *stage) do(f func()) {
 	s.doing = f
-	if err := s.Root().UpdateClientConnState(s.state); err != nil {
+	if err := s.Root().Update(s.last); err != nil {
 		s.t.Error(err)
 	}
 	s.doing = nil

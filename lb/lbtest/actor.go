@@ -37,9 +37,7 @@ type Troupe struct {
 
 // Actor is one policy of a troupe.
 type Actor struct {
-	policy.Uncalled
-
-	Conn balancer.ClientConn
+	Conn *policy.Conn
 	// Part is the last one.
 	Part *Part
 	// Updates counts its parts.
@@ -51,8 +49,8 @@ type Actor struct {
 func (t *Troupe) Name() string { return t.PolicyName }
 
 // Build builds an actor.
-func (t *Troupe) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	a := &Actor{Conn: cc}
+func (t *Troupe) Build(conn *policy.Conn) policy.Policy {
+	a := &Actor{Conn: conn}
 	t.Actors = append(t.Actors, a)
 	return a
 }
@@ -110,11 +108,11 @@ func (a *Actor) Picker(state connectivity.State) balancer.Picker {
 	}
 }
 
-// UpdateClientConnState takes a [Part].
-func (a *Actor) UpdateClientConnState(s balancer.ClientConnState) error {
-	part, ok := s.BalancerConfig.(*Part)
+// Update takes a [Part].
+func (a *Actor) Update(c policy.Child) error {
+	part, ok := c.Config.(*Part)
 	if !ok {
-		return fmt.Errorf("an actor's config is a %T", s.BalancerConfig)
+		return fmt.Errorf("an actor's config is a %T", c.Config)
 	}
 	a.Part = part
 	a.Updates++

@@ -36,7 +36,7 @@ type Stage struct {
 type Step func(s *Stage)
 
 // NewStage builds the policy and runs the steps.
-func NewStage(tb testing.TB, builder balancer.Builder, config serviceconfig.LoadBalancingConfig, steps ...Step) *Stage {
+func NewStage(tb testing.TB, builder policy.Factory, config serviceconfig.LoadBalancingConfig, steps ...Step) *Stage {
 	tb.Helper()
 	s := &Stage{
 		Tree: NewTree(tb, builder), BalancerConfig: config, Endpoints: make(map[string]*resource.Endpoint),

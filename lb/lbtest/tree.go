@@ -8,7 +8,6 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -19,7 +18,7 @@ type Tree struct {
 	*policy.Tree
 
 	tb    testing.TB
-	root  balancer.Balancer
+	root  policy.Policy
 	ended chan struct{} // of the batch that runs now
 
 	// What the policy did. The test reads it between batches.
@@ -33,9 +32,6 @@ type Tree struct {
 	// Connected are the addresses of its calls of Connect, in order.
 	Connected []string
 
-	// Resolves counts the calls of ResolveNow.
-	Resolves int
-
 	// RefuseSubConn returns an error for SubConns that cannot be made. It may be nil.
 	RefuseSubConn func(address string) error
 
@@ -44,7 +40,7 @@ type Tree struct {
 
 // NewTree builds the policy. others build its children. It is closed when the test
 // ends; in a synctest bubble close it before.
-func NewTree(tb testing.TB, builder balancer.Builder, others ...balancer.Builder) *Tree {
+func NewTree(tb testing.TB, builder policy.Factory, others ...policy.Factory) *Tree {
 	tb.Helper()
 	t := &Tree{tb: tb}
 	t.Tree = &policy.Tree{
@@ -54,7 +50,7 @@ func NewTree(tb testing.TB, builder balancer.Builder, others ...balancer.Builder
 		Draw:     Draws(0),
 		Events:   func(e policy.Event) { t.Events = append(t.Events, e) },
 	}
-	t.root = builder.Build(policy.NewConn(&clientConn{tree: t}, t.Tree), balancer.BuildOptions{})
+	t.root = builder.Build(policy.NewConn(&clientConn{tree: t}, t.Tree))
 	tb.Cleanup(t.Close)
 	return t
 }
@@ -118,7 +114,7 @@ func (t *Tree) ExpectReports(want int) {
 func (t *Tree) Update(c policy.Child) error {
 	t.tb.Helper()
 	var err error
-	t.Batch(func() { err = t.root.UpdateClientConnState(c.State()) })
+	t.Batch(func() { err = t.root.Update(c) })
 	return err
 }
 
@@ -131,7 +127,7 @@ func (t *Tree) Config(c policy.Child) {
 }
 
 // Root returns the policy, which only the owner may call.
-func (t *Tree) Root() balancer.Balancer { return t.root }
+func (t *Tree) Root() policy.Policy { return t.root }
 
 // Close closes the policy.
 func (t *Tree) Close() { t.Owner.Close(t.root.Close) }
@@ -194,11 +190,7 @@ func (t *Tree) Summarize() policy.Summary {
 	return s
 }
 
-type clientConn struct {
-	balancer.ClientConn
-
-	tree *Tree
-}
+type clientConn struct{ tree *Tree }
 
 func (c *clientConn) UpdateState(s balancer.State) {
 	c.tree.Reports = append(c.tree.Reports, s)
@@ -218,14 +210,6 @@ func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubCo
 	sc.Init(sc, addrs, opts.StateListener)
 	c.tree.SubConns = append(c.tree.SubConns, sc)
 	return sc, nil
-}
-
-func (c *clientConn) ResolveNow(resolver.ResolveNowOptions) { c.tree.Resolves++ }
-
-func (c *clientConn) Target() string { return "" }
-
-func (c *clientConn) MetricsRecorder() estats.MetricsRecorder {
-	return &estats.UnimplementedMetricsRecorder{}
 }
 
 // SubConn is a SubConn whose state the test sets.

@@ -25,7 +25,7 @@ const minInterval = 10 * time.Millisecond
 // Builder returns the builder of outlier_detection policies, whose config is a
 // *[policy.OutlierDetectionConfig].
 func Builder() policy.Builder {
-	return policy.NewBuilder(policy.OutlierDetection, func(conn *policy.Conn) balancer.Balancer {
+	return policy.NewBuilder(policy.OutlierDetection, func(conn *policy.Conn) policy.Policy {
 		b := new(outlierDetection)
 		b.Init(conn, policy.OutlierDetection, b, b.picker)
 		return b
@@ -59,10 +59,10 @@ type detection struct {
 	timer       *policy.Timer
 }
 
-func (b *outlierDetection) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(*policy.OutlierDetectionConfig)
+func (b *outlierDetection) Update(given policy.Child) error {
+	cfg, ok := given.Config.(*policy.OutlierDetectionConfig)
 	if !ok {
-		return fmt.Errorf("%s: config is a %T", policy.OutlierDetection, s.BalancerConfig)
+		return fmt.Errorf("%s: config is a %T", policy.OutlierDetection, given.Config)
 	}
 	b.unconfigured = cfg.OutlierDetection == nil
 	switch detecting := b.detects(cfg); {

@@ -34,7 +34,7 @@ func readConfig(r *policy.ConfigReader) (c Config) {
 // Builder returns the builder of pick_first policies, whose config is a [Config], or
 // none. They shuffle endpoints by [policy.WeightsOf].
 func Builder() policy.Builder {
-	return policy.NewChoiceBuilder(Name, resource.PolicyTraits{IgnoresWeights: true, KeepsEndpoint: true}, readConfig, func(conn *policy.Conn) balancer.Balancer {
+	return policy.NewChoiceBuilder(Name, resource.PolicyTraits{IgnoresWeights: true, KeepsEndpoint: true}, readConfig, func(conn *policy.Conn) policy.Policy {
 		b := &pickFirst{state: connectivity.Connecting}
 		b.Init(conn, Name, b)
 		return b
@@ -77,17 +77,17 @@ type address struct {
 	lastErr error
 }
 
-func (b *pickFirst) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(Config)
-	if !ok && s.BalancerConfig != nil {
-		return fmt.Errorf("%s: config is a %T", Name, s.BalancerConfig)
+func (b *pickFirst) Update(given policy.Child) error {
+	cfg, ok := given.Config.(Config)
+	if !ok && given.Config != nil {
+		return fmt.Errorf("%s: config is a %T", Name, given.Config)
 	}
 	b.delay.Stop()
 	b.Mark()
-	endpoints := newEndpoints(policy.EndpointsOf(s.ResolverState))
+	endpoints := newEndpoints(given.Endpoints)
 	order := endpoints
 	if cfg.ShuffleAddressList {
-		order = shuffle(endpoints, policy.WeightsOf(s.ResolverState), b.Conn.Draw())
+		order = shuffle(endpoints, policy.WeightsOf(given.Localities), b.Conn.Draw())
 	}
 	var list []*address
 	for _, e := range order {

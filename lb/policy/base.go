@@ -11,10 +11,26 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Builder builds the policies of one name.
+// Policy is a load balancing policy in a tree of lbd's, whose owner calls it. Unlike
+// grpc's balancers, it gets errors of resources with its config, and picks make it connect
+// what is IDLE.
+type Policy interface {
+	// Update applies the policy's part of a config. [balancer.ErrBadResolverState] accepts it.
+	Update(c Child) error
+	Close()
+}
+
+// Factory builds the policies of one name: a [Builder], or what adapts a policy that is
+// not lbd's.
+type Factory interface {
+	Name() string
+	Build(conn *Conn) Policy
+}
+
+// Builder builds lbd's policies of one name.
 type Builder struct {
 	name  string
-	build func(*Conn) balancer.Balancer
+	build func(*Conn) Policy
 
 	// Both are nil unless clusters can choose the policy.
 	parse  func(*ConfigReader) serviceconfig.LoadBalancingConfig
@@ -22,14 +38,14 @@ type Builder struct {
 }
 
 // NewBuilder returns the Builder of a policy above endpoint policies.
-func NewBuilder(name string, build func(*Conn) balancer.Balancer) Builder {
+func NewBuilder(name string, build func(*Conn) Policy) Builder {
 	return Builder{name: name, build: build}
 }
 
 // NewChoiceBuilder returns the Builder of a policy that clusters can choose by name,
 // and whose config parse reads. It sets the Judge of the policy's traits.
 func NewChoiceBuilder[C serviceconfig.LoadBalancingConfig](
-	name string, traits resource.PolicyTraits, parse func(*ConfigReader) C, build func(*Conn) balancer.Balancer,
+	name string, traits resource.PolicyTraits, parse func(*ConfigReader) C, build func(*Conn) Policy,
 ) Builder {
 	b := Builder{name: name, build: build, parse: func(r *ConfigReader) serviceconfig.LoadBalancingConfig { return parse(r) }}
 	traits.Judge = b.judgeConfig
@@ -39,7 +55,7 @@ func NewChoiceBuilder[C serviceconfig.LoadBalancingConfig](
 
 // TraitsOf returns what the policy of a builder declares; nil if that is not one of lbd's,
 // or if clusters cannot choose it.
-func TraitsOf(b balancer.Builder) *resource.PolicyTraits {
+func TraitsOf(b Factory) *resource.PolicyTraits {
 	if d, ok := b.(interface{ Traits() *resource.PolicyTraits }); ok {
 		return d.Traits()
 	}
@@ -74,30 +90,14 @@ func (b Builder) judgeConfig(text json.RawMessage) (applied string, findings []r
 // Name returns the policy's name in gRPC's registry.
 func (b Builder) Name() string { return b.name }
 
-// Build builds a policy. cc must be a [*Conn], which the tree and all bases pass.
-func (b Builder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return b.build(ConnOf(cc))
-}
-
-// Uncalled has the methods of grpc's balancers that no tree of lbd's calls: errors of
-// resources are in configs, SubConns have listeners, and picks connect what is IDLE.
-type Uncalled struct{}
-
-// ResolverError does nothing.
-func (Uncalled) ResolverError(error) {}
-
-// UpdateSubConnState does nothing.
-func (Uncalled) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
-
-// ExitIdle does nothing.
-func (Uncalled) ExitIdle() {}
+// Build builds a policy.
+func (b Builder) Build(conn *Conn) Policy { return b.build(conn) }
 
 // Base sends a policy's state to its parent, once in a batch at most. A policy with a
 // picker of its own embeds it, and calls [Base.Init] first. All of it belongs to the
 // owner.
 type Base struct {
 	*Conn
-	Uncalled
 
 	// Reported is the last state sent; SHUTDOWN before the first.
 	Reported connectivity.State
@@ -172,7 +172,7 @@ type Wrapper struct {
 
 // Init prepares the Wrapper. picker makes the picker for a state of the child.
 func (w *Wrapper) Init(conn *Conn, name string, policy interface {
-	balancer.ClientConn
+	ClientConn
 	Reporter
 }, picker func(child balancer.State) balancer.Picker,
 ) {

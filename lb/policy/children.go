@@ -47,7 +47,7 @@ func (cs *Children[K, T]) Child(key K) *ChildPolicy[K, T] { return cs.byKey.Get(
 
 // Add adds a CONNECTING child. conn makes its Conn. One of the same key is replaced, and
 // closed by the next Keep.
-func (cs *Children[K, T]) Add(key K, conn func(balancer.ClientConn) *Conn) *ChildPolicy[K, T] {
+func (cs *Children[K, T]) Add(key K, conn func(ClientConn) *Conn) *ChildPolicy[K, T] {
 	c := &ChildPolicy[K, T]{
 		Key:     key,
 		State:   balancer.State{ConnectivityState: connectivity.Connecting, Picker: QueuePicker},

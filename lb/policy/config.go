@@ -1,11 +1,6 @@
 package policy
 
 import (
-	"slices"
-
-	"google.golang.org/grpc/attributes"
-	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -32,37 +27,6 @@ type Child struct {
 	// Localities are those of Endpoints, for [WeightsOf].
 	Localities []*Locality
 }
-
-// State returns the part in the form of grpc's balancers. The endpoints are an attribute, for
-// [EndpointsOf]: grpc's form of them takes more memory than all that lbd has of them.
-func (c Child) State() balancer.ClientConnState {
-	return balancer.ClientConnState{
-		ResolverState:  resolver.State{Attributes: attributes.New(partKey{}, part{c.Endpoints, c.Localities})},
-		BalancerConfig: c.Config,
-	}
-}
-
-type partKey struct{}
-
-// part is what the attributes of a [Child.State] have.
-type part struct {
-	endpoints  []*resource.Endpoint
-	localities []*Locality
-}
-
-// Equal reports whether o is the same part. grpc's attributes call it.
-func (p part) Equal(o any) bool {
-	q, ok := o.(part)
-	return ok && slices.Equal(p.endpoints, q.endpoints) && slices.Equal(p.localities, q.localities)
-}
-
-func partOf(s resolver.State) (p part) {
-	p, _ = s.Attributes.Value(partKey{}).(part)
-	return p
-}
-
-// EndpointsOf returns the endpoints of a [Child.State].
-func EndpointsOf(s resolver.State) []*resource.Endpoint { return partOf(s).endpoints }
 
 // ClusterManagerConfig is cluster_manager's config: one child per cluster.
 type ClusterManagerConfig struct {

@@ -1,10 +1,10 @@
 package policy
 
 import (
-	"fmt"
 	"time"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/resolver"
 )
 
 // Tree is what the policies of one channel share.
@@ -12,7 +12,7 @@ type Tree struct {
 	Owner    *Serializer
 	Registry Registry
 	// Foreign returns a policy that Registry lacks, or nil. It may be nil.
-	Foreign  func(name string) balancer.Builder
+	Foreign  func(name string) Factory
 	Counters *Counters
 	// Draw returns uniform random numbers. Pickers call it from any goroutine.
 	Draw func() uint64
@@ -24,10 +24,15 @@ type Tree struct {
 	running   map[*ConnectTimer]struct{}
 }
 
-// Conn connects a policy to its parent: grpc's ClientConn, and more. Only the owner
-// calls it.
+// ClientConn is what lbd's policies use of grpc's ClientConn.
+type ClientConn interface {
+	NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error)
+	UpdateState(s balancer.State)
+}
+
+// Conn connects a policy to its parent: a ClientConn, and more. Only the owner calls it.
 type Conn struct {
-	balancer.ClientConn
+	ClientConn
 
 	part    *treePart
 	parent  *Conn // nil for the topmost policy's
@@ -44,28 +49,18 @@ type treePart struct {
 }
 
 // NewConn returns the Conn of a tree's topmost policy.
-func NewConn(cc balancer.ClientConn, tree *Tree) *Conn {
+func NewConn(cc ClientConn, tree *Tree) *Conn {
 	return &Conn{ClientConn: cc, part: &treePart{Tree: tree, events: tree.Events}}
-}
-
-// ConnOf returns the Conn that a builder gets for a ClientConn. lbd's policies run in
-// lbd's trees only, so it panics for any other.
-func ConnOf(cc balancer.ClientConn) *Conn {
-	conn, ok := cc.(*Conn)
-	if !ok {
-		panic(fmt.Sprintf("policy: built with a %T, which is not part of a tree of lbd's", cc))
-	}
-	return conn
 }
 
 // Child returns the Conn of a child. cc embeds c and overrides what the policy handles
 // itself.
-func (c *Conn) Child(cc balancer.ClientConn) *Conn {
+func (c *Conn) Child(cc ClientConn) *Conn {
 	return &Conn{ClientConn: cc, part: c.part, parent: c, depth: c.depth + 1}
 }
 
 // RootChild is Child for a cluster that picks can choose.
-func (c *Conn) RootChild(cc balancer.ClientConn, cluster string) *Conn {
+func (c *Conn) RootChild(cc ClientConn, cluster string) *Conn {
 	child := c.Child(cc)
 	child.part = &treePart{c.part.Tree, c.part.events, cluster}
 	return child
@@ -106,7 +101,7 @@ func (c *Conn) Counters() *Counters { return c.part.Counters }
 func (c *Conn) Draw() func() uint64 { return c.part.Draw }
 
 // Builder returns the policy of that name, preferably lbd's, or nil.
-func (c *Conn) Builder(name string) balancer.Builder {
+func (c *Conn) Builder(name string) Factory {
 	if b := c.part.Registry[name]; b != nil || c.part.Foreign == nil {
 		return b
 	}
@@ -142,10 +137,10 @@ func (c *Conn) AfterFunc(d time.Duration, f func()) *Timer {
 }
 
 // Registry holds the policies that configs can name.
-type Registry map[string]balancer.Builder
+type Registry map[string]Factory
 
 // NewRegistry returns the registry of the builders, by their names.
-func NewRegistry(builders ...balancer.Builder) Registry {
+func NewRegistry(builders ...Factory) Registry {
 	r := make(Registry, len(builders))
 	for _, b := range builders {
 		r[b.Name()] = b

@@ -3,7 +3,6 @@ package policy
 import (
 	"time"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/xds/few"
@@ -88,9 +87,9 @@ type Arc struct {
 	Endpoint *resource.Endpoint
 }
 
-// DescribeOf describes b, or only names it.
-func DescribeOf(b balancer.Balancer, policy string, state connectivity.State) Node {
-	if d, ok := b.(Describer); ok {
+// DescribeOf describes p, or only names it.
+func DescribeOf(p Policy, policy string, state connectivity.State) Node {
+	if d, ok := p.(Describer); ok {
 		return d.Describe()
 	}
 	return Node{Policy: policy, State: state}
@@ -149,9 +148,9 @@ type Summarizer interface {
 	Summarize() Summary
 }
 
-// SummaryOf summarizes b; only by its state if it is no Summarizer.
-func SummaryOf(b balancer.Balancer, state connectivity.State) Summary {
-	if s, ok := b.(Summarizer); ok {
+// SummaryOf summarizes p; only by its state if it is no Summarizer.
+func SummaryOf(p Policy, state connectivity.State) Summary {
+	if s, ok := p.(Summarizer); ok {
 		return s.Summarize()
 	}
 	return Summary{State: state, Priority: -1}

@@ -1,6 +1,6 @@
 // Package policy is what all load balancing policies share.
 //
-// A policy is built by a [Builder], which is a grpc balancer.Builder. It gets its
+// A [Policy] is built by a [Builder]. It gets its
 // config and its endpoints from its parent ([Child]), and talks to its parent through
 // a [Conn]: SubConns, timers, events and state go up through it. A pick comes down as
 // a [Call], which is the context of its balancer.PickInfo.

@@ -190,9 +190,8 @@ func TestWeights(t *testing.T) {
 			if tt.total > 0 {
 				l = l.Among(tt.total)
 			}
-			child := policy.Child{Endpoints: l.Endpoints, Localities: []*policy.Locality{l}}
 			last := tt.place.Endpoints[len(tt.place.Endpoints)-1]
-			if got := policy.WeightsOf(child.State().ResolverState).Of(last); got != tt.weight {
+			if got := policy.WeightsOf([]*policy.Locality{l}).Of(last); got != tt.weight {
 				t.Errorf("weighs %d, want %d", got, tt.weight)
 			}
 		})
@@ -201,7 +200,7 @@ func TestWeights(t *testing.T) {
 
 // TestWeightsWithoutLocalities: what comes from elsewhere weighs what it says.
 func TestWeightsWithoutLocalities(t *testing.T) {
-	w := policy.WeightsOf(resolver.State{})
+	w := policy.WeightsOf(nil)
 	if got := w.Of(&resource.Endpoint{Weight: 3}); got != 3 {
 		t.Errorf("weighs %d, want 3", got)
 	}

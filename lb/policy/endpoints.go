@@ -260,7 +260,7 @@ var ErrNoEndpoints = errors.New("no usable endpoints")
 // EndpointPolicy is an endpoint policy that embeds [Endpoints]. It adds a picker, and
 // may override the rest.
 type EndpointPolicy[T any] interface {
-	balancer.Balancer
+	Policy
 	Describer
 	Reporter
 
@@ -324,7 +324,7 @@ func ReadNoConfig(r *ConfigReader) NoConfig {
 func NewEndpointBuilder[C EndpointConfig, T any](
 	name string, traits resource.PolicyTraits, parse func(*ConfigReader) C, build func(*Endpoints[C, T]) EndpointPolicy[T],
 ) Builder {
-	return NewChoiceBuilder(name, traits, parse, func(conn *Conn) balancer.Balancer {
+	return NewChoiceBuilder(name, traits, parse, func(conn *Conn) Policy {
 		e := new(Endpoints[C, T])
 		e.policy = build(e)
 		e.Init(conn, name, e.policy)
@@ -332,13 +332,13 @@ func NewEndpointBuilder[C EndpointConfig, T any](
 	})
 }
 
-// UpdateClientConnState applies the config and the endpoints.
-func (e *Endpoints[C, T]) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(C)
+// Update applies the config and the endpoints.
+func (e *Endpoints[C, T]) Update(c Child) error {
+	cfg, ok := c.Config.(C)
 	if !ok && any(cfg) != any(NoConfig{}) {
-		return fmt.Errorf("%s: config is a %T", e.name, s.BalancerConfig)
+		return fmt.Errorf("%s: config is a %T", e.name, c.Config)
 	}
-	changed, err := e.update(EndpointsOf(s.ResolverState))
+	changed, err := e.update(c.Endpoints)
 	e.Stale = e.Stale || changed || e.Config != cfg
 	e.Config = cfg
 	e.Mark()

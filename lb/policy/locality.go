@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"google.golang.org/grpc/resolver"
-
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -72,10 +70,8 @@ func (l *Locality) weight(e *resource.Endpoint) uint32 {
 // Weights are those of endpoints across the localities of a priority.
 type Weights map[resource.Locality]*Locality
 
-// WeightsOf returns the weights for the endpoints of s, which a [Child] with
-// localities made.
-func WeightsOf(s resolver.State) Weights {
-	localities := partOf(s).localities
+// WeightsOf returns the weights for the endpoints of these localities.
+func WeightsOf(localities []*Locality) Weights {
 	w := make(Weights, len(localities))
 	for _, l := range localities {
 		w[l.ID] = l

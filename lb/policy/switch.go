@@ -13,8 +13,6 @@ import (
 //
 // A part that the child rejects is the child's failure, until it accepts another.
 type Switch struct {
-	Uncalled
-
 	conn *Conn
 
 	// Owner only. current is nil before Update and after Close; pending is nil unless
@@ -29,7 +27,7 @@ type switched struct {
 
 	parent   *Switch
 	policy   string
-	balancer balancer.Balancer
+	balancer Policy
 	state    balancer.State
 	closed   bool
 }
@@ -61,7 +59,7 @@ func (s *Switch) Renew(c Child) error {
 }
 
 func (s *Switch) hand(to *switched, c Child) error {
-	err := to.balancer.UpdateClientConnState(c.State())
+	err := to.balancer.Update(c)
 	// ErrBadResolverState asks for a new resolution; the part is accepted.
 	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
 		return s.refuse(err)
@@ -79,7 +77,7 @@ func (s *Switch) refuse(err error) error {
 	return err
 }
 
-func (s *Switch) start(builder balancer.Builder) *switched {
+func (s *Switch) start(builder Factory) *switched {
 	child := &switched{
 		Conn: s.conn, parent: s, policy: builder.Name(),
 		state: balancer.State{ConnectivityState: connectivity.Connecting, Picker: QueuePicker},
@@ -93,7 +91,7 @@ func (s *Switch) start(builder balancer.Builder) *switched {
 	} else {
 		s.pending = child
 	}
-	child.balancer = builder.Build(s.conn.Child(child), balancer.BuildOptions{})
+	child.balancer = builder.Build(s.conn.Child(child))
 	return child
 }
 

@@ -23,14 +23,14 @@ const (
 // switcher is a policy that is a Switch and nothing else.
 type switcher struct{ *policy.Switch }
 
-func (s switcher) UpdateClientConnState(balancer.ClientConnState) error { return nil }
+func (s switcher) Update(policy.Child) error { return nil }
 
 type switcherBuilder struct{}
 
 func (switcherBuilder) Name() string { return "switcher" }
 
-func (switcherBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return switcher{policy.NewSwitch(policy.ConnOf(cc))}
+func (switcherBuilder) Build(conn *policy.Conn) policy.Policy {
+	return switcher{policy.NewSwitch(conn)}
 }
 
 // TestSwitch: the child of policy "old" is called old, that of policy "new" new,

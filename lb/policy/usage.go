@@ -3,8 +3,6 @@ package policy
 import (
 	"math"
 	"sync/atomic"
-
-	"google.golang.org/grpc/balancer"
 )
 
 // Usage is what a caller reports of its requests to one endpoint, for which it has no leases.
@@ -77,8 +75,8 @@ type Reportable interface {
 }
 
 // UseOf gives reports to a policy, if it takes any.
-func UseOf(b balancer.Balancer, list []*Usage) {
-	if r, ok := b.(Reportable); ok {
+func UseOf(p Policy, list []*Usage) {
+	if r, ok := p.(Reportable); ok {
 		r.Use(list)
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -34,7 +33,7 @@ var errNoPriorities = errors.New("no locality in any priority: the assignment is
 // Builder returns the builder of priority policies, whose config is a
 // *[policy.PriorityConfig].
 func Builder() policy.Builder {
-	return policy.NewBuilder(policy.Priority, func(conn *policy.Conn) balancer.Balancer {
+	return policy.NewBuilder(policy.Priority, func(conn *policy.Conn) policy.Policy {
 		b := &priority{used: -1, reportedNumber: -1}
 		b.Init(conn, policy.Priority, b)
 		return b
@@ -58,10 +57,10 @@ type priority struct {
 	updated bool // a config has come since the last sync: the next Report syncs
 }
 
-func (b *priority) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(*policy.PriorityConfig)
+func (b *priority) Update(given policy.Child) error {
+	cfg, ok := given.Config.(*policy.PriorityConfig)
 	if !ok {
-		return fmt.Errorf("%s: config is a %T", policy.Priority, s.BalancerConfig)
+		return fmt.Errorf("%s: config is a %T", policy.Priority, given.Config)
 	}
 	b.cluster = cfg.Cluster
 	// First the children apply their parts: one that fails and one that becomes READY

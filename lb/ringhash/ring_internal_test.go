@@ -58,7 +58,7 @@ func (g *golden) spots() []spot {
 		child.Localities = append(child.Localities, own)
 		child.Endpoints = append(child.Endpoints, own.Endpoints...)
 	}
-	weights := policy.WeightsOf(child.State().ResolverState)
+	weights := policy.WeightsOf(child.Localities)
 	var spots []spot
 	for i, e := range child.Endpoints {
 		spots = append(spots, spot{key: key(e), weight: weights.Of(e), seat: i})

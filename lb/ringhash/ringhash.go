@@ -56,9 +56,9 @@ type own struct {
 	asked atomic.Bool
 }
 
-func (b *ringHash) UpdateClientConnState(s balancer.ClientConnState) error {
-	err := b.endpoints.UpdateClientConnState(s)
-	b.place(policy.WeightsOf(s.ResolverState))
+func (b *ringHash) Update(given policy.Child) error {
+	err := b.endpoints.Update(given)
+	b.place(policy.WeightsOf(given.Localities))
 	return err
 }
 

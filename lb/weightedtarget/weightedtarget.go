@@ -20,7 +20,7 @@ var errNoTargets = errors.New("no locality to pick from")
 // Builder returns the builder of weighted_target policies, whose config is a
 // *[policy.WeightedTargetConfig].
 func Builder() policy.Builder {
-	return policy.NewBuilder(policy.WeightedTarget, func(conn *policy.Conn) balancer.Balancer {
+	return policy.NewBuilder(policy.WeightedTarget, func(conn *policy.Conn) policy.Policy {
 		b := new(weightedTarget)
 		b.Init(conn, policy.WeightedTarget, b, b.childChanged)
 		return b
@@ -43,10 +43,10 @@ type target struct {
 	config serviceconfig.LoadBalancingConfig
 }
 
-func (b *weightedTarget) UpdateClientConnState(s balancer.ClientConnState) error {
-	cfg, ok := s.BalancerConfig.(*policy.WeightedTargetConfig)
+func (b *weightedTarget) Update(given policy.Child) error {
+	cfg, ok := given.Config.(*policy.WeightedTargetConfig)
 	if !ok {
-		return fmt.Errorf("%s: config is a %T", policy.WeightedTarget, s.BalancerConfig)
+		return fmt.Errorf("%s: config is a %T", policy.WeightedTarget, given.Config)
 	}
 	before := b.Order
 	order := make([]*child, len(cfg.Targets))

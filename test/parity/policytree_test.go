@@ -202,7 +202,7 @@ type lbdPolicy struct {
 }
 
 // newLBDPolicy runs a policy. child returns its config with the endpoints.
-func newLBDPolicy(t *testing.T, child func([]*resource.Endpoint) policy.Child, builder balancer.Builder, others ...balancer.Builder) *lbdPolicy {
+func newLBDPolicy(t *testing.T, child func([]*resource.Endpoint) policy.Child, builder policy.Factory, others ...policy.Factory) *lbdPolicy {
 	return &lbdPolicy{tree: lbtest.NewTree(t, builder, others...), values: make(map[string]*resource.Endpoint), child: child}
 }
 
