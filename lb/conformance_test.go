@@ -209,9 +209,7 @@ func (tr *trial) state(want connectivity.State) {
 
 var conformance = map[string]func(tr *trial){
 	"no endpoints": func(tr *trial) {
-		if err := tr.update("{}", ""); !errors.Is(err, balancer.ErrBadResolverState) {
-			tr.t.Errorf("update: %v, want %v", err, balancer.ErrBadResolverState)
-		}
+		tr.config("")
 		tr.state(connectivity.TransientFailure)
 		if _, err := tr.pick(new(policy.Call)); !errors.Is(err, policy.ErrNoEndpoints) {
 			tr.t.Errorf("pick: %v, want %v", err, policy.ErrNoEndpoints)

@@ -29,6 +29,8 @@ func TestConfigs(t *testing.T) {
 	if err := s.Update(part("2")); !errors.Is(err, errRefused) {
 		t.Errorf("a config that the policy refuses: %v", err)
 	}
+	s.onConfig = func(balancer.ClientConnState) error { return balancer.ErrBadResolverState }
+	s.Config(part("2"))
 }
 
 func TestParseConfig(t *testing.T) {

@@ -14,6 +14,7 @@ package foreign
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -93,6 +94,9 @@ func (f *foreign) Update(c policy.Child) error {
 	f.changed()
 	var err error
 	f.conn.calls.within(func() { err = f.inner.UpdateClientConnState(s) })
+	if errors.Is(err, balancer.ErrBadResolverState) {
+		return nil // it asks for a new resolution, and accepts the part
+	}
 	return err
 }
 

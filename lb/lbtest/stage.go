@@ -60,10 +60,7 @@ func Endpoints(names ...string) Step {
 			}
 			child.Endpoints = append(child.Endpoints, s.Endpoints[n])
 		}
-		err := s.Update(child)
-		if len(names) > 0 && err != nil || len(names) == 0 && !errors.Is(err, balancer.ErrBadResolverState) {
-			s.tb.Errorf("update with %d endpoints: %v", len(names), err)
-		}
+		s.Config(child)
 	}
 }
 

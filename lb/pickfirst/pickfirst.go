@@ -99,7 +99,6 @@ func (b *pickFirst) Update(given policy.Child) error {
 	switch {
 	case len(b.list) == 0:
 		b.fail(policy.ErrNoEndpoints)
-		return balancer.ErrBadResolverState
 	case serving != nil && serving.subConn != nil:
 		b.at = slices.Index(b.list, serving)
 	case serving != nil || were == 0 || b.state == connectivity.Connecting:

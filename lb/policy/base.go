@@ -15,7 +15,7 @@ import (
 // grpc's balancers, it gets errors of resources with its config, and picks make it connect
 // what is IDLE.
 type Policy interface {
-	// Update applies the policy's part of a config. [balancer.ErrBadResolverState] accepts it.
+	// Update applies the policy's part of a config. With an error, it rejects that part.
 	Update(c Child) error
 	Close()
 }

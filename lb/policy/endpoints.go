@@ -342,15 +342,10 @@ func (e *Endpoints[C, T]) Update(c Child) error {
 	e.Stale = e.Stale || changed || e.Config != cfg
 	e.Config = cfg
 	e.Mark()
-	switch {
-	case err != nil:
-		return err
-	case len(e.Order) == 0:
+	if len(e.Order) == 0 && err == nil {
 		e.Err = ErrNoEndpoints
-		return balancer.ErrBadResolverState
-	default:
-		return nil
 	}
+	return err
 }
 
 // EndpointChanged makes the policy report if picks see other READY endpoints, or

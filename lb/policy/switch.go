@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/balancer"
@@ -59,9 +58,7 @@ func (s *Switch) Renew(c Child) error {
 }
 
 func (s *Switch) hand(to *switched, c Child) error {
-	err := to.balancer.Update(c)
-	// ErrBadResolverState asks for a new resolution; the part is accepted.
-	if err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
+	if err := to.balancer.Update(c); err != nil {
 		return s.refuse(err)
 	}
 	if s.refused != nil {

@@ -96,11 +96,6 @@ func TestSwitch(t *testing.T) {
 			[]func(){toOld, old(ready), func() { _ = sw.Update(olds.Refusing("old", errRefused)) }, toOld},
 			"READY old; old",
 		},
-		{
-			"ErrBadResolverState is no refusal",
-			[]func(){toOld, old(ready), func() { _ = sw.Update(olds.Refusing("old", balancer.ErrBadResolverState)) }},
-			"READY old; old",
-		},
 		{"closed", []func(){toOld, old(ready), toNew, func() { sw.Close() }, old(failure), fresh(ready)}, "READY old; "},
 	}
 	for _, tt := range tests {
@@ -168,11 +163,6 @@ func TestSwitchErrors(t *testing.T) {
 		}
 		if s := sw.Summarize(); s.State != failure {
 			t.Errorf("refused: %+v", s)
-		}
-	})
-	tree.Batch(func() {
-		if err := sw.Update(troupe.Refusing("a", balancer.ErrBadResolverState)); err != nil {
-			t.Errorf("Update: %v", err)
 		}
 	})
 }
