@@ -61,7 +61,7 @@
 // in the Upstream's [policy.Place]. So a pick reads little memory: the pickers, which
 // all picks share, one pointer of the policy's list, and one Upstream.
 //
-// lbd has its own policies, on grpc's public balancer API, also where gRPC has public
+// lbd has its own policies, with the pickers of grpc's balancer API, also where gRPC has public
 // ones of the same name (weighted_target, round_robin, weighted_round_robin,
 // least_request, pick_first). They show what gRPC's do not: drops by category, requests
 // in flight and their limit, the priority in use and why, and why a pick went where it
