@@ -252,7 +252,7 @@ func (c *Channel) route(config *resource.Config) {
 func (c *Channel) endBatch() {
 	c.batch++
 	if !c.closed && c.root != nil {
-		s := policy.SummaryOf(c.root, c.State())
+		s := c.root.Summarize()
 		c.summary.Store(&s)
 	}
 	switch {
@@ -421,7 +421,7 @@ func (c *Channel) ClusterSummary(cluster string) policy.Summary {
 
 // Describe asks the tree to describe itself.
 func (c *Channel) Describe(ctx context.Context) (policy.Node, error) {
-	return c.ask(ctx, func() policy.Node { return policy.DescribeOf(c.root, policy.ClusterManager, c.State()) })
+	return c.ask(ctx, func() policy.Node { return c.root.Describe() })
 }
 
 // DescribeCluster asks the tree to describe one cluster. One that it does not have

@@ -40,6 +40,9 @@ func (p *probe) Build(conn *policy.Conn) policy.Policy {
 }
 
 func (p *probe) Update(policy.Child) error { return nil }
+func (p *probe) Describe() policy.Node     { return policy.Node{} }
+func (p *probe) Summarize() policy.Summary { return policy.Summary{} }
+func (p *probe) Use([]*policy.Usage)       {}
 func (p *probe) Close()                    {}
 
 func newProbe(t *testing.T, connectors map[resource.ConnectMode]lb.Connector, draw func() uint64) *probe {

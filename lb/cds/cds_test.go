@@ -260,6 +260,7 @@ func TestWrongConfigs(t *testing.T) {
 
 // stub is a policy below cds. It keeps its configs, and counts the calls of Close.
 type stub struct {
+	policy.Policy
 	name    string
 	configs []serviceconfig.LoadBalancingConfig
 	closes  int
@@ -292,7 +293,11 @@ func TestChildIsClosed(t *testing.T) {
 
 // configured is an endpoint policy that notes which configs it is given. Its configs
 // are pointers, as are those of most policies in grpc's registry.
-type configured struct{ given *[]string }
+type configured struct {
+	policy.Policy
+
+	given *[]string
+}
 
 type givenConfig struct {
 	serviceconfig.LoadBalancingConfig

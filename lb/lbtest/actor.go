@@ -43,6 +43,9 @@ type Actor struct {
 	// Updates counts its parts.
 	Updates int
 	Closed  bool
+
+	policy string
+	state  connectivity.State // the last
 }
 
 // Name returns the policy's name.
@@ -50,7 +53,7 @@ func (t *Troupe) Name() string { return t.PolicyName }
 
 // Build builds an actor.
 func (t *Troupe) Build(conn *policy.Conn) policy.Policy {
-	a := &Actor{Conn: conn}
+	a := &Actor{Conn: conn, policy: t.PolicyName, state: connectivity.Connecting}
 	t.Actors = append(t.Actors, a)
 	return a
 }
@@ -93,6 +96,7 @@ func (t *Troupe) Built(name string) int {
 
 // Says reports state. The owner must call it.
 func (a *Actor) Says(state connectivity.State) {
+	a.state = state
 	a.Conn.UpdateState(balancer.State{ConnectivityState: state, Picker: a.Picker(state)})
 }
 
@@ -121,6 +125,15 @@ func (a *Actor) Update(c policy.Child) error {
 	}
 	return part.Refusal
 }
+
+// Describe describes the last state.
+func (a *Actor) Describe() policy.Node { return policy.Node{Policy: a.policy, State: a.state} }
+
+// Summarize has the last state.
+func (a *Actor) Summarize() policy.Summary { return policy.Summary{State: a.state, Priority: -1} }
+
+// Use does nothing.
+func (a *Actor) Use([]*policy.Usage) {}
 
 // Close is noted.
 func (a *Actor) Close() { a.Closed = true }

@@ -178,7 +178,7 @@ func (t *Tree) TakeEvents() []policy.Event {
 func (t *Tree) Describe() policy.Node {
 	t.tb.Helper()
 	var n policy.Node
-	t.Batch(func() { n = policy.DescribeOf(t.root, "", connectivity.Idle) })
+	t.Batch(func() { n = t.root.Describe() })
 	return n
 }
 
@@ -186,7 +186,7 @@ func (t *Tree) Describe() policy.Node {
 func (t *Tree) Summarize() policy.Summary {
 	t.tb.Helper()
 	var s policy.Summary
-	t.Batch(func() { s = policy.SummaryOf(t.root, connectivity.Idle) })
+	t.Batch(func() { s = t.root.Summarize() })
 	return s
 }
 

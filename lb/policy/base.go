@@ -17,6 +17,13 @@ import (
 type Policy interface {
 	// Update applies the policy's part of a config. With an error, it rejects that part.
 	Update(c Child) error
+	// Describe describes the policy and those below it, for the state dump.
+	Describe() Node
+	// Summarize counts what is below. It is called at the end of a batch in which the policy
+	// or one below called Mark.
+	Summarize() Summary
+	// Use takes those reports of requests that no other policy has Found.
+	Use(list []*Usage)
 	Close()
 }
 

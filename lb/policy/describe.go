@@ -9,12 +9,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// Describer describes a policy for the state dump.
-type Describer interface {
-	// Describe is called by the owner.
-	Describe() Node
-}
-
 // Node describes one policy and its children. Each kind of policy sets its own fields.
 type Node struct {
 	Policy string
@@ -87,14 +81,6 @@ type Arc struct {
 	Endpoint *resource.Endpoint
 }
 
-// DescribeOf describes p, or only names it.
-func DescribeOf(p Policy, policy string, state connectivity.State) Node {
-	if d, ok := p.(Describer); ok {
-		return d.Describe()
-	}
-	return Node{Policy: policy, State: state}
-}
-
 // Census counts endpoints by the state of their connection.
 type Census struct {
 	Ready            int `json:"ready"`
@@ -139,19 +125,4 @@ type Summary struct {
 	Priorities []Census
 	// Census is set by endpoint and locality policies.
 	Census Census
-}
-
-// Summarizer is a policy that counts what is below it.
-type Summarizer interface {
-	// Summarize is called by the owner at the end of a batch in which the policy or
-	// one below called Mark.
-	Summarize() Summary
-}
-
-// SummaryOf summarizes p; only by its state if it is no Summarizer.
-func SummaryOf(p Policy, state connectivity.State) Summary {
-	if s, ok := p.(Summarizer); ok {
-		return s.Summarize()
-	}
-	return Summary{State: state, Priority: -1}
 }

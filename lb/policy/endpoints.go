@@ -261,7 +261,6 @@ var ErrNoEndpoints = errors.New("no usable endpoints")
 // may override the rest.
 type EndpointPolicy[T any] interface {
 	Policy
-	Describer
 	Reporter
 
 	// Picker returns the picker of a new state. Endpoints has one for every state but

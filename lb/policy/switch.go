@@ -129,7 +129,7 @@ func (c *switched) close() {
 // Use gives reports to the policy that serves.
 func (s *Switch) Use(list []*Usage) {
 	if s.current != nil {
-		UseOf(s.current.balancer, list)
+		s.current.balancer.Use(list)
 	}
 }
 
@@ -151,14 +151,14 @@ func (s *Switch) Describe() Node {
 	if s.current == nil {
 		return Node{State: connectivity.Connecting}
 	}
-	return DescribeOf(s.current.balancer, s.current.policy, s.current.state.ConnectivityState)
+	return s.current.balancer.Describe()
 }
 
 // Summarize summarizes the policy that serves.
 func (s *Switch) Summarize() Summary {
 	sum := Summary{State: connectivity.Connecting, Priority: -1}
 	if s.current != nil {
-		sum = SummaryOf(s.current.balancer, s.current.state.ConnectivityState)
+		sum = s.current.balancer.Summarize()
 	}
 	if s.refused != nil {
 		sum.State = connectivity.TransientFailure

@@ -68,19 +68,6 @@ type Used interface {
 	Use(u *Usage)
 }
 
-// Reportable is a policy that takes reports of requests, or passes them on. The owner of the tree calls it.
-type Reportable interface {
-	// Use takes those reports that no other policy has Found.
-	Use(list []*Usage)
-}
-
-// UseOf gives reports to a policy, if it takes any.
-func UseOf(p Policy, list []*Usage) {
-	if r, ok := p.(Reportable); ok {
-		r.Use(list)
-	}
-}
-
 // AddSaturating adds two counts without overflow.
 func AddSaturating(a, b uint32) uint32 {
 	if b > math.MaxUint32-a {
