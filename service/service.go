@@ -14,7 +14,6 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
-	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/service/reports"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -120,27 +119,13 @@ func New(o Options) *Service {
 	}
 	s.Picker = picks.New(picks.Options{
 		Replica: replica,
-		Ledger:  s.targets, Events: s.events, Demand: s.demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare, OwnDraws: ownDraws,
+		Ledger:  s.targets, Events: s.events, Demand: s.Sources.Demand, MaxLeases: o.MaxLeases, MaxLeaseShare: o.MaxLeaseShare, OwnDraws: ownDraws,
 		Overload: o.Overload, Registry: s.Registry().Registry, Draining: s.draining,
 	})
 	s.Table = reports.New(s.targets)
 	s.AddConditions(s.SourceConditions)
 	return s
 }
-
-// demand is Demand for an account.
-func (s *Service) demand(cluster string, by *quota.Account) (*ledger.Target, error) {
-	if by == nil {
-		return s.Demand(cluster, nil)
-	}
-	return s.Demand(cluster, (*payer)(by))
-}
-
-// payer charges an account for unknown names.
-type payer quota.Account
-
-func (p *payer) AcquireName() error { return (*quota.Account)(p).TryAcquire(quota.UnknownNames, 1) }
-func (p *payer) ReleaseName()       { (*quota.Account)(p).Release(quota.UnknownNames, 1) }
 
 // Start loads the resources of st, and returns when every tree has its config.
 func (s *Service) Start(ctx context.Context, st store.Store) error {

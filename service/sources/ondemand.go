@@ -13,6 +13,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -51,24 +52,17 @@ type onDemand struct {
 	known   map[string]*demanded      // by cluster
 	unknown map[string]*queue.Element // of *demanded, by cluster
 	oldest  *queue.List               // the unknown ones, in the order in which they came
-	paid    map[Payer]*queue.List     // those of each payer, in the same order
+	// Those of each account, in the same order: it pays for them, so that no caller can take the places of all.
+	paid map[*quota.Account]*queue.List
 
 	// Fixed after start.
 	stop   context.CancelFunc // of the sweeps
 	sweeps sync.WaitGroup
 }
 
-// Payer is charged for unknown names, so that no caller can take the places of all. Equal values are
-// the same payer.
-type Payer interface {
-	// AcquireName returns an error if the payer has as many unknown names as it may.
-	AcquireName() error
-	ReleaseName()
-}
-
 type demanded struct {
 	cluster string
-	payer   Payer          // nil without one, and once it is not charged any more
+	account *quota.Account // nil without one, and once it is not charged any more
 	place   *queue.Element // in paid
 	since   time.Time
 	used    time.Time // when a sweep last saw it used
@@ -79,7 +73,7 @@ type demanded struct {
 
 func newOnDemand(p *publisher) *onDemand {
 	return &onDemand{
-		publisher: p, known: make(map[string]*demanded), unknown: make(map[string]*queue.Element), oldest: queue.New(), paid: make(map[Payer]*queue.List),
+		publisher: p, known: make(map[string]*demanded), unknown: make(map[string]*queue.Element), oldest: queue.New(), paid: make(map[*quota.Account]*queue.List),
 		maxKnown: cmp.Or(p.OnDemand, DefaultOnDemand), maxUnknown: cmp.Or(p.OnDemandUnknown, DefaultOnDemandUnknown),
 		idle: cmp.Or(p.OnDemandIdle, DefaultOnDemandIdle),
 	}
@@ -122,9 +116,9 @@ func (d *onDemand) close() {
 }
 
 // Demand returns the target of a cluster, and subscribes to the cluster if there is
-// none yet: its picks wait for the answer. Without a management server it returns nil. The payer is
-// charged for the name while it is unknown; nil for none.
-func (d *onDemand) Demand(cluster string, by Payer) (*ledger.Target, error) {
+// none yet: its picks wait for the answer. Without a management server it returns nil. The account, which
+// may be nil, is charged for the name while it is unknown.
+func (d *onDemand) Demand(cluster string, by *quota.Account) (*ledger.Target, error) {
 	d.mu.Lock()
 	t, ended, err := d.demand(cluster, by)
 	d.mu.Unlock()
@@ -133,7 +127,7 @@ func (d *onDemand) Demand(cluster string, by Payer) (*ledger.Target, error) {
 }
 
 // demand is Demand for a caller that holds d.mu, and closes the ended targets afterwards.
-func (d *onDemand) demand(cluster string, by Payer) (_ *ledger.Target, ended ledger.Ended, err error) {
+func (d *onDemand) demand(cluster string, by *quota.Account) (_ *ledger.Target, ended ledger.Ended, err error) {
 	if !d.started {
 		return nil, ended, nil
 	}
@@ -160,7 +154,7 @@ func (d *onDemand) demand(cluster string, by Payer) (_ *ledger.Target, ended led
 
 // reserve gives a cluster a place among the known or the unknown ones. It returns the
 // unknown name that it evicts for that, if any.
-func (d *onDemand) reserve(cluster string, by Payer) (evicted string, err error) {
+func (d *onDemand) reserve(cluster string, by *quota.Account) (evicted string, err error) {
 	c := &demanded{cluster: cluster, since: time.Now()}
 	c.used = c.since
 	if d.confirmed(cluster) {
@@ -187,38 +181,38 @@ func (d *onDemand) reserve(cluster string, by Payer) (evicted string, err error)
 	return evicted, nil
 }
 
-// charge charges a payer for an unknown name. If it has as many as it may, its oldest is evicted.
-func (d *onDemand) charge(c *demanded, by Payer) (evicted string, err error) {
+// charge charges an account for an unknown name. If it has as many as it may, its oldest is evicted.
+func (d *onDemand) charge(c *demanded, by *quota.Account) (evicted string, err error) {
 	if by == nil {
 		return "", nil
 	}
-	if err = by.AcquireName(); err != nil {
+	if err = by.TryAcquire(quota.UnknownNames, 1); err != nil {
 		own := d.paid[by]
 		if own == nil {
 			return "", err
 		}
-		if evicted, _ = d.evict(own, c.since); evicted == "" || by.AcquireName() != nil {
+		if evicted, _ = d.evict(own, c.since); evicted == "" || by.TryAcquire(quota.UnknownNames, 1) != nil {
 			return evicted, err
 		}
 	}
 	if d.paid[by] == nil {
 		d.paid[by] = queue.New()
 	}
-	c.payer, c.place = by, d.paid[by].PushBack(c)
+	c.account, c.place = by, d.paid[by].PushBack(c)
 	return evicted, nil
 }
 
 // uncharge reverts charge.
 func (d *onDemand) uncharge(c *demanded) {
-	if c.payer == nil {
+	if c.account == nil {
 		return
 	}
-	own := d.paid[c.payer]
+	own := d.paid[c.account]
 	if own.Remove(c.place); own.Len() == 0 {
-		delete(d.paid, c.payer)
+		delete(d.paid, c.account)
 	}
-	c.payer.ReleaseName()
-	c.payer, c.place = nil, nil
+	c.account.Release(quota.UnknownNames, 1)
+	c.account, c.place = nil, nil
 }
 
 // errTenure says that the oldest name keeps its place for UnknownTenure.
