@@ -162,27 +162,6 @@ func (s *Service) Close() {
 // Events returns the last events that match f, the newest first.
 func (s *Service) Events(f observe.EventFilter) []observe.Event { return s.events.Last(f) }
 
-// EndLeases ends the held leases that match a filter, for a caller (by), and reports that as an
-// event. It returns how many of each cluster and owner.
-func (s *Service) EndLeases(f picks.LeaseFilter, by string) map[picks.EndedLeases]int {
-	ended := s.Picker.EndLeases(f)
-	n := 0
-	var largest picks.EndedLeases
-	for of, leases := range ended {
-		n += leases
-		if leases > ended[largest] || leases == ended[largest] && of.String() < largest.String() {
-			largest = of
-		}
-	}
-	if n > 0 {
-		s.events.Add(observe.Event{
-			Type: observe.EventLeasesEnded, Cluster: f.Cluster, By: by,
-			Says: fmt.Sprintf("%d leases were ended, among them %d of %v", n, ended[largest], largest),
-		})
-	}
-	return ended
-}
-
 // ReportEndedStreams reports as an event that streams and long polls of callers without identity were
 // ended because lbd is overloaded.
 func (s *Service) ReportEndedStreams(n int) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // LeaseFilter selects held leases.
@@ -118,9 +119,25 @@ type EndedLeases struct {
 func (e EndedLeases) String() string { return fmt.Sprintf("%s of %v", e.Cluster, e.Owner) }
 
 // EndLeases ends the held leases that match a filter, except for its Limit and After, as
-// canceled. It returns how many of each cluster and owner.
-func (s *Picker) EndLeases(f LeaseFilter) map[EndedLeases]int {
-	return s.leases.endAll(f.matches(s.leases), Cancelled)
+// canceled, for a caller (by), and reports that as an event. It returns how many of each cluster
+// and owner.
+func (s *Picker) EndLeases(f LeaseFilter, by string) map[EndedLeases]int {
+	ended := s.leases.endAll(f.matches(s.leases), Cancelled)
+	n := 0
+	var largest EndedLeases
+	for of, leases := range ended {
+		n += leases
+		if leases > ended[largest] || leases == ended[largest] && of.String() < largest.String() {
+			largest = of
+		}
+	}
+	if n > 0 {
+		s.events.Add(observe.Event{
+			Type: observe.EventLeasesEnded, Cluster: f.Cluster, By: by,
+			Says: fmt.Sprintf("%d leases were ended, among them %d of %v", n, ended[largest], largest),
+		})
+	}
+	return ended
 }
 
 // endAll ends the leases that match, and returns how many of each cluster and owner. It looks

@@ -51,7 +51,7 @@ type leaseModel struct {
 }
 
 func (m *leaseModel) clear() {
-	m.k.EndLeases(LeaseFilter{})
+	m.k.EndLeases(LeaseFilter{}, "")
 	time.Sleep(wheel.Tick)
 	synctest.Wait()
 }
@@ -148,7 +148,7 @@ func (m *leaseModel) endMany(t *rapid.T) {
 			want[EndedLeases{"orders", l.owner}]++
 		}
 	}
-	if got := m.k.EndLeases(f); !maps.Equal(got, want) {
+	if got := m.k.EndLeases(f, ""); !maps.Equal(got, want) {
 		t.Fatalf("leases of %s: %v ended; want %v", f.Owner, got, want)
 	}
 }
@@ -236,7 +236,7 @@ func TestLeasesFromManyGoroutines(t *testing.T) {
 				}
 				if i%100 == 0 {
 					k.Leases(LeaseFilter{Limit: 50})
-					k.EndLeases(LeaseFilter{Owner: fmt.Sprint(worker%3, i%20)})
+					k.EndLeases(LeaseFilter{Owner: fmt.Sprint(worker%3, i%20)}, "")
 				}
 			}
 		})
@@ -250,7 +250,7 @@ func TestLeasesFromManyGoroutines(t *testing.T) {
 	if held == 0 {
 		t.Error("no owner holds a lease")
 	}
-	k.EndLeases(LeaseFilter{})
+	k.EndLeases(LeaseFilter{}, "")
 	k.expect(0)
 	if ended := maps.Collect(c.Totals.Outcomes.All()); ended[Success]+ended[Cancelled] != 8*500*3 {
 		t.Errorf("leases ended as %v", ended)

@@ -138,7 +138,7 @@ func TestLeasesAreListedAndEnded(t *testing.T) {
 		if !slices.IsSorted(ids) || len(slices.Compact(ids)) != 12 {
 			t.Errorf("pages have the IDs %v", ids)
 		}
-		ended := k.EndLeases(LeaseFilter{Owner: "batch", Identity: &identity})
+		ended := k.EndLeases(LeaseFilter{Owner: "batch", Identity: &identity}, "")
 		if len(ended) != 1 || ended[EndedLeases{"orders", batch}] != 4 {
 			t.Errorf("ended %v", ended)
 		}
@@ -146,7 +146,7 @@ func TestLeasesAreListedAndEnded(t *testing.T) {
 		if got := fmt.Sprint(c.Totals.Leases.Largest(time.Now())); got != "[batch (5) web (3)]" {
 			t.Errorf("largest holders: %s", got)
 		}
-		if got := k.EndLeases(LeaseFilter{}); len(got) != 2 {
+		if got := k.EndLeases(LeaseFilter{}, ""); len(got) != 2 {
 			t.Errorf("ended %v", got)
 		}
 		k.expect(0)
@@ -163,7 +163,7 @@ func TestManyLeasesEnd(t *testing.T) {
 		}
 	}
 	k.expect(all)
-	if got := k.EndLeases(LeaseFilter{Cluster: "orders"}); got[EndedLeases{Cluster: "orders"}] != all {
+	if got := k.EndLeases(LeaseFilter{Cluster: "orders"}, ""); got[EndedLeases{Cluster: "orders"}] != all {
 		t.Errorf("ended %v; want %d", got, all)
 	}
 	k.expect(0)
@@ -185,7 +185,7 @@ func TestLeasesOutliveTheirCluster(t *testing.T) {
 	if list, _ := k.Leases(LeaseFilter{Cluster: "orders", Limit: 10}); len(list) != 4 {
 		t.Errorf("%d leases of the removed cluster", len(list))
 	}
-	if ended := k.EndLeases(LeaseFilter{Cluster: "orders", Owner: "goes"}); ended[EndedLeases{"orders", owned("", "goes")}] != 1 {
+	if ended := k.EndLeases(LeaseFilter{Cluster: "orders", Owner: "goes"}, ""); ended[EndedLeases{"orders", owned("", "goes")}] != 1 {
 		t.Errorf("ended %v", ended)
 	}
 	k.ledger.Apply([]resolver.Change{{Target: target, Config: config}})
@@ -197,7 +197,7 @@ func TestLeasesOutliveTheirCluster(t *testing.T) {
 	}
 	k.expect(4)
 	k.ledger.Apply([]resolver.Change{{Target: target}}).Close()
-	k.EndLeases(LeaseFilter{})
+	k.EndLeases(LeaseFilter{}, "")
 	if list, _ := k.Leases(LeaseFilter{Limit: 10}); len(list) != 0 {
 		t.Errorf("%d leases remain", len(list))
 	}
@@ -294,7 +294,7 @@ func TestQuotasOfLeases(t *testing.T) {
 		if again, err := k.pick(r); err != nil || again.Picks[0].Lease.ID == out.Picks[0].Lease.ID {
 			t.Errorf("the key after its time: %+v, %v", again, err)
 		}
-		k.EndLeases(LeaseFilter{})
+		k.EndLeases(LeaseFilter{}, "")
 		time.Sleep(MaxKeyTime + time.Second)
 		synctest.Wait()
 		if a.Used(quota.Bytes) != 0 || a.Used(quota.Leases) != 0 {
