@@ -139,19 +139,13 @@ func whileWaiting(w *recorder, r *http.Request, err error) error {
 }
 
 // hasRole reports whether the caller of the request that w answers has a role.
-func hasRole(w http.ResponseWriter, role access.Roles) bool {
-	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	return rec.caller != nil && listen.Require(rec.caller, rec.policy, role) == nil
-}
-
-// callerOf returns the caller of the request that w answers.
-func callerOf(w http.ResponseWriter) *access.Caller {
-	return w.(*recorder).caller //nolint:errcheck // handlers are called with no other
+func hasRole(w *recorder, role access.Roles) bool {
+	return w.caller != nil && listen.Require(w.caller, w.policy, role) == nil
 }
 
 // scopeOf returns what the caller of the request that w answers may see.
-func scopeOf(w http.ResponseWriter) *ledger.Scope {
-	if c := callerOf(w); c.Restricted() {
+func scopeOf(w *recorder) *ledger.Scope {
+	if c := w.caller; c.Restricted() {
 		return ledger.NewScope(c.MaySee)
 	}
 	return nil
@@ -159,8 +153,8 @@ func scopeOf(w http.ResponseWriter) *ledger.Scope {
 
 // mayUseCluster returns an error if the caller of the request that w answers may not see a
 // cluster. It does not depend on whether the cluster exists. An empty name is no cluster.
-func mayUseCluster(w http.ResponseWriter, name string) error {
-	if c := callerOf(w); name != "" && !c.MaySee(name) {
+func mayUseCluster(w *recorder, name string) error {
+	if c := w.caller; name != "" && !c.MaySee(name) {
 		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, clip(name))
 	}
 	return nil
@@ -168,8 +162,8 @@ func mayUseCluster(w http.ResponseWriter, name string) error {
 
 // mayUseTarget is mayUseCluster for a target, however its name is spelled. Patterns match the
 // name without xds:///. An empty name is no target.
-func mayUseTarget(w http.ResponseWriter, name string) error {
-	if c := callerOf(w); name != "" && !c.MaySee(ledger.TargetKey(name)) {
+func mayUseTarget(w *recorder, name string) error {
+	if c := w.caller; name != "" && !c.MaySee(ledger.TargetKey(name)) {
 		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, clip(name))
 	}
 	return nil

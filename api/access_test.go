@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // roleOf has the role that each route requires. Of two, each permits the request, and the error names
@@ -61,11 +62,11 @@ type callers struct {
 
 func startWithCallers(t *testing.T, spec string) *callers {
 	t.Helper()
-	return startCallers(t, spec, nil, func(*service.Service) {})
+	return startCallers(t, spec, nil, sources.Connections{})
 }
 
-// startCallers starts a service with other options, and calls begin before its start.
-func startCallers(t *testing.T, spec string, change func(*service.Options), begin func(*service.Service)) *callers {
+// startCallers starts a service with other options and connections.
+func startCallers(t *testing.T, spec string, change func(*service.Options), to sources.Connections) *callers {
 	t.Helper()
 	tokens := make(map[string]string)
 	var file strings.Builder
@@ -86,7 +87,9 @@ func startCallers(t *testing.T, spec string, change func(*service.Options), begi
 	noError(t, err)
 	specs, err := listen.Parse([]string{spec})
 	noError(t, err)
-	d := startBefore(t, &listen.Callers{Identities: func() *access.Identities { return known }}, api.Limits{}, change, begin)
+	d := startServing(t, change, to, func(o *api.Options) {
+		o.Callers = &listen.Callers{Identities: func() *access.Identities { return known }}
+	})
 	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
 	return &callers{daemon: d, listener: l, tokens: tokens}
 }

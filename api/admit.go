@@ -41,6 +41,8 @@ type Limits struct {
 	Quotas *quota.Manager
 	// MaxTTL limits the ttl of leases; 0 is [picks.MaxTTL].
 	MaxTTL time.Duration
+	// Wait is the default of the parameter wait of picks.
+	Wait time.Duration
 	// Turns is the budget of large responses; nil for no limit.
 	Turns *overload.Turns
 	// Shedding rejects and ends work while lbd is overloaded; nil for never.
@@ -86,10 +88,7 @@ func (e *endpoint) admit(w *recorder, r *http.Request, now time.Time) error {
 		resource = quota.Streams
 	default:
 	}
-	if refused := w.acquire(resource, 1); refused != nil {
-		return refused
-	}
-	return nil
+	return w.acquire(resource, 1)
 }
 
 // shed returns an error if work is shed.
@@ -106,11 +105,6 @@ func (l *Limits) shed(k work, c *access.Caller) error {
 		return nil
 	}
 	return l.rejects(level)
-}
-
-// sheddingOf returns what sheds the request that w answers.
-func sheddingOf(w http.ResponseWriter) *Shedding {
-	return w.(*recorder).router.limits.Shedding //nolint:errcheck // handlers are called with no other
 }
 
 // rejects returns an error if the work of a level is rejected now.
@@ -143,7 +137,7 @@ type acquired struct {
 }
 
 // acquire acquires n of a resource until finish.
-func (w *recorder) acquire(r quota.Resource, n int64) *fault.Error {
+func (w *recorder) acquire(r quota.Resource, n int64) error {
 	if w.account == nil || n == 0 {
 		return nil
 	}
@@ -183,20 +177,19 @@ func (w *recorder) holds(r quota.Resource) int64 {
 // awaiting runs the wait of a request. It counts as a stream meanwhile, and not as bulk work, so that
 // long polls do not use up what pushes and lists need, and is shed as one. The context of wait ends with
 // the identity of the caller.
-func awaiting(w http.ResponseWriter, r *http.Request, wait func(context.Context) error) error {
-	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	limits := &rec.router.limits
-	if err := limits.shed(streaming, rec.caller); err != nil {
+func awaiting(w *recorder, r *http.Request, wait func(context.Context) error) error {
+	limits := &w.router.limits
+	if err := limits.shed(streaming, w.caller); err != nil {
 		return err
 	}
-	bulk, streams := rec.holds(quota.Bulk), 1-min(rec.holds(quota.Streams), 1)
-	rec.release(quota.Bulk, bulk)
-	if refused := rec.acquire(quota.Streams, streams); refused != nil {
-		return refused
+	bulk, streams := w.holds(quota.Bulk), 1-min(w.holds(quota.Streams), 1)
+	w.release(quota.Bulk, bulk)
+	if err := w.acquire(quota.Streams, streams); err != nil {
+		return err
 	}
-	ctx, cancel := whileValid(r.Context(), rec.caller)
+	ctx, cancel := whileValid(r.Context(), w.caller)
 	defer cancel()
-	shed := limits.Shedding.add(rec.caller, cancel)
+	shed := limits.Shedding.add(w.caller, cancel)
 	defer shed.leave()
 	if err := wait(ctx); err != nil {
 		if shed.isEnded() {
@@ -204,11 +197,8 @@ func awaiting(w http.ResponseWriter, r *http.Request, wait func(context.Context)
 		}
 		return err
 	}
-	rec.release(quota.Streams, streams)
-	if refused := rec.acquire(quota.Bulk, bulk); refused != nil {
-		return refused
-	}
-	return nil
+	w.release(quota.Streams, streams)
+	return w.acquire(quota.Bulk, bulk)
 }
 
 // whileValid returns a context that ends when the identity of the caller does: when it expires or
@@ -253,18 +243,17 @@ func (w *recorder) finish() {
 
 // takeTurn waits for the turn to compute a large response, so that a CPU remains for picks.
 // The turn ends before the response is written: a caller that reads slowly holds none.
-func takeTurn(w http.ResponseWriter, r *http.Request) error {
-	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	turn, err := rec.router.limits.Turns.Begin(r.Context(), overload.ResponseWork, turnName(w, r))
+func takeTurn(w *recorder, r *http.Request) error {
+	turn, err := w.router.limits.Turns.Begin(r.Context(), overload.ResponseWork, turnName(w, r))
 	if err != nil {
 		return fault.FromContext(err)
 	}
-	rec.turn = turn
+	w.turn = turn
 	return nil
 }
 
 // takeTurnOf is takeTurn for what describes n clusters or endpoints. Few need no turn.
-func takeTurnOf(w http.ResponseWriter, r *http.Request, n int) error {
+func takeTurnOf(w *recorder, r *http.Request, n int) error {
 	if n <= overload.SmallClusters {
 		return nil
 	}
@@ -293,8 +282,8 @@ func (w *recorder) endTurn() {
 }
 
 // turnName identifies the caller among those that wait for turns.
-func turnName(w http.ResponseWriter, r *http.Request) string {
-	if c := callerOf(w); c != nil && c.Name != "" {
+func turnName(w *recorder, r *http.Request) string {
+	if c := w.caller; c != nil && c.Name != "" {
 		return c.Name
 	}
 	return listen.PeerOf(r)

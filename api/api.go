@@ -1,47 +1,17 @@
 package api
 
 import (
-	"io/fs"
-	"log/slog"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/lbd-dev/lbd/api/accesslog"
-	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/overload"
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
-	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/picks"
 )
 
-// Options configure the handler. All fields but Dashboard are required.
-type Options struct {
-	Service *service.Service
-	// Callers identifies who makes a request. If nil, every caller has all roles.
-	Callers *listen.Callers
-	// Audit gets one record for each request that requires the role push or admin; nil
-	// without an audit log.
-	Audit *audit.Log
-	// AccessLog gets one entry for each request; nil without an access log.
-	AccessLog *accesslog.Log
-	// Limits are those of what callers use.
-	Limits Limits
-	// Peers forwards requests about leases to other daemons of the fleet; nil for none.
-	Peers *Peers
-	// Logger gets one record for each internal error. Requests are not logged otherwise.
-	Logger *slog.Logger
-	// OpenAPI is the contract that GET /openapi.yaml returns.
-	OpenAPI []byte
-	// Dashboard has index.html, which GET / returns, and its files in assets, whose names
-	// change with their content. Without index.html, or if nil, GET / returns a page that
-	// says that the dashboard was not built.
-	Dashboard fs.FS
-}
-
-// New returns the handler of the API. It registers its metrics in the registry of the
-// service, so there can be one handler per service. It starts no goroutines.
+// New returns the handler of the API. It registers metrics in Metrics, so there can be one handler
+// for these. It starts no goroutines.
 //
 // A server for it should accept request lines of [MaxURLBytes]. Its WriteTimeout should
 // allow picks that wait for 10 s; handlers that wait longer extend the deadline.
@@ -67,14 +37,14 @@ func New(o Options) *Handler {
 	r := &router{
 		mux:        chi.NewRouter(),
 		logger:     o.Logger,
-		metrics:    newMetrics(o.Service.Registry().Registry),
+		metrics:    newMetrics(o.Metrics),
 		origins:    http.NewCrossOriginProtection(),
 		callers:    o.Callers,
 		audit:      o.Audit,
 		access:     o.AccessLog,
 		limits:     o.Limits,
-		index:      &servedIndex{index: o.Service.Index},
-		missing:    o.Service.Missing,
+		index:      &servedIndex{index: o.Index.Index},
+		missing:    o.Index.Missing,
 		describing: make(chan struct{}, max(1, overload.CPUs()/2)), examining: make(chan struct{}, 1),
 		scrapes: make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
 
@@ -85,7 +55,7 @@ func New(o Options) *Handler {
 	if o.Limits.MaxTTL == 0 {
 		o.Limits.MaxTTL = picks.MaxTTL
 	}
-	h := &handlers{service: o.Service, limits: o.Limits, peers: o.Peers}
+	h := (*handlers)(&o)
 	pick.of(filtered).get("/pick", h.getPick)
 	pick.of(filtered).get("/v1/pick", h.getPick)
 	pick.of(filtered).post("/pick", h.postPick)
@@ -146,9 +116,8 @@ func New(o Options) *Handler {
 	read.of(filtered).doing(streaming).get("/v1/events/watch", h.watchEvents)
 	public.get("/livez", h.livez)
 	public.get("/readyz", h.readyz)
-	m := &exposition{all: expose(o.Service.Registry(), o.Logger), service: o.Service, logger: o.Logger}
-	r.as(access.Metrics).of(filtered).get("/metrics", m.getMetrics)
-	r.as(access.Metrics).of(filtered).get("/metrics/endpoints", m.getEndpointMetrics)
+	r.as(access.Metrics).of(filtered).get("/metrics", h.getMetrics)
+	r.as(access.Metrics).of(filtered).get("/metrics/endpoints", h.getEndpointMetrics)
 	public.get("/openapi.yaml", contract(o.OpenAPI).getContract)
 	b := newDashboard(o.Dashboard)
 	pages.get("/", b.getHome)

@@ -30,7 +30,7 @@ type received interface{ Bytes() []byte }
 
 // readBody returns the body. A body whose Content-Length is too large is rejected before a
 // caller that waits for 100 Continue sends it.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+func readBody(w *recorder, r *http.Request, most int64) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, tooLarge(most)
 	}
@@ -65,16 +65,12 @@ const decodingFactor = 4
 
 // receive reads a body. What it allocates counts against the quota of the caller, as it
 // arrives: Content-Length alone takes no memory. A body that is decoded counts several times.
-func receive(w http.ResponseWriter, from io.Reader, length int64) ([]byte, error) {
-	rec, counted := w.(*recorder)
+func receive(w *recorder, from io.Reader, length int64) ([]byte, error) {
 	acquire := func(n int) error {
-		if !counted || n <= maxSmallBody {
+		if n <= maxSmallBody {
 			return nil
 		}
-		if refused := rec.acquire(quota.Bytes, int64(n)); refused != nil {
-			return refused
-		}
-		return nil
+		return w.acquire(quota.Bytes, int64(n))
 	}
 	body := make([]byte, 0, min(max(length+1, 512), maxSmallBody))
 	for {
@@ -105,7 +101,7 @@ func tooLarge(most int64) error {
 }
 
 // rejectBody rejects a body where none is expected, because it would be ignored.
-func rejectBody(w http.ResponseWriter, r *http.Request) error {
+func rejectBody(w *recorder, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
@@ -119,7 +115,7 @@ func rejectBody(w http.ResponseWriter, r *http.Request) error {
 }
 
 // emptyBody accepts no body, or an empty JSON object, which some clients always send.
-func emptyBody(w http.ResponseWriter, r *http.Request) error {
+func emptyBody(w *recorder, r *http.Request) error {
 	body, err := readBody(w, r, MaxLeaseBytes)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
 		return err
@@ -133,7 +129,7 @@ func emptyBody(w http.ResponseWriter, r *http.Request) error {
 
 // readJSON decodes a JSON body into v, and rejects unknown fields. An empty body leaves v
 // unchanged.
-func readJSON(w http.ResponseWriter, r *http.Request, most int64, v any) error {
+func readJSON(w *recorder, r *http.Request, most int64, v any) error {
 	body, err := readBody(w, r, most)
 	if err != nil {
 		return err

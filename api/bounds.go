@@ -10,15 +10,15 @@ import (
 
 // maxTTL returns the maximum ttl of a caller's leases, and quota whether its quota limits it.
 func (h *handlers) maxTTL(c *access.Caller) (limit time.Duration, quota bool) {
-	if c.Quota != nil && c.Quota.MaxTTL > 0 && c.Quota.MaxTTL < h.limits.MaxTTL {
+	if c.Quota != nil && c.Quota.MaxTTL > 0 && c.Quota.MaxTTL < h.Limits.MaxTTL {
 		return c.Quota.MaxTTL, true
 	}
-	return h.limits.MaxTTL, false
+	return h.Limits.MaxTTL, false
 }
 
 // ttl reads the ttl of a caller's leases.
 func (h *handlers) ttl(v value, to *time.Duration, c *access.Caller) string {
-	if wanted := v.duration(to, time.Millisecond, h.limits.MaxTTL); wanted != "" {
+	if wanted := v.duration(to, time.Millisecond, h.Limits.MaxTTL); wanted != "" {
 		return wanted
 	}
 	if limit, quota := h.maxTTL(c); quota && *to > limit {

@@ -30,17 +30,14 @@ type ClusterList struct {
 // @Success 200 {object} ClusterList "sorted by name"
 // @Failure 503 {object} Problem
 // @Router  /v1/clusters [get]
-func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) listClusters(w *recorder, r *http.Request) error {
 	l, err := h.readListing(w, r)
 	if err != nil {
 		return err
 	}
-	if err := takeTurnOf(w, r, h.service.CountClusters()); err != nil {
-		return err
-	}
 	var list ClusterList
 	scope := scopeOf(w)
-	list.Clusters, list.Next = part(l, h.service.Clusters(), scope.Cluster, func(s observe.ClusterSummary) string { return s.Name })
+	list.Clusters, list.Next = part(l, h.State.Clusters(), scope.Cluster, func(s observe.ClusterSummary) string { return s.Name })
 	for i := range list.Clusters {
 		list.Clusters[i] = list.Clusters[i].Within(scope)
 	}
@@ -56,7 +53,7 @@ func (h *handlers) listClusters(w http.ResponseWriter, r *http.Request) error {
 // @Success     200 {object} observe.ClusterState "the state"
 // @Failure     503 {object} Problem
 // @Router      /v1/clusters/{name} [get]
-func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getCluster(w *recorder, r *http.Request) error {
 	var (
 		target   string
 		index    int64
@@ -87,22 +84,21 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 			wait = required.wait
 		}
 		allowWait(w, wait)
-		if err := awaiting(w, r, func(ctx context.Context) error { return h.service.AwaitCluster(ctx, name, target, index, wait) }); err != nil {
+		if err := awaiting(w, r, func(ctx context.Context) error { return h.State.AwaitCluster(ctx, name, target, index, wait) }); err != nil {
 			return err
 		}
 		setIndex(w)
 	}
 	described := 0
 	if endpoints {
-		described = h.service.CountEndpoints(name, target)
+		described = h.State.CountEndpoints(name, target)
 	}
 	if described > overload.SmallClusters { // without a turn: it waits for the tree
-		rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-		if err := rec.takeSlot(r.Context(), rec.router.describing); err != nil {
+		if err := w.takeSlot(r.Context(), w.router.describing); err != nil {
 			return err
 		}
 	}
-	state, err := h.service.Cluster(r.Context(), name, target, endpoints)
+	state, err := h.State.Cluster(r.Context(), name, target, endpoints)
 	if err != nil {
 		return err
 	}
@@ -119,7 +115,7 @@ func (h *handlers) getCluster(w http.ResponseWriter, r *http.Request) error {
 // @Param       step   query string false "the step; default: the finest that goes back to since" Enums(1s,10s)
 // @Success     200 {object} observe.ClusterHistory "the history"
 // @Router      /v1/clusters/{name}/history [get]
-func (h *handlers) getClusterHistory(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getClusterHistory(w *recorder, r *http.Request) error {
 	var request observe.HistoryRequest
 	name, err := h.readServedNamed(w, r, "name",
 		parameter{name: "target", set: func(v value) string { return v.name(&request.Target) }},
@@ -130,7 +126,7 @@ func (h *handlers) getClusterHistory(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	request.Cluster = name
-	found, err := h.service.History(request)
+	found, err := h.History(request)
 	if err != nil {
 		return err
 	}

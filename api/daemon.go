@@ -18,11 +18,11 @@ type DaemonStream struct {
 // @Description Its name, version and start time, and its conditions: problems of the whole daemon, such as an unreachable management server, rejected resources, invalid files, held changes, a shortage of file descriptors, or a failing store. At most 10 conditions of each kind are listed. A caller with clusters does not get those about other resources and about files.
 // @Success     200 {object} observe.DaemonState "the daemon's state"
 // @Router      /v1/daemon [get]
-func (h *handlers) getDaemon(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getDaemon(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {
 		return err
 	}
-	return reply(w, h.service.Daemon(scopeOf(w)), nil)
+	return reply(w, h.State.Daemon(scopeOf(w)), nil)
 }
 
 // @Summary     Watch the daemon's state
@@ -31,9 +31,9 @@ func (h *handlers) getDaemon(w http.ResponseWriter, r *http.Request) error {
 // @Success     200     {object} DaemonStream "the data of each event, by event name"
 // @Failure     429,503 {object} Problem
 // @Router      /v1/daemon/watch [get]
-func (h *handlers) watchDaemon(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) watchDaemon(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {
 		return err
 	}
-	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchDaemon(scopeOf(w)) })
+	return stream(w, r, func() (*observe.Watch, error) { return h.Watches.WatchDaemon(scopeOf(w)) })
 }

@@ -78,7 +78,7 @@ func packedAsset(from fs.FS, name, contentType string) *asset {
 // @Success     200 {string} string "a page"
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      / [get]
-func (d *dashboard) getHome(w http.ResponseWriter, r *http.Request) error { return d.page.write(w, r) }
+func (d *dashboard) getHome(w *recorder, r *http.Request) error { return d.page.write(w, r) }
 
 // @Summary     Get a file of the dashboard
 // @Description The name changes with the content, so the file can be cached forever.
@@ -86,7 +86,7 @@ func (d *dashboard) getHome(w http.ResponseWriter, r *http.Request) error { retu
 // @Success     200 {string} binary "the file"
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      /assets/{file} [get]
-func (d *dashboard) getAsset(w http.ResponseWriter, r *http.Request) error {
+func (d *dashboard) getAsset(w *recorder, r *http.Request) error {
 	file, ok := d.files[chi.URLParam(r, "file")]
 	if !ok {
 		return fault.Errorf(notFound, "%s not found: it may be a file of another version of the dashboard; reload /", clip(r.URL.Path))

@@ -22,7 +22,7 @@ const ExamineTime = 10 * time.Second
 // @Success     200     {object} doctor.Report "the checks, problems first"
 // @Failure     429,503 {object} Problem
 // @Router      /v1/doctor [get]
-func (h *handlers) getDoctor(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getDoctor(w *recorder, r *http.Request) error {
 	e := &service.Examination{Scope: scopeOf(w), Caller: describeCaller(w)}
 	if err := h.readServed(w, r,
 		parameter{name: "cluster", set: func(v value) string { return v.name(&e.Cluster) }},
@@ -33,21 +33,20 @@ func (h *handlers) getDoctor(w http.ResponseWriter, r *http.Request) error {
 	if err := mayUseCluster(w, e.Cluster); err != nil {
 		return err
 	}
-	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	if rec.loop != nil {
+	if w.loop != nil {
 		return errHandOver
 	}
 	allowWait(w, ExamineTime)
 	ctx, cancel := context.WithTimeout(r.Context(), ExamineTime)
 	defer cancel()
-	if err := rec.takeSlot(ctx, rec.router.examining); err != nil {
+	if err := w.takeSlot(ctx, w.router.examining); err != nil {
 		return busy(r, err)
 	}
-	tried, notTried := h.service.Attempts(ctx, e) // before the turn: it waits for endpoints
+	tried, notTried := h.Doctor.Attempts(ctx, e) // before the turn: it waits for endpoints
 	if err := takeTurn(w, r.WithContext(ctx)); err != nil {
 		return busy(r, err)
 	}
-	return reply(w, h.service.Examine(ctx, e, tried, notTried), nil)
+	return reply(w, h.Doctor.Examine(ctx, e, tried, notTried), nil)
 }
 
 // busy returns the error of an examination that does not begin in time.
@@ -59,8 +58,8 @@ func busy(r *http.Request, err error) error {
 }
 
 // describeCaller describes the caller of the request that w answers.
-func describeCaller(w http.ResponseWriter) *doctor.Caller {
-	c, policy := callerOf(w), w.(*recorder).policy //nolint:errcheck // handlers are called with no other
+func describeCaller(w *recorder) *doctor.Caller {
+	c, policy := w.caller, w.policy
 	if c == nil {
 		return nil
 	}

@@ -52,7 +52,7 @@ func (silent) Try(ctx context.Context, _ lb.Attempt, timeout time.Duration) (*x5
 func TestDoctorExaminesOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, func(o *service.Options) {
-			o.Dialer, o.ConnectMode = silent{}, resource.ConnectTCP
+			o.Dialer, o.Sources.ConnectMode = silent{}, resource.ConnectTCP
 			o.Connectors[resource.ConnectTCP] = nil
 		})
 		addresses := make([]string, 100)

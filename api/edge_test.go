@@ -248,7 +248,7 @@ func TestWaitsOutlastTheServersTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectNone: nil, resource.ConnectDefault: never{}}
-			o.ConnectMode = resource.ConnectTCP
+			o.Sources.ConnectMode = resource.ConnectTCP
 		})
 		d.must(http.StatusCreated, "PUT", orders, assignment("", "a:1"))
 		now := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes())

@@ -51,7 +51,7 @@ type EndpointLocality struct {
 // @Success     201     {object} PushAnswer "added"
 // @Failure     409,422 {object} Problem
 // @Router      /v1/clusters/{name}/endpoints/{address} [put]
-func (h *handlers) putEndpoint(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) putEndpoint(w *recorder, r *http.Request) error {
 	var ttl *time.Duration
 	q, err := endpointRequest(w, r, parameter{name: "ttl", set: func(v value) string {
 		ttl = new(time.Duration)
@@ -65,8 +65,8 @@ func (h *handlers) putEndpoint(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	q.Edit = sources.EndpointEdit{Weight: edit.Weight, Health: edit.Health, Hostname: edit.Hostname, Priority: edit.Priority, Locality: (*sources.Locality)(edit.Locality), TTL: ttl}
-	result, err := h.service.SetEndpoint(r.Context(), q)
-	w.(*recorder).renewal = err == nil && ttl != nil && len(result.Changes) == 0 //nolint:errcheck // handlers are called with no other
+	result, err := h.Changes.SetEndpoint(r.Context(), q)
+	w.renewal = err == nil && ttl != nil && len(result.Changes) == 0
 	return writeResult(w, result, q.DryRun, err)
 }
 
@@ -77,17 +77,17 @@ func (h *handlers) putEndpoint(w http.ResponseWriter, r *http.Request) error {
 // @Success     200     {object} PushAnswer "what changed; etag is that of the assignment"
 // @Failure     409,422 {object} Problem
 // @Router      /v1/clusters/{name}/endpoints/{address} [delete]
-func (h *handlers) deleteEndpoint(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) deleteEndpoint(w *recorder, r *http.Request) error {
 	q, err := endpointRequest(w, r)
 	if err != nil {
 		return err
 	}
-	result, err := h.service.RemoveEndpoint(r.Context(), q)
+	result, err := h.Changes.RemoveEndpoint(r.Context(), q)
 	return writeResult(w, result, q.DryRun, err)
 }
 
 // endpointRequest reads a change of one endpoint, without its body.
-func endpointRequest(w http.ResponseWriter, r *http.Request, more ...parameter) (*sources.EndpointRequest, error) {
+func endpointRequest(w *recorder, r *http.Request, more ...parameter) (*sources.EndpointRequest, error) {
 	q := &sources.EndpointRequest{}
 	var err error
 	if q.Cluster, err = pathName(r, "name"); err != nil {
@@ -142,7 +142,7 @@ type RenewedEndpoint struct {
 // @Param       endpoints body Renewals true "the endpoints, at most 1000"
 // @Success     200 {object} Renewed "a result for each endpoint"
 // @Router      /v1/renewals [post]
-func (h *handlers) renewEndpoints(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) renewEndpoints(w *recorder, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (h *handlers) renewEndpoints(w http.ResponseWriter, r *http.Request) error 
 		var due time.Time
 		err := mayUseCluster(w, e.Cluster)
 		if err == nil {
-			due, err = h.service.RenewEndpoint(e.Cluster, e.Address)
+			due, err = h.Changes.RenewEndpoint(e.Cluster, e.Address)
 		}
 		if err != nil {
 			p := problemOf(refusalOf(r.Context(), err))
@@ -180,6 +180,6 @@ func (h *handlers) renewEndpoints(w http.ResponseWriter, r *http.Request) error 
 		due = due.UTC().Round(0)
 		is.ExpiresAt = &due
 	}
-	w.(*recorder).renewal = true //nolint:errcheck // handlers are called with no other
+	w.renewal = true
 	return reply(w, out, nil)
 }

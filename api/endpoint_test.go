@@ -11,15 +11,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // differences returns the words of the answer to a change.
@@ -123,7 +119,7 @@ func TestOneEndpointIsRefused(t *testing.T) {
 
 // The conditions are about the assignment.
 func TestOneEndpointWithConditions(t *testing.T) {
-	d := start(t, func(o *service.Options) { o.RequireIfMatch = true })
+	d := start(t, func(o *service.Options) { o.Sources.RequireIfMatch = true })
 	const one = orders + "/10.0.0.7:8080"
 	etag := func(body []byte) string { return decode[api.PushAnswer](t, body).ETag }
 	d.refused(fault.PreconditionRequired, "PUT", one, "")
@@ -243,26 +239,16 @@ func TestRenewalsAreRefused(t *testing.T) {
 
 // Renewals are not in the audit log; what changes endpoints is, and refused renewals are.
 func TestRenewalsAreNotAudited(t *testing.T) {
-	quiet := slog.New(slog.DiscardHandler)
-	svc := service.New(service.Options{
-		Logger: quiet, Settings: sources.Settings{ConnectMode: resource.ConnectNone},
-		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-	})
-	st, err := file.Open("", file.Options{OnCommit: svc.Commit})
-	noError(t, err)
-	noError(t, svc.Start(t.Context(), st))
 	var lines bytes.Buffer
-	log, err := audit.Open("-", &lines, quiet)
+	log, err := audit.Open("-", &lines, slog.New(slog.DiscardHandler))
 	noError(t, err)
-	d := &daemon{tb: t, handler: api.New(api.Options{Service: svc, Audit: log, Logger: quiet, OpenAPI: lbd.OpenAPI})}
+	d := startServing(t, nil, sources.Connections{}, func(o *api.Options) { o.Audit = log })
 	const one = orders + "/10.0.0.7:8080"
 	d.must(http.StatusCreated, "PUT", one+"?ttl=30s", "")
 	d.must(200, "PUT", one+"?ttl=30s", "")
 	d.must(200, "POST", "/v1/renewals", `{"endpoints":[{"cluster":"orders","address":"10.0.0.7:8080"}]}`)
 	d.must(http.StatusBadRequest, "POST", "/v1/renewals", "{}")
 	d.must(200, "PUT", one, "")
-	svc.Close()
-	noError(t, st.Close())
 	noError(t, log.Close())
 	var got []string
 	for line := range strings.Lines(lines.String()) {

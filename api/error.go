@@ -259,7 +259,7 @@ func problemOf(e *fault.Error) Problem {
 }
 
 // writeProblem writes p.
-func writeProblem(w http.ResponseWriter, p Problem) {
+func writeProblem(w *recorder, p Problem) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["Content-Type"] = problemType

@@ -30,7 +30,7 @@ type EventList struct {
 // @Param       limit   query int      false "maximum number of events" minimum(1) maximum(5000) default(100)
 // @Success     200 {object} EventList "newest first"
 // @Router      /v1/events [get]
-func (h *handlers) listEvents(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) listEvents(w *recorder, r *http.Request) error {
 	f := observe.EventFilter{Limit: DefaultEvents}
 	err := h.readEventFilter(w, r, &f,
 		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxEvents) }},
@@ -38,11 +38,11 @@ func (h *handlers) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return reply(w, EventList{Events: orEmpty(h.service.Events(f))}, nil)
+	return reply(w, EventList{Events: orEmpty(h.Events(f))}, nil)
 }
 
 // readEventFilter reads a filter of events, whose scope is the caller's, and more parameters.
-func (h *handlers) readEventFilter(w http.ResponseWriter, r *http.Request, f *observe.EventFilter, more ...parameter) error {
+func (h *handlers) readEventFilter(w *recorder, r *http.Request, f *observe.EventFilter, more ...parameter) error {
 	err := h.readServed(w, r, append(more,
 		parameter{name: "cluster", set: func(v value) string { return v.name(&f.Cluster) }},
 		parameter{name: "target", set: func(v value) string { return v.name(&f.Target) }},

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,7 +105,15 @@ func TestContractListsEveryEventType(t *testing.T) {
 
 func TestDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := start(t, func(o *service.Options) { o.Name = "lbd-1" })
+		var failing atomic.Bool
+		d := start(t, func(o *service.Options) {
+			o.Name, o.Conditions = "lbd-1", []func() []observe.Condition{func() []observe.Condition {
+				if !failing.Load() {
+					return nil
+				}
+				return []observe.Condition{{Kind: observe.ConditionStoreFailing, Since: time.Now(), Text: "lbd.db was replaced", NotReady: true}}
+			}}
+		})
 		send := serve(t, d, time.Hour)
 		watched := answered(t, send(get("/v1/daemon/watch")))
 		const healthy = `{"name":"lbd-1","version":"test","started_at":"T","conditions":[]}`
@@ -113,7 +122,7 @@ func TestDaemon(t *testing.T) {
 		}
 		d.expect("/v1/daemon", healthy)
 
-		d.service.FilesChanged(files.Set{Bad: []files.Bad{{File: "b.yaml", Err: errors.New("line 1:\nnot YAML"), Since: time.Now()}}})
+		d.service.Sources.FilesChanged(files.Set{Bad: []files.Bad{{File: "b.yaml", Err: errors.New("line 1:\nnot YAML"), Since: time.Now()}}})
 		const bad = `{"name":"lbd-1","version":"test","started_at":"T","conditions":[{"kind":"file_bad","subject":"b.yaml","since":"T",` +
 			`"text":"resource file b.yaml is bad (line 1:\nnot YAML); none of its resources are in use",` +
 			`"remedy":"correct the file; lbd check lists every error"}]}`
@@ -126,9 +135,7 @@ func TestDaemon(t *testing.T) {
 		d.expect("/readyz?verbose", lines)
 		d.expect("/readyz", "ok\n")
 
-		d.service.AddConditions(func() []observe.Condition {
-			return []observe.Condition{{Kind: observe.ConditionStoreFailing, Since: time.Now(), Text: "lbd.db was replaced", NotReady: true}}
-		})
+		failing.Store(true)
 		got := d.must(503, "GET", "/readyz", "").Body.String()
 		if !strings.Contains(got, "\n[-]store_failing: lbd.db was replaced\n") || !strings.HasSuffix(got, "readyz check failed\n") {
 			t.Errorf("got %s", got)

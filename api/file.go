@@ -8,11 +8,11 @@ import (
 // @Description The files of the resource directory that have resources, the files that are invalid, with the reason, and the changes that are held until they are permitted. Empty without a resource directory. A caller with clusters gets the files that have resources, all of these names, and no held changes.
 // @Success     200 {object} sources.FilesState "sorted by name"
 // @Router      /v1/files [get]
-func (h *handlers) listFiles(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) listFiles(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {
 		return err
 	}
-	return reply(w, h.service.Files().Within(scopeOf(w)), nil)
+	return reply(w, h.Resources.Files().Within(scopeOf(w)), nil)
 }
 
 // @Summary     Permit a held change of resource files
@@ -20,11 +20,11 @@ func (h *handlers) listFiles(w http.ResponseWriter, r *http.Request) error {
 // @Success     200 {object} sources.Permission "the decision"
 // @Failure     503 {object} Problem
 // @Router      /v1/files/held/{hash}/permit [post]
-func (h *handlers) permitFiles(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) permitFiles(w *recorder, r *http.Request) error {
 	hash, err := readNamed(r, "hash")
 	if err != nil {
 		return err
 	}
-	permission, err := h.service.PermitFiles(r.Context(), hash, from(w, r))
+	permission, err := h.Changes.PermitFiles(r.Context(), hash, from(w, r))
 	return reply(w, permission, err)
 }

@@ -8,15 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 func TestFiles(t *testing.T) {
-	d := start(t, nil)
-	d.expect("/v1/files", `{"files":[],"held":[]}`)
+	start(t, nil).expect("/v1/files", `{"files":[],"held":[]}`)
 	dir := t.TempDir()
 	for name, body := range map[string]string{
 		"good.json": bundle("b", "a"),
@@ -24,7 +23,7 @@ func TestFiles(t *testing.T) {
 	} {
 		noError(t, os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600))
 	}
-	follow(t, d, dir)
+	d := startServing(t, nil, watched(t, dir), func(*api.Options) {})
 	const want = `{"files":[{"file":"bad.json","state":"bad","resources":[],"error":E,"errors":[{"resource":"ClusterLoadAssignment/c",` +
 		`"field":"endpoints[0].priority","reason":"R","line":1,"column":34}],"since":"T"},` +
 		`{"file":"good.json","state":"good","resources":["ClusterLoadAssignment/a","ClusterLoadAssignment/b"],"sha256":"S"}],"held":[]}`
@@ -43,23 +42,18 @@ func TestFiles(t *testing.T) {
 
 var sums = regexp.MustCompile(`"sha256":"[0-9a-f]{64}"`)
 
-// follow lets the service follow the resource files of a directory.
-func follow(t *testing.T, d *daemon, dir string) {
-	t.Helper()
-	st, err := file.Open("", file.Options{})
-	noError(t, err)
-	d.service.FollowFiles(files.OpenArchive("", dir, nil), st)
-	w, err := files.Open(dir, files.Options{OnScan: d.service.FilesScanned})
-	noError(t, err)
-	t.Cleanup(func() {
-		if err := errors.Join(w.Close(), st.Close()); err != nil {
-			t.Error(err)
+// watched connects a service to the resource files of a directory.
+func watched(t *testing.T, dir string) sources.Connections {
+	return sources.Connections{Files: files.OpenArchive("", dir, nil), WatchFiles: func(scanned func(*files.Scan)) error {
+		w, err := files.Open(dir, files.Options{OnScan: scanned})
+		if err == nil {
+			t.Cleanup(func() { _ = w.Close() }) // which has no error
 		}
-	})
+		return err
+	}}
 }
 
 func TestPermitAHeldChange(t *testing.T) {
-	d := start(t, nil)
 	dir := t.TempDir()
 	write := func(body string) {
 		t.Helper()
@@ -67,7 +61,7 @@ func TestPermitAHeldChange(t *testing.T) {
 		noError(t, errors.Join(os.WriteFile(beside, []byte(body), 0o600), os.Rename(beside, filepath.Join(dir, "a.json"))))
 	}
 	write(bundle("a"))
-	follow(t, d, dir)
+	d := startServing(t, nil, watched(t, dir), func(*api.Options) {})
 	write(`{"clusterName":"a"}`)
 	var state sources.FilesState
 	for len(state.Held) == 0 && t.Context().Err() == nil {

@@ -15,15 +15,15 @@ import (
 
 // foreign returns the owner of a lease that another daemon has granted. ok is false for a lease that
 // this daemon may have. Errors are about leases that cannot be forwarded.
-func (h *handlers) foreign(w http.ResponseWriter, r *http.Request, text string) (o roster.Owner, ok bool, err error) {
+func (h *handlers) foreign(w *recorder, r *http.Request, text string) (o roster.Owner, ok bool, err error) {
 	id, parsed := picks.ParseLeaseID(text)
-	if !parsed || h.service.Grants(id) || len(r.Header[forwardedHeader]) > 0 {
+	if !parsed || h.Replicas.Grants(id) || len(r.Header[forwardedHeader]) > 0 {
 		return o, false, nil // it is looked up here
 	}
-	if w.(*recorder).loop != nil { //nolint:errcheck // handlers are called with no other
+	if w.loop != nil {
 		return o, true, errHandOver
 	}
-	o, known := h.service.LeaseOwner(r.Context(), id)
+	o, known := h.Replicas.LeaseOwner(r.Context(), id)
 	switch {
 	case !known:
 		return o, true, fault.Errorf(fault.UnknownLease, "lease %q not found: no daemon of the fleet has granted it, or that daemon has ended and the lease with it", text)
@@ -38,11 +38,10 @@ func (h *handlers) foreign(w http.ResponseWriter, r *http.Request, text string) 
 
 // mayForward returns an error if the credentials of the caller cannot be forwarded: the owner of the lease
 // checks them as those of its own callers.
-func mayForward(w http.ResponseWriter, r *http.Request, o *roster.Owner) error {
-	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
+func mayForward(w *recorder, r *http.Request, o *roster.Owner) error {
 	if len(r.Header["Authorization"]) == 0 {
-		if rec.caller.Name != "" {
-			return unavailable(o, "would not know %s, whose identity is a client certificate or a user of a unix socket, which cannot be forwarded", rec.caller.Name)
+		if w.caller.Name != "" {
+			return unavailable(o, "would not know %s, whose identity is a client certificate or a user of a unix socket, which cannot be forwarded", w.caller.Name)
 		}
 		return nil
 	}
@@ -51,7 +50,7 @@ func mayForward(w http.ResponseWriter, r *http.Request, o *roster.Owner) error {
 		return unavailable(o, "has no valid address")
 	}
 	ip := net.ParseIP(u.Hostname())
-	if protected := r.TLS != nil || rec.policy.Local; protected && u.Scheme != "https" && !ip.IsLoopback() {
+	if protected := r.TLS != nil || w.policy.Local; protected && u.Scheme != "https" && !ip.IsLoopback() {
 		return unavailable(o, "would get the token of the caller without TLS: set --advertise to an https URL there")
 	}
 	return nil
@@ -59,8 +58,8 @@ func mayForward(w http.ResponseWriter, r *http.Request, o *roster.Owner) error {
 
 // forwards forwards a request about a lease that another daemon has granted in one hop, and answers with
 // what that answers. It reports false for a lease that this daemon may have. done is the body, if there is one.
-func (h *handlers) forwards(w http.ResponseWriter, r *http.Request, id, suffix string, done *Done) (foreign bool, err error) {
-	if h.peers == nil {
+func (h *handlers) forwards(w *recorder, r *http.Request, id, suffix string, done *Done) (foreign bool, err error) {
+	if h.Peers == nil {
 		return false, nil
 	}
 	o, foreign, err := h.foreign(w, r, id)
@@ -77,7 +76,7 @@ func (h *handlers) forwards(w http.ResponseWriter, r *http.Request, id, suffix s
 	if r.URL.RawQuery != "" {
 		path += "?" + r.URL.RawQuery
 	}
-	a, err := h.peers.do(r, &o, path, body)
+	a, err := h.Peers.do(r, &o, path, body)
 	if err != nil {
 		return true, err
 	}
@@ -93,12 +92,12 @@ func (h *handlers) forwards(w http.ResponseWriter, r *http.Request, id, suffix s
 
 // forwardMany ends leases that other daemons have granted: it sends one request to each of them, and sets
 // the results of these leases. It reports for each lease whether it did that.
-func (h *handlers) forwardMany(w http.ResponseWriter, r *http.Request, leases []LeaseDone, results []Verdict) (done []bool, err error) {
+func (h *handlers) forwardMany(w *recorder, r *http.Request, leases []LeaseDone, results []Verdict) (done []bool, err error) {
 	type batch struct {
 		owner roster.Owner
 		at    []int
 	}
-	if h.peers == nil {
+	if h.Peers == nil {
 		return nil, nil
 	}
 	done = make([]bool, len(leases))
@@ -130,7 +129,7 @@ func (h *handlers) forwardMany(w http.ResponseWriter, r *http.Request, leases []
 			for k, i := range b.at {
 				some[k] = leases[i]
 			}
-			got, err := h.peers.endMany(r, &b.owner, some)
+			got, err := h.Peers.endMany(r, &b.owner, some)
 			for k, i := range b.at {
 				if err != nil {
 					results[i].fail(r, err)

@@ -15,7 +15,7 @@ import (
 // @Param   verbose query bool false "list each check"
 // @Success 200 {string} string "the check passed"
 // @Router  /livez [get]
-func (h *handlers) livez(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) livez(w *recorder, r *http.Request) error {
 	return writeChecks(w, r, "livez", []service.Check{{Name: "ping", OK: true}})
 }
 
@@ -25,14 +25,14 @@ func (h *handlers) livez(w http.ResponseWriter, r *http.Request) error {
 // @Success 200 {string} string "the check passed"
 // @Failure 503 {string} string "the check failed, with the reason"
 // @Router  /readyz [get]
-func (h *handlers) readyz(w http.ResponseWriter, r *http.Request) error {
-	return writeChecks(w, r, "readyz", h.service.Health(scopeOf(w)))
+func (h *handlers) readyz(w *recorder, r *http.Request) error {
+	return writeChecks(w, r, "readyz", h.Readiness(scopeOf(w)))
 }
 
 // writeChecks answers a probe in the format of Kubernetes components: "ok", or status 503 and the
 // list of checks; verbose always lists the checks, one per line: [+] passed, [!] warning, which
 // does not fail the probe, [-] failed.
-func writeChecks(w http.ResponseWriter, r *http.Request, name string, checks []service.Check) error {
+func writeChecks(w *recorder, r *http.Request, name string, checks []service.Check) error {
 	var verbose bool
 	err := readParameters(r.URL.RawQuery, parameter{name: "verbose", set: func(v value) string { return v.boolean(&verbose) }})
 	if err != nil {

@@ -48,7 +48,7 @@ type ChangesOf struct {
 // @Success     200 {object} ChangeList "newest first"
 // @Failure     503 {object} Problem
 // @Router      /v1/history [get]
-func (h *handlers) listChanges(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) listChanges(w *recorder, r *http.Request) error {
 	f := changelog.Filter{Limit: DefaultChanges}
 	if err := h.readServed(w, r,
 		parameter{name: "cluster", set: func(v value) string { return v.name(&f.Name) }},
@@ -64,11 +64,11 @@ func (h *handlers) listChanges(w http.ResponseWriter, r *http.Request) error {
 	return reply(w, list, err)
 }
 
-func (h *handlers) changes(w http.ResponseWriter, r *http.Request, f changelog.Filter) (ChangeList, error) {
+func (h *handlers) changes(w *recorder, r *http.Request, f changelog.Filter) (ChangeList, error) {
 	if err := takeTurn(w, r); err != nil {
 		return ChangeList{}, err
 	}
-	changes, oldest, next, err := h.service.Changes(f, scopeOf(w))
+	changes, oldest, next, err := h.Resources.Changes(f, scopeOf(w))
 	return ChangeList{Changes: orEmpty(changes), Oldest: oldest, Next: next}, err
 }
 
@@ -76,7 +76,7 @@ func (h *handlers) changes(w http.ResponseWriter, r *http.Request, f changelog.F
 // @Success     200 {object} ChangesOf "the change, and what was committed with it"
 // @Failure     503 {object} Problem
 // @Router      /v1/history/{index} [get]
-func (h *handlers) getChange(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getChange(w *recorder, r *http.Request) error {
 	index, err := pathIndex(r)
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func pathIndex(r *http.Request) (index uint64, err error) {
 // @Success     200 {object} sources.Difference "what differs"
 // @Failure     503 {object} Problem
 // @Router      /v1/history/{index}/diff [get]
-func (h *handlers) getDifference(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getDifference(w *recorder, r *http.Request) error {
 	to, err := pathIndex(r)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (h *handlers) getDifference(w http.ResponseWriter, r *http.Request) error {
 	if err := mayUseRange(w, in); err != nil {
 		return err
 	}
-	d, err := h.service.Compare(r.Context(), turnName(w, r), from, to, in, scopeOf(w))
+	d, err := h.Resources.Compare(r.Context(), turnName(w, r), from, to, in, scopeOf(w))
 	return reply(w, d, err)
 }
 
@@ -151,12 +151,12 @@ func rangeParameters(in *sources.Range) []parameter {
 }
 
 // mayUseRange returns an error if the caller may not use a part of what is pushed.
-func mayUseRange(w http.ResponseWriter, in sources.Range) error {
+func mayUseRange(w *recorder, in sources.Range) error {
 	if in.Cluster != "" && in.Resource.Type != "" {
 		return fault.Errorf(fault.InvalidArgument, "cluster and resource exclude each other")
 	}
 	if key := in.Resource; key.Type != "" && !scopeOf(w).Resource(key) {
-		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", callerOf(w).Name, clip(key.Name))
+		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", w.caller.Name, clip(key.Name))
 	}
 	return mayUseCluster(w, in.Cluster)
 }
@@ -172,7 +172,7 @@ func mayUseRange(w http.ResponseWriter, in sources.Range) error {
 // @Success     200     {object} PushAnswer "restored or unchanged; with dry_run, what would change"
 // @Failure     409,422 {object} Problem
 // @Router      /v1/history/{index}/restore [post]
-func (h *handlers) restore(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) restore(w *recorder, r *http.Request) error {
 	index, err := pathIndex(r)
 	if err != nil {
 		return err
@@ -190,12 +190,12 @@ func (h *handlers) restore(w http.ResponseWriter, r *http.Request) error {
 		return fault.Errorf(fault.InvalidArgument, "what to restore: set resource=, cluster= or all=true, one of them")
 	}
 	if all && scopeOf(w) != nil {
-		return fault.Errorf(listen.PermissionDenied, "%s may not restore all clusters", callerOf(w).Name)
+		return fault.Errorf(listen.PermissionDenied, "%s may not restore all clusters", w.caller.Name)
 	}
 	if err := mayUseRange(w, q.Range); err != nil {
 		return err
 	}
-	result, err := h.service.Restore(r.Context(), q)
+	result, err := h.Changes.Restore(r.Context(), q)
 	return writeResult(w, result, q.DryRun, err)
 }
 

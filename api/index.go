@@ -12,9 +12,8 @@ import (
 )
 
 // setIndex sets the header again, after a wait or a change.
-func setIndex(w http.ResponseWriter) {
-	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	w.Header()[indexHeader] = rec.router.index.value()
+func setIndex(w *recorder) {
+	w.Header()[indexHeader] = w.router.index.value()
 }
 
 // requiredIndex is what the parameters min_index and wait of a read say.
@@ -52,7 +51,7 @@ func (v value) index(to *uint64) string {
 
 // readServed is [readParameters] of a read, which has the parameters min_index and wait, too. It
 // returns when picks use min_index.
-func (h *handlers) readServed(w http.ResponseWriter, r *http.Request, known ...parameter) error {
+func (h *handlers) readServed(w *recorder, r *http.Request, known ...parameter) error {
 	var q requiredIndex
 	if err := readParameters(r.URL.RawQuery, append(known, q.parameters()...)...); err != nil {
 		return err
@@ -64,7 +63,7 @@ func (h *handlers) readServed(w http.ResponseWriter, r *http.Request, known ...p
 }
 
 // readServedNamed is [readNamed] of a read.
-func (h *handlers) readServedNamed(w http.ResponseWriter, r *http.Request, in string, known ...parameter) (string, error) {
+func (h *handlers) readServedNamed(w *recorder, r *http.Request, in string, known ...parameter) (string, error) {
 	name, err := pathName(r, in)
 	if err != nil {
 		return "", err
@@ -74,47 +73,46 @@ func (h *handlers) readServedNamed(w http.ResponseWriter, r *http.Request, in st
 
 // awaitIndex returns when picks use the index that a read requires. The time is no longer in
 // q.wait. While it waits, the request counts as a stream.
-func (h *handlers) awaitIndex(w http.ResponseWriter, r *http.Request, q *requiredIndex) error {
-	if h.service.Index() >= q.index {
+func (h *handlers) awaitIndex(w *recorder, r *http.Request, q *requiredIndex) error {
+	if h.Index.Index() >= q.index {
 		return nil
 	}
 	defer setIndex(w)
 	if q.wait == 0 {
-		return h.service.AwaitIndex(r.Context(), q.index, 0)
+		return h.Index.AwaitIndex(r.Context(), q.index, 0)
 	}
-	if w.(*recorder).loop != nil { //nolint:errcheck // handlers are called with no other
+	if w.loop != nil {
 		return errHandOver
 	}
 	began := time.Now()
 	allowWait(w, q.wait)
-	err := awaiting(w, r, func(ctx context.Context) error { return h.service.AwaitIndex(ctx, q.index, q.wait) })
+	err := awaiting(w, r, func(ctx context.Context) error { return h.Index.AwaitIndex(ctx, q.index, q.wait) })
 	q.wait = max(0, q.wait-time.Since(began))
 	return err
 }
 
 // awaitIndex returns when picks use the index that the request requires. The time is taken from the
 // wait of the picks, and counts against the same quota.
-func (s *picking) awaitIndex(w http.ResponseWriter, r *http.Request, h *handlers) error {
+func (s *picking) awaitIndex(w *recorder, r *http.Request, h *handlers) error {
 	q := &s.request
-	if h.service.Index() >= s.minIndex {
+	if h.Index.Index() >= s.minIndex {
 		return nil
 	}
 	defer setIndex(w)
 	if !s.waits || q.Wait == 0 {
-		return h.service.AwaitIndex(r.Context(), s.minIndex, 0)
+		return h.Index.AwaitIndex(r.Context(), s.minIndex, 0)
 	}
 	if q.NoWait {
 		return errHandOver
 	}
-	rec := w.(*recorder) //nolint:errcheck // handlers are called with no other
-	if refused := rec.acquire(quota.WaitingPicks, 1); refused != nil {
-		return refused
+	if err := w.acquire(quota.WaitingPicks, 1); err != nil {
+		return err
 	}
-	defer rec.release(quota.WaitingPicks, 1)
-	ctx, cancel := whileValid(r.Context(), rec.caller)
+	defer w.release(quota.WaitingPicks, 1)
+	ctx, cancel := whileValid(r.Context(), w.caller)
 	defer cancel()
 	began := time.Now()
-	if err := h.service.AwaitIndex(ctx, s.minIndex, q.Wait); err != nil {
+	if err := h.Index.AwaitIndex(ctx, s.minIndex, q.Wait); err != nil {
 		return err
 	}
 	q.Wait = max(0, q.Wait-time.Since(began))

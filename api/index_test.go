@@ -208,7 +208,7 @@ func TestWaitIsSharedWithTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectNone: nil, resource.ConnectDefault: never{}}
-			o.ConnectMode = resource.ConnectTCP
+			o.Sources.ConnectMode = resource.ConnectTCP
 		})
 		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
 		generation := decode[observe.ClusterState](t, d.must(200, "GET", "/v1/clusters/orders", "").Body.Bytes()).Generation

@@ -3,10 +3,12 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/service/sources"
 )
@@ -20,7 +22,7 @@ var (
 )
 
 // reply writes v, or returns err.
-func reply(w http.ResponseWriter, v any, err error) error {
+func reply(w *recorder, v any, err error) error {
 	if err != nil {
 		return err
 	}
@@ -29,7 +31,7 @@ func reply(w http.ResponseWriter, v any, err error) error {
 }
 
 // writeJSON writes v in one line, as a response that must not be cached.
-func writeJSON(w http.ResponseWriter, status int, v any) {
+func writeJSON(w *recorder, status int, v any) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	h["Content-Type"] = jsonType
@@ -50,17 +52,15 @@ func encode(v any) []byte {
 
 // writeBody writes the response. An error means that the caller has disconnected, or does
 // not read, and is ignored.
-func writeBody(w http.ResponseWriter, status int, body []byte) {
-	if rec, ok := w.(*recorder); ok {
-		rec.endTurn()
-	}
+func writeBody(w *recorder, status int, body []byte) {
+	w.endTurn()
 	if len(body) > maxSmallBody {
 		writeLarge(w, status, sources.Parts{body})
 		return
 	}
-	if rec, ok := w.(*recorder); ok && rec.loop != nil {
-		rec.status, rec.bytes = status, int64(len(body))
-		rec.loop.WriteResponse(status, body)
+	if w.loop != nil {
+		w.status, w.bytes = status, int64(len(body))
+		w.loop.WriteResponse(status, body)
 		return
 	}
 	w.Header()["Content-Length"] = []string{strconv.Itoa(len(body))}
@@ -69,7 +69,7 @@ func writeBody(w http.ResponseWriter, status int, body []byte) {
 }
 
 // writeParts is writeBody for a response in parts.
-func writeParts(w http.ResponseWriter, status int, body sources.Parts) {
+func writeParts(w *recorder, status int, body sources.Parts) {
 	if body.Len() > maxSmallBody {
 		writeLarge(w, status, body)
 		return
@@ -87,18 +87,16 @@ const (
 
 // writeLarge writes a response that counts against the quota of its caller until it is
 // written. A caller that does not read is disconnected.
-func writeLarge(w http.ResponseWriter, status int, body sources.Parts) {
+func writeLarge(w *recorder, status int, body sources.Parts) {
 	length := body.Len()
-	if rec, ok := w.(*recorder); ok {
-		if e := rec.acquire(quota.Bytes, int64(length)); e != nil {
-			h := w.Header()
-			h.Del("Content-Encoding")
-			h.Del("ETag")
-			h.Del("Vary")
-			rec.code = e.Code
-			writeProblem(w, problemOf(e))
-			return
-		}
+	if e, refused := errors.AsType[*fault.Error](w.acquire(quota.Bytes, int64(length))); refused {
+		h := w.Header()
+		h.Del("Content-Encoding")
+		h.Del("ETag")
+		h.Del("Vary")
+		w.code = e.Code
+		writeProblem(w, problemOf(e))
+		return
 	}
 	w.Header()["Content-Length"] = []string{strconv.Itoa(length)}
 	w.WriteHeader(status)

@@ -80,7 +80,7 @@ type Verdict struct {
 // @Summary Get the state of a lease
 // @Success 200 {object} picks.LeaseState "the state of the lease, which may have ended recently"
 // @Router  /v1/leases/{id} [get]
-func (h *handlers) getLease(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getLease(w *recorder, r *http.Request) error {
 	id, err := h.readServedNamed(w, r, "id")
 	if err != nil {
 		return err
@@ -89,11 +89,7 @@ func (h *handlers) getLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.lease(id)
-	if err = cmp.Or(err, mayUseLease(w, &state)); err != nil {
-		return err
-	}
-	writeLease(w, state.Within(scopeOf(w)))
-	return nil
+	return writeLease(w, state, cmp.Or(err, mayUseLease(w, &state)))
 }
 
 // lease returns the state of a lease, whose ID is any text.
@@ -102,21 +98,21 @@ func (h *handlers) lease(text string) (picks.LeaseState, error) {
 	if !ok {
 		return picks.LeaseState{}, picks.UnknownLease(text)
 	}
-	return h.service.Lease(id)
+	return h.Leases.Lease(id)
 }
 
 // mayUseLease returns an error if the caller of the request that w answers may not see a lease,
 // as of one that does not exist: it is of another cluster, and of another caller.
-func mayUseLease(w http.ResponseWriter, state *picks.LeaseState) error {
-	if c := callerOf(w); state.Identity != c.Name && !c.MaySee(state.Cluster) {
+func mayUseLease(w *recorder, state *picks.LeaseState) error {
+	if c := w.caller; state.Identity != c.Name && !c.MaySee(state.Cluster) {
 		return picks.UnknownLease(state.ID.String())
 	}
 	return nil
 }
 
 // mayUseLeaseID is mayUseLease for an ID. It costs callers that see all clusters nothing.
-func (h *handlers) mayUseLeaseID(w http.ResponseWriter, id string) error {
-	if !callerOf(w).Restricted() {
+func (h *handlers) mayUseLeaseID(w *recorder, id string) error {
+	if !w.caller.Restricted() {
 		return nil
 	}
 	state, err := h.lease(id)
@@ -129,7 +125,7 @@ func (h *handlers) mayUseLeaseID(w http.ResponseWriter, id string) error {
 // @Param       done body Done false "how the request ended"
 // @Success     200 {object} picks.LeaseState "how the lease ended"
 // @Router      /v1/leases/{id}/done [post]
-func (h *handlers) endLease(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) endLease(w *recorder, r *http.Request) error {
 	id, err := readNamed(r, "id")
 	if err != nil {
 		return err
@@ -142,16 +138,12 @@ func (h *handlers) endLease(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	state, err := h.finishLease(w, id, &d)
-	if err != nil {
-		return err
-	}
-	writeLease(w, state.Within(scopeOf(w)))
-	return nil
+	return writeLease(w, state, err)
 }
 
 // readDone returns the body of endLease. It decodes one that has only a known outcome without
 // encoding/json, which would take longer than the rest of the request.
-func readDone(w http.ResponseWriter, r *http.Request) (d Done, err error) {
+func readDone(w *recorder, r *http.Request) (d Done, err error) {
 	body, err := readBody(w, r, MaxLeaseBytes)
 	if err != nil {
 		return d, err
@@ -181,7 +173,7 @@ var outcomes = [...]struct {
 }
 
 // finishLease ends one lease.
-func (h *handlers) finishLease(w http.ResponseWriter, id string, d *Done) (picks.LeaseState, error) {
+func (h *handlers) finishLease(w *recorder, id string, d *Done) (picks.LeaseState, error) {
 	if err := h.mayUseLeaseID(w, id); err != nil {
 		return picks.LeaseState{}, err
 	}
@@ -199,7 +191,7 @@ func (h *handlers) finishLease(w http.ResponseWriter, id string, d *Done) (picks
 	if !ok {
 		return picks.LeaseState{}, picks.UnknownLease(id)
 	}
-	return h.service.EndLease(lease, outcome, d.Load)
+	return h.Leases.EndLease(lease, outcome, d.Load)
 }
 
 // @Summary Renew a lease
@@ -207,10 +199,10 @@ func (h *handlers) finishLease(w http.ResponseWriter, id string, d *Done) (picks
 // @Success 200 {object} picks.LeaseState "the lease with its new expiry"
 // @Failure 413 {object} Problem
 // @Router  /v1/leases/{id}/renew [post]
-func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
-	ttl := h.defaultTTL(callerOf(w))
+func (h *handlers) renewLease(w *recorder, r *http.Request) error {
+	ttl := h.defaultTTL(w.caller)
 	id, err := readNamed(r, "id", parameter{name: "ttl", set: func(v value) string {
-		return h.ttl(v, &ttl, callerOf(w))
+		return h.ttl(v, &ttl, w.caller)
 	}})
 	if err != nil {
 		return err
@@ -228,12 +220,8 @@ func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
 	if !ok {
 		return picks.UnknownLease(id)
 	}
-	state, err := h.service.RenewLease(lease, ttl)
-	if err != nil {
-		return err
-	}
-	writeLease(w, state.Within(scopeOf(w)))
-	return nil
+	state, err := h.Leases.RenewLease(lease, ttl)
+	return writeLease(w, state, err)
 }
 
 // @Summary     End many leases
@@ -242,7 +230,7 @@ func (h *handlers) renewLease(w http.ResponseWriter, r *http.Request) error {
 // @Param       leases body LeasesDone true "the leases, at most 1000"
 // @Success     200 {object} Verdicts "a result for each lease"
 // @Router      /v1/leases/done [post]
-func (h *handlers) endLeases(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) endLeases(w *recorder, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -297,7 +285,7 @@ const maxEndedGroups = 100
 // @Success     200 {object} LeaseList "sorted by ID"
 // @Failure     429,503 {object} Problem
 // @Router      /v1/leases [get]
-func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) listLeases(w *recorder, r *http.Request) error {
 	f := picks.LeaseFilter{Limit: DefaultLeaseList}
 	_, err := readLeaseFilter(w, r, &f, access.Read, h.readServed,
 		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxList) }},
@@ -310,7 +298,7 @@ func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
 	}
 	var list LeaseList
 	var more bool
-	if list.Leases, more = h.service.Leases(f); more {
+	if list.Leases, more = h.Leases.Leases(f); more {
 		list.Next = list.Leases[len(list.Leases)-1].ID.String()
 	}
 	scope := scopeOf(w)
@@ -328,7 +316,7 @@ func (h *handlers) listLeases(w http.ResponseWriter, r *http.Request) error {
 // @Param       older_than query string false "leases that were granted at least so long ago" example(5m)
 // @Success     200 {object} LeasesDeleted "how many leases were ended"
 // @Router      /v1/leases [delete]
-func (h *handlers) deleteLeases(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) deleteLeases(w *recorder, r *http.Request) error {
 	if err := rejectBody(w, r); err != nil {
 		return err
 	}
@@ -341,7 +329,7 @@ func (h *handlers) deleteLeases(w http.ResponseWriter, r *http.Request) error {
 		return fault.Errorf(fault.InvalidArgument, "cluster, owner, identity or older_than is required")
 	}
 	deleted := LeasesDeleted{By: []LeasesOf{}}
-	for of, n := range h.service.EndLeases(f, from(w, r)) {
+	for of, n := range h.Leases.EndLeases(f, from(w, r)) {
 		deleted.Ended += n
 		deleted.By = append(deleted.By, LeasesOf{of, n})
 	}
@@ -349,13 +337,13 @@ func (h *handlers) deleteLeases(w http.ResponseWriter, r *http.Request) error {
 		return cmp.Or(cmp.Compare(b.Leases, a.Leases), strings.Compare(a.String(), b.String()))
 	})
 	deleted.By = deleted.By[:min(len(deleted.By), maxEndedGroups)]
-	w.(*recorder).changes = deleted //nolint:errcheck // handlers are called with no other
+	w.changes = deleted
 	return reply(w, deleted, nil)
 }
 
 // readLeaseFilter reads the parameters of a filter and others with read, and reports whether one of them was given.
 // A caller without the role gets its own leases only.
-func readLeaseFilter(w http.ResponseWriter, r *http.Request, f *picks.LeaseFilter, role access.Roles, read reader, more ...parameter) (given bool, err error) {
+func readLeaseFilter(w *recorder, r *http.Request, f *picks.LeaseFilter, role access.Roles, read reader, more ...parameter) (given bool, err error) {
 	set := func(wanted string) string {
 		given = true
 		return wanted
@@ -372,7 +360,7 @@ func readLeaseFilter(w http.ResponseWriter, r *http.Request, f *picks.LeaseFilte
 	if err != nil {
 		return false, err
 	}
-	c := callerOf(w)
+	c := w.caller
 	if c.Restricted() {
 		f.MaySee = c.MaySee
 	}
@@ -380,10 +368,10 @@ func readLeaseFilter(w http.ResponseWriter, r *http.Request, f *picks.LeaseFilte
 		return given, nil
 	}
 	if c.Name == "" {
-		return false, listen.Require(c, w.(*recorder).policy, role) //nolint:errcheck // handlers are called with no other
+		return false, listen.Require(c, w.policy, role)
 	}
 	if f.Identity != nil && *f.Identity != c.Name {
-		return false, listen.Require(c, w.(*recorder).policy, role) //nolint:errcheck // handlers are called with no other
+		return false, listen.Require(c, w.policy, role)
 	}
 	f.Identity = &c.Name
 	return given, nil

@@ -11,8 +11,12 @@ import (
 
 var leaseBodies = sync.Pool{New: func() any { return new([]byte) }}
 
-// writeLease writes the state of a lease.
-func writeLease(w http.ResponseWriter, l picks.LeaseState) {
+// writeLease writes what the caller may see of the state of a lease, or returns err.
+func writeLease(w *recorder, l picks.LeaseState, err error) error {
+	if err != nil {
+		return err
+	}
+	l = l.Within(scopeOf(w))
 	body := leaseBodies.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
 	defer leaseBodies.Put(body)
 	*body = appendLease((*body)[:0], &l)
@@ -20,6 +24,7 @@ func writeLease(w http.ResponseWriter, l picks.LeaseState) {
 	h["Cache-Control"] = noStore
 	h["Content-Type"] = jsonType
 	writeBody(w, http.StatusOK, *body)
+	return nil
 }
 
 // appendLease appends what encoding/json would write for l, and a newline. It allocates nothing

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api/eventloop"
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/observe"
 )
@@ -19,12 +18,11 @@ const partBytes = 16 << 10
 // all watchers share.
 type loopStream struct {
 	// Fixed after Last and Start.
-	watch   *observe.Watch
-	service *service.Service
-	caller  *access.Caller
-	rec     *recorder
-	done    func() // ends the request
-	shed    *shedStream
+	watch  *observe.Watch
+	caller *access.Caller
+	rec    *recorder
+	done   func() // ends the request
+	shed   *shedStream
 
 	due atomic.Int64 // when Continue must be called, in ns since 1970
 
@@ -47,7 +45,7 @@ func (s *loopStream) Last(caller *access.Caller, done func()) {
 
 // Start implements [eventloop.Stream].
 func (s *loopStream) Start(wake func()) {
-	s.shed = sheddingOf(s.rec).add(s.caller, wake)
+	s.shed = s.rec.router.limits.Shedding.add(s.caller, wake)
 	s.watch.Notify(wake)
 }
 
@@ -70,7 +68,7 @@ func (s *loopStream) Due(now time.Time) bool {
 // Continue implements [eventloop.Stream].
 func (s *loopStream) Continue(out eventloop.Sender) eventloop.StreamState {
 	now := time.Now()
-	ends := s.service.Draining().Err() != nil || s.shed.isEnded() || s.caller.Ended(now)
+	ends := s.watch.Draining().Err() != nil || s.shed.isEnded() || s.caller.Ended(now)
 	if ends && s.cut.IsZero() {
 		s.cut = now.Add(drainTime)
 	}

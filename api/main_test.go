@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -76,13 +77,12 @@ func startFor(tb testing.TB, callers *listen.Callers, change func(*service.Optio
 // startLimited is startFor with limits of what callers use.
 func startLimited(tb testing.TB, callers *listen.Callers, limits api.Limits, change func(*service.Options)) *daemon {
 	tb.Helper()
-	return startBefore(tb, callers, limits, change, func(*service.Service) {})
+	return startServing(tb, change, sources.Connections{}, func(o *api.Options) { o.Callers, o.Limits = callers, limits })
 }
 
-// startBefore is startLimited, and calls begin before the service is started.
-func startBefore(
-	tb testing.TB, callers *listen.Callers, limits api.Limits, change func(*service.Options), begin func(*service.Service),
-) *daemon {
+// startServing starts a daemon with other options of the service and the API, and what the service is
+// connected to besides its store.
+func startServing(tb testing.TB, change func(*service.Options), to sources.Connections, serve func(*api.Options)) *daemon {
 	tb.Helper()
 	d := &daemon{tb: tb}
 	var mu sync.Mutex // trees draw from their owners' goroutines
@@ -92,20 +92,19 @@ func startBefore(
 		Connectors: map[resource.ConnectMode]lb.Connector{
 			resource.ConnectDefault: nil, resource.ConnectNone: nil,
 		},
-		Settings: sources.Settings{ConnectMode: resource.ConnectNone, Changelog: changelog.Limits{Changes: 100, Bytes: 1 << 20}},
+		Sources: sources.Settings{ConnectMode: resource.ConnectNone, Changelog: changelog.Limits{Changes: 100, Bytes: 1 << 20}},
 		Draw: func() uint64 {
 			mu.Lock()
 			defer mu.Unlock()
 			return seeded.Uint64()
 		},
-		Wait:    time.Second,
 		Version: "test",
 	}
 	if change != nil {
 		change(&o)
 	}
 	d.service = service.New(o)
-	st, err := file.Open("", file.Options{OnCommit: d.service.Commit})
+	st, err := file.Open("", file.Options{OnCommit: d.service.Inbound.Commit})
 	noError(tb, err)
 	d.store = st
 	tb.Cleanup(func() {
@@ -114,22 +113,28 @@ func startBefore(
 			tb.Error(err)
 		}
 	})
-	begin(d.service)
-	noError(tb, d.service.Start(tb.Context(), st))
-	var peers *api.Peers
-	if o.Fleet != nil {
-		peers = api.NewPeers(nil)
-		tb.Cleanup(peers.Close)
-	}
-	d.handler = api.New(api.Options{
-		Service: d.service,
-		Peers:   peers,
-		Callers: callers,
-		Limits:  limits,
-		Logger:  slog.New(slog.NewTextHandler(&d.log, nil)),
-		OpenAPI: lbd.OpenAPI,
+	to.Store = st
+	noError(tb, d.service.Start(tb.Context(), to))
+	d.handler = d.serve(func(served *api.Options) {
+		if serve(served); o.Fleet != nil {
+			served.Peers = api.NewPeers(nil)
+			tb.Cleanup(served.Peers.Close)
+		}
 	})
 	return d
+}
+
+// serve returns the API of the service.
+func (d *daemon) serve(change func(*api.Options)) http.Handler {
+	s := d.service
+	o := api.Options{
+		Picks: s.Picks, Leases: s.Picks, Replicas: s.Replicas, Changes: s.Sources, Resources: s.Sources, Index: s.Sources,
+		Overlays: s.Overlays, State: s.State, Watches: s.Watches, Events: s.Events.Last, History: s.History.Of, Report: s.Reports.Take,
+		Metrics: s.Metrics, Readiness: s.Readiness, Doctor: s.Doctor, OpenAPI: lbd.OpenAPI, Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
+	}
+	change(&o)
+	o.Limits.Wait = cmp.Or(o.Limits.Wait, time.Second)
+	return api.New(o)
 }
 
 // do answers a request, and checks the answer against the contract. headers

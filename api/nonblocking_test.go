@@ -36,7 +36,7 @@ func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, func(o *service.Options) {
 			o.Connectors[resource.ConnectDefault] = never{}
-			o.Settings.ConnectMode = resource.ConnectTCP
+			o.Sources.ConnectMode = resource.ConnectTCP
 			o.Connectors[resource.ConnectTCP] = never{}
 		})
 		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))

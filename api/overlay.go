@@ -34,7 +34,7 @@ type OverlayAnswer struct {
 // @Success     200 {object} OverlayList "by cluster, the oldest first"
 // @Failure     503 {object} Problem
 // @Router      /v1/overlays [get]
-func (h *handlers) listOverlays(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) listOverlays(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (h *handlers) listOverlays(w http.ResponseWriter, r *http.Request) error {
 // @Success 200 {object} OverlayList "the oldest first"
 // @Failure 503 {object} Problem
 // @Router  /v1/clusters/{name}/overlays [get]
-func (h *handlers) listClusterOverlays(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) listClusterOverlays(w *recorder, r *http.Request) error {
 	name, err := h.readServedNamed(w, r, "name")
 	if err != nil {
 		return err
@@ -53,11 +53,11 @@ func (h *handlers) listClusterOverlays(w http.ResponseWriter, r *http.Request) e
 	return h.overlays(w, r, name)
 }
 
-func (h *handlers) overlays(w http.ResponseWriter, r *http.Request, cluster string) error {
+func (h *handlers) overlays(w *recorder, r *http.Request, cluster string) error {
 	if err := takeTurn(w, r); err != nil {
 		return err
 	}
-	list, err := h.service.OverlayStates(cluster, scopeOf(w))
+	list, err := h.Overlays.States(cluster, scopeOf(w))
 	return reply(w, OverlayList{Overlays: list}, err)
 }
 
@@ -68,7 +68,7 @@ func (h *handlers) overlays(w http.ResponseWriter, r *http.Request, cluster stri
 // @Header      200 {string} ETag "for If-Match"
 // @Failure     503 {object} Problem
 // @Router      /v1/clusters/{name}/overlays/{id} [get]
-func (h *handlers) getOverlay(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getOverlay(w *recorder, r *http.Request) error {
 	var required requiredIndex
 	name, err := readNamed(r, "name", required.parameters()...)
 	if err != nil {
@@ -98,15 +98,15 @@ func overlayID(r *http.Request) (string, error) {
 }
 
 // awaitOverlay returns an overlay once it has drained its endpoints, or after a time.
-func (h *handlers) awaitOverlay(w http.ResponseWriter, r *http.Request, cluster, id string, wait time.Duration) (*overlays.Overlay, error) {
+func (h *handlers) awaitOverlay(w *recorder, r *http.Request, cluster, id string, wait time.Duration) (*overlays.Overlay, error) {
 	if wait > 0 {
 		allowWait(w, wait)
-		if err := awaiting(w, r, func(ctx context.Context) error { return h.service.AwaitDrained(ctx, cluster, id, wait) }); err != nil {
+		if err := awaiting(w, r, func(ctx context.Context) error { return h.Overlays.AwaitDrained(ctx, cluster, id, wait) }); err != nil {
 			return nil, err
 		}
 		setIndex(w)
 	}
-	return h.service.OverlayState(cluster, id)
+	return h.Overlays.State(cluster, id)
 }
 
 // @Summary     Put an overlay on a cluster
@@ -121,7 +121,7 @@ func (h *handlers) awaitOverlay(w http.ResponseWriter, r *http.Request, cluster,
 // @Success     201 {object} OverlayAnswer "created"
 // @Failure     409 {object} Problem
 // @Router      /v1/clusters/{name}/overlays/{id} [put]
-func (h *handlers) putOverlay(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) putOverlay(w *recorder, r *http.Request) error {
 	q := &sources.OverlayRequest{}
 	var wait time.Duration
 	var err error
@@ -140,7 +140,7 @@ func (h *handlers) putOverlay(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, MaxOverlayBytes, &q.NewOverlay); err != nil {
 		return err
 	}
-	result, err := h.service.PutOverlay(r.Context(), q)
+	result, err := h.Changes.PutOverlay(r.Context(), q)
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (h *handlers) putOverlay(w http.ResponseWriter, r *http.Request) error {
 // @Param   If-Match header string false "ETags, one of which must match; * requires that the overlay exists"
 // @Success 200 {object} PushAnswer "what changed"
 // @Router  /v1/clusters/{name}/overlays/{id} [delete]
-func (h *handlers) deleteOverlay(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) deleteOverlay(w *recorder, r *http.Request) error {
 	name, options, err := changeRequest(w, r)
 	if err != nil {
 		return err
@@ -168,6 +168,6 @@ func (h *handlers) deleteOverlay(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	result, err := h.service.DeleteOverlay(r.Context(), name, id, options)
+	result, err := h.Changes.DeleteOverlay(r.Context(), name, id, options)
 	return writeResult(w, result, options.DryRun, err)
 }

@@ -55,14 +55,14 @@ func newPages() *pages {
 // @Success     200 {string} string "a page"
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      /docs [get]
-func (p *pages) getDocs(w http.ResponseWriter, r *http.Request) error { return p.docs.write(w, r) }
+func (p *pages) getDocs(w *recorder, r *http.Request) error { return p.docs.write(w, r) }
 
 // @Summary Get a file of the viewer of this contract
 // @Produce text/javascript,text/css,png
 // @Success 200 {string} binary "the file"
 // @Success 304 "unchanged: If-None-Match has the ETag"
 // @Router  /docs/{file} [get]
-func (p *pages) getDocsFile(w http.ResponseWriter, r *http.Request) error {
+func (p *pages) getDocsFile(w *recorder, r *http.Request) error {
 	file, ok := p.files[chi.URLParam(r, "file")]
 	if !ok {
 		return fault.Errorf(notFound, "%s not found; the viewer is at /docs", clip(r.URL.Path))
@@ -99,7 +99,7 @@ func newAsset(from fs.FS, name, contentType string) *asset {
 }
 
 // write writes the file, or status 304.
-func (a *asset) write(w http.ResponseWriter, r *http.Request) error {
+func (a *asset) write(w *recorder, r *http.Request) error {
 	body, suffix := a.body, ""
 	if a.packed != nil && quality(strings.Join(r.Header.Values("Accept-Encoding"), ","), "gzip") > 0 {
 		body, suffix = a.packed, "-gzip"
@@ -134,7 +134,7 @@ type contract []byte
 // @Produce application/yaml
 // @Success 200 {object} object "OpenAPI 3.0"
 // @Router  /openapi.yaml [get]
-func (c contract) getContract(w http.ResponseWriter, r *http.Request) error {
+func (c contract) getContract(w *recorder, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/yaml")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(c))
 	return nil

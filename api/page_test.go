@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -13,10 +12,9 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 var (
@@ -180,13 +178,7 @@ var built = fstest.MapFS{
 
 func withDashboard(t *testing.T, files fstest.MapFS) *daemon {
 	t.Helper()
-	d := start(t, nil)
-	unlike := service.New(service.Options{Logger: slog.New(slog.DiscardHandler)}) // its registry takes another handler
-	t.Cleanup(unlike.Close)
-	d.handler = api.New(api.Options{
-		Service: unlike, Logger: slog.New(slog.DiscardHandler), OpenAPI: lbd.OpenAPI, Dashboard: files,
-	})
-	return d
+	return startServing(t, nil, sources.Connections{}, func(o *api.Options) { o.Dashboard = files })
 }
 
 // The page is asked for again each time; what it loads has a name of its own for

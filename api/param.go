@@ -59,10 +59,10 @@ type value struct {
 func readParameters(raw string, known ...parameter) error { return readQuery(raw, known, nil) }
 
 // reader reads the parameters of a request.
-type reader func(w http.ResponseWriter, r *http.Request, known ...parameter) error
+type reader func(w *recorder, r *http.Request, known ...parameter) error
 
 // readOwn is [readParameters] as a reader.
-func readOwn(_ http.ResponseWriter, r *http.Request, known ...parameter) error {
+func readOwn(_ *recorder, r *http.Request, known ...parameter) error {
 	return readParameters(r.URL.RawQuery, known...)
 }
 
@@ -303,14 +303,17 @@ type listing struct {
 	limit         int // 0 for no limit
 }
 
-// readListing reads the parameters prefix, after and limit.
-func (h *handlers) readListing(w http.ResponseWriter, r *http.Request) (l listing, err error) {
+// readListing reads the parameters prefix, after and limit, and takes the turn of a list of clusters.
+func (h *handlers) readListing(w *recorder, r *http.Request) (l listing, err error) {
 	err = h.readServed(w, r,
 		parameter{name: "prefix", set: func(v value) string { return v.name(&l.prefix) }},
 		parameter{name: "after", set: func(v value) string { return v.name(&l.after) }},
 		parameter{name: "limit", set: func(v value) string { return v.integer(&l.limit, 1, MaxList) }},
 	)
-	return l, err
+	if err != nil {
+		return l, err
+	}
+	return l, takeTurnOf(w, r, h.State.CountClusters())
 }
 
 // part returns the selected part of a list, which is never nil, and the value of after=

@@ -96,7 +96,7 @@ func TestFormatOfWhatDoesNotSay(t *testing.T) {
 
 // Everything that a request says reaches the service.
 func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
-	request := func(method, target, body string, read func(http.ResponseWriter, *http.Request) (any, error)) (got any) {
+	request := func(method, target, body string, read func(*recorder, *http.Request) (any, error)) (got any) {
 		t.Helper()
 		mux := chi.NewRouter()
 		mux.HandleFunc("/{name}", func(w http.ResponseWriter, r *http.Request) {
@@ -113,7 +113,7 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		return got
 	}
 	options := sources.ChangeOptions{DryRun: true, Precondition: sources.Precondition{IfMatch: []string{"one", "two"}}, From: "192.0.2.1:7", Address: "192.0.2.1:7", Caller: " 192.0.2.1"}
-	got := request("PUT", "/a%2Fb?dry_run&allow_empty&strict=false", "type: EDS", func(w http.ResponseWriter, r *http.Request) (any, error) {
+	got := request("PUT", "/a%2Fb?dry_run&allow_empty&strict=false", "type: EDS", func(w *recorder, r *http.Request) (any, error) {
 		return pushRequest(w, r, sources.Config)
 	})
 	if want := (&sources.PushRequest{
@@ -122,7 +122,7 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("put: got %+v, want %+v", got, want)
 	}
-	got = request("DELETE", "/xds:%2F%2F%2Fa?dry_run=1", "", func(w http.ResponseWriter, r *http.Request) (any, error) {
+	got = request("DELETE", "/xds:%2F%2F%2Fa?dry_run=1", "", func(w *recorder, r *http.Request) (any, error) {
 		name, got, err := changeRequest(w, r)
 		if name != "xds:///a" {
 			t.Errorf("changes %q", name)
@@ -143,7 +143,7 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		method, query, _ := strings.Cut(query, " ")
 		want.Body, want.Format, want.ChangeOptions = []byte("resources: []"), sources.YAML, options
 		want.DryRun = strings.Contains(query, "dry_run")
-		got := request(method, "/snapshot?"+query, "resources: []", func(w http.ResponseWriter, r *http.Request) (any, error) {
+		got := request(method, "/snapshot?"+query, "resources: []", func(w *recorder, r *http.Request) (any, error) {
 			return snapshotRequest(w, r, method == "PUT")
 		})
 		if !reflect.DeepEqual(got, want) {

@@ -110,7 +110,7 @@ const maxKeptBytes = 512 << 10
 // @Failure     404,429,503,504 {object}  Problem
 // @Router      /v1/pick [get]
 // @Router      /pick [get]
-func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getPick(w *recorder, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
 	if err := h.readPick(w, s, r, false); err != nil {
@@ -119,7 +119,7 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 	if s.request.NoWait && s.slow() {
 		return errHandOver
 	}
-	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
+	if err := h.Picks.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
 	text := acceptsText(r.Header)
@@ -150,16 +150,16 @@ func (h *handlers) getPick(w http.ResponseWriter, r *http.Request) error {
 // @Failure     404,413,429,503,504 {object}  Problem
 // @Router      /v1/pick [post]
 // @Router      /pick [post]
-func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) postPick(w *recorder, r *http.Request) error {
 	s := pickings.Get().(*picking) //nolint:errcheck // the pool holds nothing else
 	defer s.release()
 	if err := rejectBody(w, r); err != nil {
 		return err
 	}
-	if err := h.limits.rejects(overload.ShedLeases); err != nil {
+	if err := h.Limits.rejects(overload.ShedLeases); err != nil {
 		return err
 	}
-	s.request.TTL = h.defaultTTL(callerOf(w))
+	s.request.TTL = h.defaultTTL(w.caller)
 	if err := h.readPick(w, s, r, true); err != nil {
 		return err
 	}
@@ -171,11 +171,11 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 	if s.request.NoWait && s.slow() {
 		return errHandOver
 	}
-	if err := h.service.Pick(r.Context(), &s.request, &s.picks); err != nil {
+	if err := h.Picks.Pick(r.Context(), &s.request, &s.picks); err != nil {
 		return err
 	}
 	s.render(false)
-	if err := h.service.Confirm(&s.picks); err != nil {
+	if err := h.Picks.Confirm(&s.picks); err != nil {
 		return err
 	}
 	if !s.many {
@@ -187,12 +187,12 @@ func (h *handlers) postPick(w http.ResponseWriter, r *http.Request) error {
 
 // readPick reads the query into s, allows for a long wait, and waits for min_index. ttl and owner are
 // only valid for leases.
-func (h *handlers) readPick(w http.ResponseWriter, s *picking, r *http.Request, leased bool) error {
+func (h *handlers) readPick(w *recorder, s *picking, r *http.Request, leased bool) error {
 	q := &s.request
 	q.N = 1
-	q.Wait = h.service.DefaultWait()
-	caller, rec := callerOf(w), w.(*recorder) //nolint:errcheck // handlers are called with no other
-	q.Owner.Identity, q.Account, q.NoWait = caller.Name, rec.account, rec.loop != nil
+	q.Wait = h.Limits.Wait
+	caller := w.caller
+	q.Owner.Identity, q.Account, q.NoWait = caller.Name, w.account, w.loop != nil
 	if q.Canceled = caller.Revoked(); caller.Restricted() {
 		q.Viewer = caller
 	}
@@ -257,12 +257,7 @@ func (h *handlers) readPick(w http.ResponseWriter, s *picking, r *http.Request, 
 	if q.Wait > longWait {
 		allowWait(w, q.Wait)
 	}
-	if q.Cluster != "" {
-		err = mayUseCluster(w, q.Cluster)
-	} else {
-		err = mayUseTarget(w, q.Target)
-	}
-	if err != nil || s.minIndex == 0 {
+	if err = cmp.Or(mayUseCluster(w, q.Cluster), mayUseTarget(w, q.Target)); err != nil || s.minIndex == 0 {
 		return err
 	}
 	return s.awaitIndex(w, r, h)
@@ -307,11 +302,11 @@ func idempotencyKey(h http.Header) (string, error) {
 }
 
 // ownKey returns an idempotency key that no caller with another account can have; empty for an empty one.
-func ownKey(w http.ResponseWriter, r *http.Request, key string) string {
+func ownKey(w *recorder, r *http.Request, key string) string {
 	if key == "" {
 		return ""
 	}
-	return cmp.Or(callerOf(w).Name, listen.PeerOf(r)) + "\n" + key
+	return cmp.Or(w.caller.Name, listen.PeerOf(r)) + "\n" + key
 }
 
 // render makes the body of the picks.
@@ -327,7 +322,7 @@ func (s *picking) render(text bool) {
 }
 
 // write writes the body.
-func (s *picking) write(w http.ResponseWriter, status int, text bool) {
+func (s *picking) write(w *recorder, status int, text bool) {
 	h := w.Header()
 	h["Cache-Control"] = noStore
 	if s.picks.Stale {

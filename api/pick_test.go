@@ -185,7 +185,7 @@ func TestIdempotencyKeyReturnsTheSameLease(t *testing.T) {
 func TestPickRefusals(t *testing.T) {
 	d := start(t, func(o *service.Options) {
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectNone: nil, resource.ConnectDefault: never{}}
-		o.ConnectMode = resource.ConnectTCP
+		o.Sources.ConnectMode = resource.ConnectTCP
 		o.MaxLeases = 1
 	})
 	none := func(config string) string {

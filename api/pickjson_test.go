@@ -78,7 +78,7 @@ func TestPicksAreWrittenAsTheirTypesSay(t *testing.T) {
 	for _, stale := range []bool{true, false} {
 		answer.Stale = stale
 		w := httptest.NewRecorder()
-		(&picking{picks: answer}).write(w, http.StatusOK, false)
+		(&picking{picks: answer}).write(&recorder{ResponseWriter: w}, http.StatusOK, false)
 		if got := w.Header().Get("Lbd-Stale") == "true"; got != stale {
 			t.Errorf("stale: %v; Lbd-Stale: %q", stale, w.Header().Get("Lbd-Stale"))
 		}

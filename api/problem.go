@@ -44,7 +44,7 @@ func problemTypeOf(code fault.Code) ProblemType {
 // @Produce     json,html
 // @Success     200 {object} ProblemType "its description"
 // @Router      /problems/{code} [get]
-func getProblemType(w http.ResponseWriter, r *http.Request) error {
+func getProblemType(w *recorder, r *http.Request) error {
 	code := fault.Code(chi.URLParam(r, "code"))
 	if _, known := answers[code]; !known {
 		return fault.Errorf(notFound, "%s: unknown error code; see Problem in /openapi.yaml", clip(string(code)))

@@ -15,7 +15,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 	"pgregory.net/rapid"
 
-	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/api"
 )
 
 // operation is one of the contract.
@@ -120,7 +120,7 @@ func (op operation) streams() bool { return strings.HasSuffix(op.path, "/watch")
 // Whatever is asked, nothing is lbd's own fault, and every answer is as the
 // contract says.
 func TestRandomRequestsAreAnsweredAsTheContractSays(t *testing.T) {
-	d := start(t, func(o *service.Options) { o.Wait = time.Millisecond })
+	d := startLimited(t, nil, api.Limits{Wait: time.Millisecond}, nil)
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/a%2Fb%25c/endpoints", assignment("", "10.0.0.7:8080"))
 	d.must(http.StatusCreated, "PUT", "/v1/clusters/shed/endpoints", assignment("all, drop_percentage: {numerator: 100}", "10.0.0.7:8080"))

@@ -97,7 +97,7 @@ const (
 
 // allowWait moves the deadline of the server's WriteTimeout to [ResponseTime] after wait. It
 // ignores writers without deadlines.
-func allowWait(w http.ResponseWriter, wait time.Duration) {
+func allowWait(w *recorder, wait time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(wait + ResponseTime))
 }
 

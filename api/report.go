@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -71,7 +72,7 @@ type ReportProblem struct {
 // @Param       report body RequestReport true "at most 1000 endpoints"
 // @Success     200 {object} ReportAnswer "what was used"
 // @Router      /v1/reports [post]
-func (h *handlers) postReport(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) postReport(w *recorder, r *http.Request) error {
 	if err := noQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
@@ -83,18 +84,15 @@ func (h *handlers) postReport(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	report.Reporter.Identity = callerOf(w).Name
-	report.Account = w.(*recorder).account //nolint:errcheck // handlers are called with no other
+	report.Reporter.Identity = w.caller.Name
+	report.Account = w.account
 	out := ReportAnswer{Problems: []ReportProblem{}}
 	for i := range report.Clusters {
 		c := &report.Clusters[i]
 		var unknown []string
-		err := mayUseCluster(w, c.Cluster)
+		err := cmp.Or(mayUseCluster(w, c.Cluster), mayUseTarget(w, c.Target))
 		if err == nil {
-			err = mayUseTarget(w, c.Target)
-		}
-		if err == nil {
-			unknown, err = h.service.TakeReport(report, c)
+			unknown, err = h.Report(report, c)
 		}
 		if err == nil {
 			out.Endpoints += len(c.Endpoints) - len(unknown)

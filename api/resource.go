@@ -42,7 +42,7 @@ type PushAnswer struct {
 // @Success 304     "unchanged: If-None-Match has the ETag"
 // @Failure 503     {object} Problem
 // @Router  /v1/clusters/{name}/endpoints [get]
-func (h *handlers) getEndpoints(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getEndpoints(w *recorder, r *http.Request) error {
 	return h.getResource(w, r, sources.Endpoints)
 }
 
@@ -58,7 +58,7 @@ func (h *handlers) getEndpoints(w http.ResponseWriter, r *http.Request) error {
 // @Success     201     {object} PushAnswer "created"
 // @Failure     409,422 {object} Problem
 // @Router      /v1/clusters/{name}/endpoints [put]
-func (h *handlers) putEndpoints(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) putEndpoints(w *recorder, r *http.Request) error {
 	return h.putResource(w, r, sources.Endpoints)
 }
 
@@ -66,7 +66,7 @@ func (h *handlers) putEndpoints(w http.ResponseWriter, r *http.Request) error {
 // @Param   If-Match header string false "ETags, one of which must match; * requires that the resource exists"
 // @Success 200 {object} PushAnswer "what changed"
 // @Router  /v1/clusters/{name}/endpoints [delete]
-func (h *handlers) deleteEndpoints(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) deleteEndpoints(w *recorder, r *http.Request) error {
 	return h.deleteResource(w, r, sources.Endpoints)
 }
 
@@ -80,7 +80,7 @@ func (h *handlers) deleteEndpoints(w http.ResponseWriter, r *http.Request) error
 // @Success 304     "unchanged: If-None-Match has the ETag"
 // @Failure 503     {object} Problem
 // @Router  /v1/clusters/{name}/config [get]
-func (h *handlers) getConfig(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getConfig(w *recorder, r *http.Request) error {
 	return h.getResource(w, r, sources.Config)
 }
 
@@ -96,7 +96,7 @@ func (h *handlers) getConfig(w http.ResponseWriter, r *http.Request) error {
 // @Success     201     {object} PushAnswer "created"
 // @Failure     409,422 {object} Problem
 // @Router      /v1/clusters/{name}/config [put]
-func (h *handlers) putConfig(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) putConfig(w *recorder, r *http.Request) error {
 	return h.putResource(w, r, sources.Config)
 }
 
@@ -106,11 +106,11 @@ func (h *handlers) putConfig(w http.ResponseWriter, r *http.Request) error {
 // @Success     200 {object} PushAnswer "what changed"
 // @Failure     409 {object} Problem
 // @Router      /v1/clusters/{name}/config [delete]
-func (h *handlers) deleteConfig(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) deleteConfig(w *recorder, r *http.Request) error {
 	return h.deleteResource(w, r, sources.Config)
 }
 
-func (h *handlers) getResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
+func (h *handlers) getResource(w *recorder, r *http.Request, kind sources.Kind) error {
 	view := sources.ViewPushed
 	name, err := h.readServedNamed(w, r, "name", parameter{name: "view", set: func(v value) string { return v.view(&view) }})
 	if err != nil {
@@ -120,11 +120,8 @@ func (h *handlers) getResource(w http.ResponseWriter, r *http.Request, kind sour
 	if view != sources.ViewPushed {
 		return h.getViewed(w, r, kind, name, view, as)
 	}
-	stored, err := h.service.Pushed(r.Context(), turnName(w, r), kind, name, as.format)
-	if err != nil {
-		return err
-	}
-	return writeStored(w, r, as, stored)
+	stored, err := h.Resources.Pushed(r.Context(), turnName(w, r), kind, name, as.format)
+	return writeStored(w, r, as, stored, err)
 }
 
 // The headers of a resource as it is in use.
@@ -134,8 +131,8 @@ const (
 )
 
 // getViewed writes a resource as it is in use.
-func (h *handlers) getViewed(w http.ResponseWriter, r *http.Request, kind sources.Kind, name string, view sources.View, as *representation) error {
-	is, err := h.service.View(r.Context(), turnName(w, r), kind, name, view, as.format)
+func (h *handlers) getViewed(w *recorder, r *http.Request, kind sources.Kind, name string, view sources.View, as *representation) error {
+	is, err := h.Resources.View(r.Context(), turnName(w, r), kind, name, view, as.format)
 	if err != nil {
 		return err
 	}
@@ -146,7 +143,7 @@ func (h *handlers) getViewed(w http.ResponseWriter, r *http.Request, kind source
 	if is.Overlays > 0 {
 		w.Header().Set(overlaysHeader, strconv.Itoa(is.Overlays))
 	}
-	return writeStored(w, r, as, &is.Stored)
+	return writeStored(w, r, as, &is.Stored, nil)
 }
 
 // view stores a view.
@@ -159,8 +156,11 @@ func (v value) view(to *sources.View) string {
 	return "pushed, source or effective"
 }
 
-// writeStored writes a pushed resource, or status 304.
-func writeStored(w http.ResponseWriter, r *http.Request, as *representation, stored *sources.Stored) error {
+// writeStored writes a pushed resource, or status 304, or returns err.
+func writeStored(w *recorder, r *http.Request, as *representation, stored *sources.Stored, err error) error {
+	if err != nil {
+		return err
+	}
 	defer runtime.KeepAlive(stored) // other readers share it until it is written
 	same, err := unchanged(r.Header, stored.Hash, as.suffix)
 	if err != nil {
@@ -179,17 +179,17 @@ func writeStored(w http.ResponseWriter, r *http.Request, as *representation, sto
 	return nil
 }
 
-func (h *handlers) putResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
+func (h *handlers) putResource(w *recorder, r *http.Request, kind sources.Kind) error {
 	p, err := pushRequest(w, r, kind)
 	if err != nil {
 		return err
 	}
-	result, err := h.service.Push(r.Context(), p)
+	result, err := h.Changes.Push(r.Context(), p)
 	return writeResult(w, result, p.DryRun, err)
 }
 
 // pushRequest reads a push.
-func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*sources.PushRequest, error) {
+func pushRequest(w *recorder, r *http.Request, kind sources.Kind) (*sources.PushRequest, error) {
 	p := &sources.PushRequest{Kind: kind}
 	var err error
 	if p.Cluster, err = pathName(r, "name"); err != nil {
@@ -204,9 +204,9 @@ func pushRequest(w http.ResponseWriter, r *http.Request, kind sources.Kind) (*so
 
 // readChange reads the parameters and headers of a change: dry_run, the preconditions, and more
 // parameters.
-func readChange(w http.ResponseWriter, r *http.Request, more ...parameter) (o sources.ChangeOptions, err error) {
+func readChange(w *recorder, r *http.Request, more ...parameter) (o sources.ChangeOptions, err error) {
 	o.From, o.Caller, o.Address = from(w, r), turnName(w, r), addressOf(r)
-	if c := callerOf(w); c != nil {
+	if c := w.caller; c != nil {
 		o.Name = c.Name
 	}
 	if o.Message, err = message(r); err != nil {
@@ -232,7 +232,7 @@ func pushParameters(allowEmpty, lenient *bool) []parameter {
 }
 
 // readResources reads a body of resources and its format.
-func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, sources.Format, error) {
+func readResources(w *recorder, r *http.Request, most int64) ([]byte, sources.Format, error) {
 	if _, err := formatOf(r.Header, nil); err != nil { // before the body is sent
 		return nil, 0, err
 	}
@@ -244,17 +244,17 @@ func readResources(w http.ResponseWriter, r *http.Request, most int64) ([]byte, 
 	return body, format, err
 }
 
-func (h *handlers) deleteResource(w http.ResponseWriter, r *http.Request, kind sources.Kind) error {
+func (h *handlers) deleteResource(w *recorder, r *http.Request, kind sources.Kind) error {
 	name, options, err := changeRequest(w, r)
 	if err != nil {
 		return err
 	}
-	result, err := h.service.Delete(r.Context(), kind, name, options)
+	result, err := h.Changes.Delete(r.Context(), kind, name, options)
 	return writeResult(w, result, options.DryRun, err)
 }
 
 // changeRequest reads a change without a body: the name in its path, and the options.
-func changeRequest(w http.ResponseWriter, r *http.Request) (name string, o sources.ChangeOptions, err error) {
+func changeRequest(w *recorder, r *http.Request) (name string, o sources.ChangeOptions, err error) {
 	if name, err = pathName(r, "name"); err != nil {
 		return "", o, err
 	}
@@ -263,7 +263,7 @@ func changeRequest(w http.ResponseWriter, r *http.Request) (name string, o sourc
 }
 
 // writeResult writes the result of a change, or returns err.
-func writeResult(w http.ResponseWriter, result *sources.PushResult, dryRun bool, err error) error {
+func writeResult(w *recorder, result *sources.PushResult, dryRun bool, err error) error {
 	if err != nil {
 		return err
 	}
@@ -279,8 +279,8 @@ func pushStatus(result *sources.PushResult, dryRun bool) int {
 }
 
 // pushAnswer returns the answer to a change, and records the change for the audit log.
-func pushAnswer(w http.ResponseWriter, result *sources.PushResult) PushAnswer {
-	w.(*recorder).changes = result.Changes //nolint:errcheck // handlers are called with no other
+func pushAnswer(w *recorder, result *sources.PushResult) PushAnswer {
+	w.changes = result.Changes
 	setIndex(w)
 	return PushAnswer{
 		Generation: result.Generation, Index: result.Index, ETag: result.Hash,

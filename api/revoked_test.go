@@ -47,7 +47,7 @@ func TestWaitsEndWithTheIdentity(t *testing.T) {
 		defer known.Close()
 		d := startFor(t, &listen.Callers{Identities: known.Current}, func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectNone: nil, resource.ConnectDefault: never{}}
-			o.ConnectMode = resource.ConnectTCP
+			o.Sources.ConnectMode = resource.ConnectTCP
 		})
 		specs, err := listen.Parse([]string{"127.0.0.1:1"})
 		noError(t, err)

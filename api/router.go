@@ -20,7 +20,7 @@ import (
 
 // handler writes a response or returns an error. An error after the response has begun
 // aborts the connection.
-type handler func(w http.ResponseWriter, r *http.Request) error
+type handler func(w *recorder, r *http.Request) error
 
 // router registers handlers for routes, each wrapped in an [endpoint].
 type router struct {
@@ -33,7 +33,7 @@ type router struct {
 	access  *accesslog.Log // nil without
 	limits  Limits
 	index   *servedIndex
-	// missing is [service.Service.Missing].
+	// missing is that of [Index].
 	missing func(error) error
 	// Slots of what takes much memory.
 	describing chan struct{} // of requests that describe a large cluster
@@ -94,7 +94,7 @@ var methods = []string{
 	http.MethodOptions, http.MethodConnect, http.MethodTrace,
 }
 
-func (r *router) refuseUnmatched(w http.ResponseWriter, request *http.Request) error {
+func (r *router) refuseUnmatched(w *recorder, request *http.Request) error {
 	path := request.URL.RawPath
 	if path == "" {
 		path = request.URL.Path
@@ -265,8 +265,8 @@ func refusalOf(ctx context.Context, err error) *fault.Error {
 
 // from returns who makes a request, for events: the name of the caller, or the address of
 // one without identity.
-func from(w http.ResponseWriter, r *http.Request) string {
-	if c := callerOf(w); c != nil && c.Name != "" {
+func from(w *recorder, r *http.Request) string {
+	if c := w.caller; c != nil && c.Name != "" {
 		return c.Name
 	}
 	return addressOf(r)

@@ -41,7 +41,7 @@ func serve(h handler) (w *httptest.ResponseRecorder, log string, aborted any) {
 }
 
 func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
-	w, log, aborted := serve(func(http.ResponseWriter, *http.Request) error { panic("a bug") })
+	w, log, aborted := serve(func(*recorder, *http.Request) error { panic("a bug") })
 	if w.Code != 500 || !strings.Contains(w.Body.String(), `"code":"internal"`) || strings.Contains(w.Body.String(), "a bug") {
 		t.Errorf("answer: %d %s", w.Code, w.Body)
 	}
@@ -52,11 +52,11 @@ func TestPanicIsAnsweredAndLoggedOnce(t *testing.T) {
 
 func TestHalfAnAnswerIsAborted(t *testing.T) {
 	for name, end := range map[string]handler{
-		"panic": func(http.ResponseWriter, *http.Request) error { panic("a bug") },
-		"error": func(http.ResponseWriter, *http.Request) error { return errors.New("a fault") },
-		"abort": func(http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) },
+		"panic": func(*recorder, *http.Request) error { panic("a bug") },
+		"error": func(*recorder, *http.Request) error { return errors.New("a fault") },
+		"abort": func(*recorder, *http.Request) error { panic(http.ErrAbortHandler) },
 	} {
-		w, log, aborted := serve(func(w http.ResponseWriter, r *http.Request) error {
+		w, log, aborted := serve(func(w *recorder, r *http.Request) error {
 			_, _ = w.Write([]byte("half"))
 			return end(w, r)
 		})
@@ -84,7 +84,7 @@ func TestFaultsAreLogged(t *testing.T) {
 		{fmt.Errorf("wrapped: %w", fault.Errorf(fault.Blocked, "no endpoint")), 409, "no endpoint", false},
 		{fault.Errorf("a code that is not known", "disk on fire"), 500, "internal error; see the log of lbd", true},
 	} {
-		w, log, _ := serve(func(http.ResponseWriter, *http.Request) error { return c.err })
+		w, log, _ := serve(func(*recorder, *http.Request) error { return c.err })
 		var p Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestRetryAfterOnlyWhereItHelps(t *testing.T) {
 		{fault.PickTimeout, time.Second, "", 0},
 	} {
 		w := httptest.NewRecorder()
-		writeProblem(w, problemOf(&fault.Error{Code: c.code, RetryAfter: c.after}))
+		writeProblem(&recorder{ResponseWriter: w}, problemOf(&fault.Error{Code: c.code, RetryAfter: c.after}))
 		var p Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
 			t.Fatal(err)
@@ -194,9 +194,9 @@ func TestScrapeErrors(t *testing.T) {
 				registry.MustRegister(unwell{prometheus.NewDesc("lbd_c", "", nil, nil)})
 			}
 			var log bytes.Buffer
-			w := &recorder{ResponseWriter: tt.writer, router: new(router)}
+			h, w := &handlers{Logger: slog.New(slog.NewTextHandler(&log, nil))}, &recorder{ResponseWriter: tt.writer, router: new(router)}
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
-			if err := scrape(w, r, make(chan struct{}, 1), 1, func() http.Handler { return expose(registry, slog.New(slog.NewTextHandler(&log, nil))) }); err != nil {
+			if err := h.scrape(w, r, make(chan struct{}, 1), 1, func() prometheus.Gatherer { return registry }); err != nil {
 				t.Error(err)
 			}
 			if logged := strings.Contains(log.String(), "level=ERROR"); logged != tt.bad {

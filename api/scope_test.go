@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
 	xds "github.com/lbd-dev/lbd/xds/decode"
@@ -246,9 +248,12 @@ func startWithCanary(t *testing.T) (c *callers, lease string) {
 	b, err := bootstrap.Parse([]byte(`{"node":{"id":"test"},"xds_servers":[{"server_uri":"passthrough:///one","channel_creds":[{"type":"insecure"}]}]}`),
 		bootstrap.Options{Version: "1"})
 	noError(t, err)
-	c = startCallers(t, "127.0.0.1:8080", func(o *service.Options) { o.Bootstrap = b }, func(s *service.Service) {
-		s.Follow(canaryServers{}, noVersions{}, noReports{})
-	})
+	var later atomic.Pointer[[]observe.Condition]
+	later.Store(new([]observe.Condition))
+	c = startCallers(t, "127.0.0.1:8080", func(o *service.Options) {
+		o.Sources.Bootstrap = b
+		o.Conditions = []func() []observe.Condition{func() []observe.Condition { return *later.Load() }}
+	}, sources.Connections{Servers: canaryServers{}, LastGood: noVersions{}, Reports: noReports{}})
 	must := func(status int, caller, method, path, body string) *httptest.ResponseRecorder {
 		t.Helper()
 		w := c.as(caller, method, path, body)
@@ -267,7 +272,7 @@ func startWithCanary(t *testing.T) (c *callers, lease string) {
 		`"type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}}}]}`), xds.Options{Format: xds.FormatJSON})
 	noError(t, err)
 	for _, i := range slices.Backward(inner.Items) { // first the Cluster
-		c.service.ServerUpdate([]resource.Update{{Target: "xds:///" + canary + "-shop", Item: i, Server: "passthrough:///one"}})
+		c.service.Inbound.ServerUpdate([]resource.Update{{Target: "xds:///" + canary + "-shop", Item: i, Server: "passthrough:///one"}})
 	}
 	must(422, "push", "PUT", "/v1/clusters/"+canary+"/endpoints", `{"canary":1}`)
 	must(422, "push", "POST", "/v1/snapshot", `{"resources":[`+served(canary, "no address")+`]}`)
@@ -293,23 +298,21 @@ func startWithCanary(t *testing.T) (c *callers, lease string) {
 		{Resource: "ClusterLoadAssignment/orders-more", Reason: "is invalid"}, {Resource: "ClusterLoadAssignment/" + canary, Reason: "is invalid"},
 	}}}}
 	set.Held = []files.Held{{Hash: "1", Reasons: []string{canary}, Clusters: []string{canary}, Files: []files.FileChange{{File: "good.json", Change: "modified"}}}}
-	c.service.FilesChanged(set)
+	c.service.Sources.FilesChanged(set)
 
-	c.service.ServerEvent(client.Disconnected{Server: "passthrough:///one", Err: errors.New("unreachable for a moment"), Answered: true})
-	c.service.ServerEvent(client.Rejected{
+	c.service.Inbound.ServerEvent(client.Disconnected{Server: "passthrough:///one", Err: errors.New("unreachable for a moment"), Answered: true})
+	c.service.Inbound.ServerEvent(client.Rejected{
 		Server: "passthrough:///one", Resources: client.Resources{Keys: []resource.Key{{Type: resource.TypeCluster, Name: canary}}, Count: 1},
 		Err: errors.New(canary + " is invalid"), Version: "1",
 	})
-	c.service.ServerEvent(client.FellBack{From: "passthrough:///one", To: "passthrough:///two", Targets: []string{"cluster:" + canary}, Err: errors.New("away")})
-	c.service.AddConditions(func() []observe.Condition {
-		return []observe.Condition{
-			{Kind: observe.ConditionResourceRejected, Subject: "Cluster/orders", Text: "Cluster/orders is invalid"},
-			{Kind: observe.ConditionResourceRejected, Subject: "Cluster/" + canary, Text: "Cluster/canary is invalid"},
-			{Kind: observe.ConditionFileBad, Subject: "a.json", Text: "resource file a.json is bad: canary"},
-			{Kind: observe.ConditionChangeHeld, Subject: "1", Text: "canary would lose its endpoints"},
-			{Kind: observe.ConditionCredentialsInvalid, Text: "tokens[0]: canary*"},
-			{Kind: observe.ConditionStoreFailing, Text: "disk full"},
-		}
+	c.service.Inbound.ServerEvent(client.FellBack{From: "passthrough:///one", To: "passthrough:///two", Targets: []string{"cluster:" + canary}, Err: errors.New("away")})
+	later.Store(&[]observe.Condition{
+		{Kind: observe.ConditionResourceRejected, Subject: "Cluster/orders", Text: "Cluster/orders is invalid"},
+		{Kind: observe.ConditionResourceRejected, Subject: "Cluster/" + canary, Text: "Cluster/canary is invalid"},
+		{Kind: observe.ConditionFileBad, Subject: "a.json", Text: "resource file a.json is bad: canary"},
+		{Kind: observe.ConditionChangeHeld, Subject: "1", Text: "canary would lose its endpoints"},
+		{Kind: observe.ConditionCredentialsInvalid, Text: "tokens[0]: canary*"},
+		{Kind: observe.ConditionStoreFailing, Text: "disk full"},
 	})
 	synctest.Wait()
 	return c, lease

@@ -22,7 +22,7 @@ func TestScrapesGatherOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, nil)
 		var running, most atomic.Int64
-		d.service.Registry().MustRegister(observe.Collector(func(chan<- prometheus.Metric) {
+		d.service.Metrics.MustRegister(observe.Collector(func(chan<- prometheus.Metric) {
 			if n := running.Add(1); n > most.Load() {
 				most.Store(n)
 			}
@@ -57,7 +57,7 @@ func TestScrapesCountBytes(t *testing.T) {
 		noise[i] = byte(rand.N(256))
 	}
 	large := observe.Gauge("large", "A large series.", "text")
-	d.service.Registry().MustRegister(observe.Collector(func(out chan<- prometheus.Metric) { out <- large.Metric(1, hex.EncodeToString(noise)) }))
+	d.service.Metrics.MustRegister(observe.Collector(func(out chan<- prometheus.Metric) { out <- large.Metric(1, hex.EncodeToString(noise)) }))
 	for _, encoding := range []string{"identity", "gzip"} {
 		_, w := d.refused(fault.RateLimited, http.MethodGet, "/metrics", "", "Accept-Encoding: "+encoding)
 		if got := w.Header().Get("Content-Encoding"); got != "" {

@@ -44,7 +44,7 @@ func TestOverloadEndsStreams(t *testing.T) {
 			r.Host = "localhost"
 			inner.ServeHTTP(w, withListener(r, l))
 		})
-		d.service.Registry().MustRegister(shedding)
+		d.service.Metrics.MustRegister(shedding)
 		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
 		send := serve(t, d, time.Hour)
 		anonymous := answered(t, send(get("/v1/events/watch")))

@@ -17,16 +17,13 @@ const MaxRemoved = 1_000_000
 // @Success     304     "unchanged: If-None-Match has the ETag"
 // @Failure     503     {object} Problem
 // @Router      /v1/snapshot [get]
-func (h *handlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getSnapshot(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {
 		return err
 	}
 	as := accepted(r.Header)
-	stored, err := h.service.Snapshot(r.Context(), turnName(w, r), scopeOf(w), as.format)
-	if err != nil {
-		return err
-	}
-	return writeStored(w, r, as, stored)
+	stored, err := h.Resources.Snapshot(r.Context(), turnName(w, r), scopeOf(w), as.format)
+	return writeStored(w, r, as, stored, err)
 }
 
 // @Summary     Replace all pushed resources
@@ -41,7 +38,7 @@ func (h *handlers) getSnapshot(w http.ResponseWriter, r *http.Request) error {
 // @Success     200     {object} PushAnswer "replaced or unchanged; with dry_run, what would change"
 // @Failure     409,422 {object} Problem
 // @Router      /v1/snapshot [put]
-func (h *handlers) putSnapshot(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) putSnapshot(w *recorder, r *http.Request) error {
 	return h.pushSnapshot(w, r, true)
 }
 
@@ -56,21 +53,21 @@ func (h *handlers) putSnapshot(w http.ResponseWriter, r *http.Request) error {
 // @Success     200     {object} PushAnswer "added or unchanged; with dry_run, what would change"
 // @Failure     409,422 {object} Problem
 // @Router      /v1/snapshot [post]
-func (h *handlers) postSnapshot(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) postSnapshot(w *recorder, r *http.Request) error {
 	return h.pushSnapshot(w, r, false)
 }
 
-func (h *handlers) pushSnapshot(w http.ResponseWriter, r *http.Request, replace bool) error {
+func (h *handlers) pushSnapshot(w *recorder, r *http.Request, replace bool) error {
 	p, err := snapshotRequest(w, r, replace)
 	if err != nil {
 		return err
 	}
-	result, err := h.service.PushSnapshot(r.Context(), p)
+	result, err := h.Changes.PushSnapshot(r.Context(), p)
 	return writeResult(w, result, p.DryRun, err)
 }
 
 // snapshotRequest reads the push of a snapshot. max_removed is only valid for replacing.
-func snapshotRequest(w http.ResponseWriter, r *http.Request, replace bool) (*sources.SnapshotRequest, error) {
+func snapshotRequest(w *recorder, r *http.Request, replace bool) (*sources.SnapshotRequest, error) {
 	p := &sources.SnapshotRequest{Replace: replace}
 	more := pushParameters(&p.AllowEmpty, &p.Lenient)
 	if replace {

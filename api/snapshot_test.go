@@ -145,7 +145,7 @@ func TestSnapshotRefusals(t *testing.T) {
 
 // With --require-if-match, changes need a precondition.
 func TestPreconditionRequired(t *testing.T) {
-	d := start(t, func(o *service.Options) { o.RequireIfMatch = true })
+	d := start(t, func(o *service.Options) { o.Sources.RequireIfMatch = true })
 	for _, target := range []string{"PUT " + orders, "DELETE " + orders, "PUT /v1/snapshot", "POST /v1/snapshot"} {
 		method, path, _ := strings.Cut(target, " ")
 		body := inJSON
@@ -175,7 +175,7 @@ func TestSlowReadersShareTheSnapshot(t *testing.T) {
 	w := &slowReader{ResponseRecorder: httptest.NewRecorder()}
 	w.first = func(p []byte) {
 		runtime.GC()
-		again, err := d.service.Snapshot(t.Context(), "", nil, sources.JSON)
+		again, err := d.service.Sources.Snapshot(t.Context(), "", nil, sources.JSON)
 		noError(t, err)
 		if &p[0] != &again.Body[0][0] {
 			t.Error("a second reader has another copy")

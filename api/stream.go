@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/api/eventloop"
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
@@ -34,7 +33,7 @@ var (
 
 // stream writes the messages of a watch as server-sent events, until the watch ends, the
 // caller disconnects or does not read, or the service drains.
-func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin func() (*observe.Watch, error)) error {
+func stream(w *recorder, r *http.Request, begin func() (*observe.Watch, error)) error {
 	watch, err := begin()
 	if err != nil {
 		return err
@@ -43,11 +42,11 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	h["Cache-Control"] = noStore
 	h["Content-Type"] = streamType
 	h["X-Accel-Buffering"] = noBuffering
-	if rec := w.(*recorder); rec.loop != nil { //nolint:errcheck // handlers are called with no other
-		l := &loopStream{watch: watch, service: s, rec: rec}
-		rec.stream = l
-		rec.status = http.StatusOK
-		rec.loop.WriteStream(l)
+	if w.loop != nil {
+		l := &loopStream{watch: watch, rec: w}
+		w.stream = l
+		w.status = http.StatusOK
+		w.loop.WriteStream(l)
 		return nil
 	}
 	defer watch.Close()
@@ -57,11 +56,11 @@ func stream(w http.ResponseWriter, r *http.Request, s *service.Service, begin fu
 	}
 	out := &messageWriter{w: w, control: http.NewResponseController(w), pace: func() error { return watch.Pace(r.Context()) }}
 	defer out.end()
-	defer context.AfterFunc(s.Draining(), out.cut)()
+	defer context.AfterFunc(watch.Draining(), out.cut)()
 	_ = out.control.SetReadDeadline(time.Time{}) // the request has been read
-	ctx, cancel := whileValid(r.Context(), callerOf(w))
+	ctx, cancel := whileValid(r.Context(), w.caller)
 	defer cancel()
-	shed := sheddingOf(w).add(callerOf(w), func() {
+	shed := w.router.limits.Shedding.add(w.caller, func() {
 		cancel()
 		out.cut()
 	})

@@ -22,15 +22,12 @@ type TargetList struct {
 // @Success     200 {object} TargetList "sorted by name"
 // @Failure     503 {object} Problem
 // @Router      /v1/targets [get]
-func (h *handlers) listTargets(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) listTargets(w *recorder, r *http.Request) error {
 	l, err := h.readListing(w, r)
 	if err != nil {
 		return err
 	}
-	if err := takeTurnOf(w, r, h.service.CountClusters()); err != nil {
-		return err
-	}
-	all, err := h.service.Targets()
+	all, err := h.State.Targets()
 	if err != nil {
 		return err
 	}
@@ -43,12 +40,12 @@ func (h *handlers) listTargets(w http.ResponseWriter, r *http.Request) error {
 // @Success 200 {object} observe.TargetState "its routes and clusters"
 // @Failure 503 {object} Problem
 // @Router  /v1/targets/{name} [get]
-func (h *handlers) getTarget(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getTarget(w *recorder, r *http.Request) error {
 	name, err := h.readServedNamed(w, r, "name")
 	if err != nil {
 		return err
 	}
-	state, err := h.service.Target(name)
+	state, err := h.State.Target(name)
 	if err != nil {
 		return err
 	}
@@ -63,7 +60,7 @@ func (h *handlers) getTarget(w http.ResponseWriter, r *http.Request) error {
 // @Success     201 {object} PushAnswer "created"
 // @Failure     413 {object} Problem
 // @Router      /v1/targets/{name} [put]
-func (h *handlers) putTarget(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) putTarget(w *recorder, r *http.Request) error {
 	name, options, err := changeRequest(w, r)
 	if err != nil {
 		return err
@@ -71,7 +68,7 @@ func (h *handlers) putTarget(w http.ResponseWriter, r *http.Request) error {
 	if err := emptyBody(w, r); err != nil {
 		return err
 	}
-	result, err := h.service.HostTarget(r.Context(), name, options)
+	result, err := h.Changes.HostTarget(r.Context(), name, options)
 	return writeResult(w, result, options.DryRun, err)
 }
 
@@ -80,11 +77,11 @@ func (h *handlers) putTarget(w http.ResponseWriter, r *http.Request) error {
 // @Param       If-Match header string false "ETags, one of which must match; * requires that the target was hosted by PUT"
 // @Success     200 {object} PushAnswer "what changed"
 // @Router      /v1/targets/{name} [delete]
-func (h *handlers) deleteTarget(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) deleteTarget(w *recorder, r *http.Request) error {
 	name, options, err := changeRequest(w, r)
 	if err != nil {
 		return err
 	}
-	result, err := h.service.DropTarget(r.Context(), name, options)
+	result, err := h.Changes.DropTarget(r.Context(), name, options)
 	return writeResult(w, result, options.DryRun, err)
 }

@@ -9,9 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/lbd-dev/lbd"
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
@@ -41,22 +39,23 @@ func (u *unread) Err() error {
 func TestUnreadStore(t *testing.T) {
 	d := &daemon{tb: t}
 	d.service = service.New(service.Options{
-		Logger: slog.New(slog.DiscardHandler), Wait: time.Second,
+		Logger:     slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
+		Sources:    sources.Settings{ConnectMode: resource.ConnectNone},
 	})
-	st, err := file.Open("", file.Options{OnCommit: d.service.Commit})
+	st, err := file.Open("", file.Options{OnCommit: d.service.Inbound.Commit})
 	noError(t, err)
 	defer func() {
 		d.service.Close()
 		noError(t, st.Close())
 	}()
 	shared := &unread{Store: st}
-	noError(t, d.service.Start(t.Context(), shared))
-	d.handler = api.New(api.Options{Service: d.service, Logger: slog.New(slog.NewTextHandler(&d.log, nil)), OpenAPI: lbd.OpenAPI})
 	dir := t.TempDir()
 	noError(t, os.WriteFile(filepath.Join(dir, "a.json"), []byte(bundle("a")), 0o600))
-	follow(t, d, dir)
+	to := watched(t, dir)
+	to.Store = shared
+	noError(t, d.service.Start(t.Context(), to))
+	d.handler = d.serve(func(*api.Options) {})
 	d.must(http.StatusOK, "GET", "/pick?cluster=a", "") // it does not depend on the store
 	for _, tt := range []struct{ method, target string }{
 		{"GET", "/pick?cluster=orders"},

@@ -71,7 +71,7 @@ type Nothing struct{}
 // @Success     200     {object} ClusterStream "the data of each event, by event name"
 // @Failure     429,503 {object} Problem
 // @Router      /v1/clusters/{name}/watch [get]
-func (h *handlers) watchCluster(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) watchCluster(w *recorder, r *http.Request) error {
 	target, endpoints, last := "", true, r.Header.Get("Last-Event-ID")
 	name, err := h.readServedNamed(w, r, "name", lastEventID(&last),
 		parameter{name: "target", set: func(v value) string { return v.name(&target) }},
@@ -80,8 +80,8 @@ func (h *handlers) watchCluster(w http.ResponseWriter, r *http.Request) error {
 	if err = cmp.Or(err, mayUseTarget(w, target)); err != nil {
 		return err
 	}
-	return stream(w, r, h.service, func() (*observe.Watch, error) {
-		return h.service.WatchCluster(scopeOf(w), name, target, endpoints, last)
+	return stream(w, r, func() (*observe.Watch, error) {
+		return h.Watches.WatchCluster(scopeOf(w), name, target, endpoints, last)
 	})
 }
 
@@ -94,7 +94,7 @@ func (h *handlers) watchCluster(w http.ResponseWriter, r *http.Request) error {
 // @Success     200     {object} ClustersStream "the data of each event, by event name"
 // @Failure     429,503 {object} Problem
 // @Router      /v1/clusters/watch [get]
-func (h *handlers) watchClusters(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) watchClusters(w *recorder, r *http.Request) error {
 	prefix, last := "", r.Header.Get("Last-Event-ID")
 	err := h.readServed(w, r, lastEventID(&last),
 		parameter{name: "prefix", set: func(v value) string { return v.name(&prefix) }},
@@ -102,7 +102,7 @@ func (h *handlers) watchClusters(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchClusters(scopeOf(w), prefix, last) })
+	return stream(w, r, func() (*observe.Watch, error) { return h.Watches.WatchClusters(scopeOf(w), prefix, last) })
 }
 
 // @Summary     Watch events
@@ -117,7 +117,7 @@ func (h *handlers) watchClusters(w http.ResponseWriter, r *http.Request) error {
 // @Success     200     {object} EventsStream "the data of each event, by event name"
 // @Failure     429,503 {object} Problem
 // @Router      /v1/events/watch [get]
-func (h *handlers) watchEvents(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) watchEvents(w *recorder, r *http.Request) error {
 	var f observe.EventFilter
 	last := r.Header.Get("Last-Event-ID")
 	err := h.readEventFilter(w, r, &f, lastEventID(&last),
@@ -126,5 +126,5 @@ func (h *handlers) watchEvents(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return stream(w, r, h.service, func() (*observe.Watch, error) { return h.service.WatchEvents(f, last) })
+	return stream(w, r, func() (*observe.Watch, error) { return h.Watches.WatchEvents(f, last) })
 }

@@ -297,7 +297,7 @@ func TestDrainEndsStreams(t *testing.T) {
 func TestStreamsAreBounded(t *testing.T) {
 	d := start(t, nil)
 	for range observe.MaxWatchers {
-		w, err := d.service.WatchEvents(observe.EventFilter{}, "")
+		w, err := d.service.Watches.WatchEvents(observe.EventFilter{}, "")
 		noError(t, err)
 		defer w.Close()
 	}

@@ -20,7 +20,7 @@ const DefaultXDS = 1000
 // @Param       limit  query int    false "maximum number of targets, and of resources" minimum(1) maximum(10000) default(1000)
 // @Success     200 {object} sources.XDSState "servers and resources"
 // @Router      /v1/xds [get]
-func (h *handlers) getXDS(w http.ResponseWriter, r *http.Request) error {
+func (h *handlers) getXDS(w *recorder, r *http.Request) error {
 	f := sources.XDSFilter{Limit: DefaultXDS, Scope: scopeOf(w)}
 	err := h.readServed(w, r,
 		parameter{name: "type", set: func(v value) string { return v.oneOf(&f.Type, sources.XDSTypes) }},
@@ -32,10 +32,10 @@ func (h *handlers) getXDS(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := takeTurnOf(w, r, h.service.CountClusters()); err != nil {
+	if err := takeTurnOf(w, r, h.State.CountClusters()); err != nil {
 		return err
 	}
-	return reply(w, h.service.XDS(f), nil)
+	return reply(w, h.Resources.XDS(f), nil)
 }
 
 // oneOf stores one of the given words.

@@ -68,18 +68,18 @@ func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 	if agg.Policy != "" {
 		t.Errorf("the aggregate's own policy is shown: %s", agg.Policy)
 	}
-	leaf, err := s.Cluster(t.Context(), "near", "", false)
+	leaf, err := s.State.Cluster(t.Context(), "near", "", false)
 	if err != nil || leaf.Breaker == nil || *leaf.Breaker != *near.Breaker || leaf.Leaves != nil {
 		t.Errorf("near itself: %+v, %v", leaf, err)
 	}
 	// The next leaf counts once it is in use.
-	if _, err := s.Push(t.Context(), &sources.PushRequest{
+	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil),
 	}); err != nil {
 		t.Fatal(err)
 	}
 	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.Dropped)
-	if agg, err = s.Cluster(t.Context(), "agg", "", false); err != nil || agg.Leaves[1].Drops[0].Dropped != 1 {
+	if agg, err = s.State.Cluster(t.Context(), "agg", "", false); err != nil || agg.Leaves[1].Drops[0].Dropped != 1 {
 		t.Errorf("after a drop of far: %+v, %v", agg, err)
 	}
 }
@@ -93,7 +93,7 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 	}
 	reported := func() string {
 		var got []string
-		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventBreakerOpened, observe.EventBreakerClosed}, Limit: 100}) {
+		for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventBreakerOpened, observe.EventBreakerClosed}, Limit: 100}) {
 			got = append(got, string(e.Type)+" "+e.Cluster)
 		}
 		return fmt.Sprint(got)
@@ -138,8 +138,8 @@ lbd_endpoints{cluster="agg",priority="1",state="idle",target=""} 1
 lbd_endpoints{cluster="far",priority="0",state="ready",target=""} 1
 lbd_endpoints{cluster="near",priority="0",state="ready",target=""} 2
 `
-	service.CompareSeries(t, s.Registry(), want)
-	got := gathered(t, s.EndpointMetrics(t.Context(), nil))
+	service.CompareSeries(t, s.Metrics, want)
+	got := gathered(t, s.Metrics.EndpointMetrics(t.Context(), nil))
 	if n := got["lbd_endpoint_state"]; n != 6 {
 		t.Errorf("%v states of endpoints, want 3 of the leaves and the same 3 of the aggregate", n)
 	}
@@ -149,7 +149,7 @@ lbd_endpoints{cluster="near",priority="0",state="ready",target=""} 2
 func TestStateEventsOfAnAggregate(t *testing.T) {
 	s, _ := startAggregate(t, 1)
 	var got []string
-	for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventStateChanged}, Limit: 100}) {
+	for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventStateChanged}, Limit: 100}) {
 		got = append(got, e.Cluster+" "+e.To)
 	}
 	if want := "[agg READY far READY near READY near TRANSIENT_FAILURE]"; fmt.Sprint(got) != want {
@@ -169,13 +169,13 @@ func TestPicksThroughAnAggregateAreJudgedAtItsLeaf(t *testing.T) {
 lbd_judged_picks_total{cluster="far"} 0
 lbd_judged_picks_total{cluster="near"} 4
 `
-	service.CompareSeries(t, s.Registry(), want)
+	service.CompareSeries(t, s.Metrics, want)
 }
 
 // said returns the events of a cluster of some types, the oldest first.
 func said(s *service.Service, cluster string, types ...observe.EventType) string {
 	var got []string
-	for _, e := range s.Events(observe.EventFilter{Cluster: cluster, Types: types, Limit: 100}) {
+	for _, e := range s.Events.Last(observe.EventFilter{Cluster: cluster, Types: types, Limit: 100}) {
 		got = append([]string{strings.TrimSpace(fmt.Sprintf("%s %s %s", e.Type, e.Leaf, e.Says))}, got...)
 	}
 	return strings.Join(got, "\n")

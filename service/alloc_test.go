@@ -24,7 +24,7 @@ func TestAllocPick(t *testing.T) {
 	r := picks.Request{Cluster: "orders"}
 	var out picks.Picks
 	got := testing.AllocsPerRun(2000, func() {
-		must(t, s.Pick(t.Context(), &r, &out))
+		must(t, s.Picks.Pick(t.Context(), &r, &out))
 	})
 	if got != 0 {
 		t.Errorf("%v allocations for each pick, want 0", got)
@@ -58,7 +58,7 @@ func TestAllocPush(t *testing.T) {
 	} {
 		got := testing.AllocsPerRun(10, func() {
 			pushed()
-			if _, err := s.Push(t.Context(), &sources.PushRequest{
+			if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 				Kind: sources.Endpoints, Cluster: "orders", Body: bodies[n%2], AllowEmpty: true,
 			}); err != nil {
 				t.Fatal(err)

@@ -53,19 +53,19 @@ func TestClusterState(t *testing.T) {
 func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	s, _ := start(t, "", nil)
 	first := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	if err := s.AwaitCluster(t.Context(), "orders", "", first.Generation, 0); err != nil {
+	if err := s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, 0); err != nil {
 		t.Errorf("no wait: %v", err)
 	}
-	if err := s.AwaitCluster(t.Context(), "orders", "", first.Generation-1, time.Hour); err != nil {
+	if err := s.State.AwaitCluster(t.Context(), "orders", "", first.Generation-1, time.Hour); err != nil {
 		t.Errorf("another generation: %v", err)
 	}
 	done := make(chan error)
-	go func() { done <- s.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
+	go func() { done <- s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := s.AwaitCluster(t.Context(), "unknown", "", 0, 0); code(err) != fault.UnknownCluster {
+	if err := s.State.AwaitCluster(t.Context(), "unknown", "", 0, 0); code(err) != fault.UnknownCluster {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 }
@@ -78,17 +78,17 @@ func TestDrainEndsLongPolls(t *testing.T) {
 		first := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		asked := time.Now()
 		done := make(chan error)
-		go func() { done <- s.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
+		go func() { done <- s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
 		synctest.Wait()
 		s.Drain()
 		if err := <-done; err != nil || !time.Now().Equal(asked) {
 			t.Errorf("after %v: %v", time.Since(asked), err)
 		}
-		if c, err := s.Cluster(t.Context(), "orders", "", true); err != nil || c.Generation != first.Generation {
+		if c, err := s.State.Cluster(t.Context(), "orders", "", true); err != nil || c.Generation != first.Generation {
 			t.Errorf("while draining: %+v, %v", c, err)
 		}
 		s.Close()
-		if _, err := s.Cluster(t.Context(), "orders", "", true); code(err) != fault.ShuttingDown {
+		if _, err := s.State.Cluster(t.Context(), "orders", "", true); code(err) != fault.ShuttingDown {
 			t.Errorf("once closed: %v", err)
 		}
 	})
@@ -103,7 +103,7 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 			push(t, s, sources.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
 		synctest.Wait()
-		all := s.Clusters()
+		all := s.State.Clusters()
 		if len(all) != 1 || all[0].State != "CONNECTING" || all[0].PriorityInUse != -1 {
 			t.Errorf("%+v; want it CONNECTING, without a priority", all)
 		}
@@ -122,14 +122,14 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		_, err := s.Cluster(t.Context(), "new", "", true)
+		_, err := s.State.Cluster(t.Context(), "new", "", true)
 		var e *fault.Error
 		if !errors.As(err, &e) || e.Code != fault.Internal || e.Cluster != "new" || time.Since(began) != 5*time.Second {
 			t.Errorf("after %v: %#v", time.Since(began), err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.Cluster(ctx, "new", "", true); code(err) != fault.CallerGone {
+		if _, err := s.State.Cluster(ctx, "new", "", true); code(err) != fault.CallerGone {
 			t.Errorf("the caller left: %v", err)
 		}
 		close(connector)
@@ -201,7 +201,7 @@ func TestInUseSince(t *testing.T) {
 // TestExplainNamesLeaves: a priority of an aggregate is one of a leaf.
 func TestExplainNamesLeaves(t *testing.T) {
 	s, _ := start(t, "", nil)
-	if _, err := s.Push(t.Context(), &sources.PushRequest{
+	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil, place{"n", 0, 1, nil}, place{"m", 1, 1, nil}),
 	}); err != nil {
 		t.Fatal(err)

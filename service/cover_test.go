@@ -16,7 +16,7 @@ func TestCovers(t *testing.T) {
 	covers := func() []observe.Cover {
 		t.Helper()
 		must(t, s.Settle(t.Context()))
-		state, err := s.Cluster(t.Context(), "orders", "", false)
+		state, err := s.State.Cluster(t.Context(), "orders", "", false)
 		must(t, err)
 		return state.Covers
 	}
@@ -25,7 +25,7 @@ func TestCovers(t *testing.T) {
 		t.Errorf("without a push: %+v", got)
 	}
 	body := assignment(t, nil, place{"a", 0, 1, endpoints("orders", 3)})
-	res, err := s.Push(t.Context(), &sources.PushRequest{
+	res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Name: "ci", Address: "10.1.1.1"},
 	})
 	must(t, err)
@@ -44,10 +44,10 @@ func TestCovers(t *testing.T) {
 	if got := chosen(t, s, 9); len(got) != 3 {
 		t.Errorf("picks: %v", got)
 	}
-	if n := gathered(t, s.Registry().Registry)["lbd_covered_resources"]; n != 1 {
+	if n := gathered(t, s.Metrics.Registry)["lbd_covered_resources"]; n != 1 {
 		t.Errorf("%v resources are covered", n)
 	}
-	if _, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}); err != nil {
+	if _, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := covers(); got != nil {

@@ -31,27 +31,28 @@ func badFiles(since time.Time, names ...string) files.Set {
 }
 
 func TestDaemonHasConditionsOfAllSources(t *testing.T) {
-	s, _ := start(t, "", func(o *service.Options) { o.Name = "lbd-1" })
-	if d := s.Daemon(nil); d.Name != "lbd-1" || d.Version != "test" || d.Started.IsZero() || d.Conditions == nil || len(d.Conditions) != 0 {
+	var failing []observe.Condition
+	s, _ := start(t, "", func(o *service.Options) {
+		o.Name, o.Conditions = "lbd-1", []func() []observe.Condition{func() []observe.Condition { return failing }}
+	})
+	if d := s.State.Daemon(nil); d.Name != "lbd-1" || d.Version != "test" || d.Started.IsZero() || d.Conditions == nil || len(d.Conditions) != 0 {
 		t.Errorf("a healthy daemon: %+v", d)
 	}
 	since := time.Unix(1000, 0)
-	s.FilesChanged(badFiles(since, "b.yaml"))
-	var failing []observe.Condition
-	s.AddConditions(func() []observe.Condition { return failing })
+	s.Sources.FilesChanged(badFiles(since, "b.yaml"))
 	failing = []observe.Condition{
 		{Kind: observe.ConditionShortage, Subject: "descriptors", Since: since, Text: "no descriptors are left"},
 		{Kind: observe.ConditionStoreFailing, Since: since, Text: "lbd.db was replaced", Remedy: "restart", NotReady: true},
 	}
 	var kinds []string
-	for _, c := range s.Conditions(nil) {
+	for _, c := range s.State.Conditions(nil) {
 		kinds = append(kinds, string(c.Kind))
 	}
 	if want := []string{"store_failing", "shortage", "file_bad"}; !slices.Equal(kinds, want) {
 		t.Errorf("got %q, want %q", kinds, want)
 	}
 	var health []string
-	for _, c := range s.Health(nil)[2:] {
+	for _, c := range s.Readiness(nil)[2:] {
 		health = append(health, fmt.Sprint(c.Name, " ", c.OK, " ", c.Warning, ": ", c.Detail))
 	}
 	want := []string{
@@ -70,7 +71,7 @@ func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 		}
 		fmt.Fprintf(&series, "lbd_conditions{kind=%q} %d\n", kind, n)
 	}
-	service.CompareSeries(t, s.Registry(), series.String())
+	service.CompareSeries(t, s.Metrics, series.String())
 }
 
 // However many files are bad, an answer stays small, and says that there are more.
@@ -80,8 +81,8 @@ func TestConditionsOfAKindAreLimited(t *testing.T) {
 	for i := range names {
 		names[i] = fmt.Sprintf("%02d.yaml", len(names)-i)
 	}
-	s.FilesChanged(badFiles(time.Unix(1000, 0), names...))
-	got := s.Conditions(nil)
+	s.Sources.FilesChanged(badFiles(time.Unix(1000, 0), names...))
+	got := s.State.Conditions(nil)
 	if len(got) != observe.MaxConditions+1 {
 		t.Fatalf("%d conditions", len(got))
 	}
@@ -94,7 +95,7 @@ func TestWatchDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		begin := func() watching {
-			return watch(t)(s.WatchDaemon(nil))
+			return watch(t)(s.Watches.WatchDaemon(nil))
 		}
 		first := begin()
 		conditions := func(m message) int { return len(read[observe.DaemonState](t, m.data).Conditions) }
@@ -104,7 +105,7 @@ func TestWatchDaemon(t *testing.T) {
 		if m, _ := first.within(time.Hour); m.kind != "" {
 			t.Errorf("nothing changed, and %q came: %s", m.kind, m.data)
 		}
-		s.FilesChanged(badFiles(time.Now(), "b.yaml"))
+		s.Sources.FilesChanged(badFiles(time.Now(), "b.yaml"))
 		m, after := first.within(time.Minute)
 		if m.kind != "daemon" || conditions(m) != 1 || after > time.Second {
 			t.Errorf("a file became bad; after %v: %+v", after, m)
@@ -113,7 +114,7 @@ func TestWatchDaemon(t *testing.T) {
 		if n := conditions(second.must("daemon")); n != 1 {
 			t.Errorf("the second watcher begins with %d conditions", n)
 		}
-		s.FilesChanged(files.Set{})
+		s.Sources.FilesChanged(files.Set{})
 		if n := conditions(first.must("daemon")); n != 0 {
 			t.Errorf("the file is good: %d conditions", n)
 		}
@@ -175,7 +176,7 @@ lbd_overload{resource="memory_limit"} 0
 lbd_overload{resource="system_descriptors"} 0
 lbd_overload{resource="watches"} 0
 `, descriptors, localPorts)
-			service.CompareSeries(t, s.Registry(), want)
+			service.CompareSeries(t, s.Metrics, want)
 		}
 		metric(0, 0)
 		m.Report(overload.Descriptors, syscall.EMFILE)
@@ -184,7 +185,7 @@ lbd_overload{resource="watches"} 0
 		m.Report(overload.Descriptors, syscall.EMFILE)
 		metric(1, 1)
 		var conditions []string
-		for _, c := range s.Conditions(nil) {
+		for _, c := range s.State.Conditions(nil) {
 			conditions = append(conditions, fmt.Sprint(c.Kind, " ", c.Subject, " ", time.Since(c.Since), " ", c.NotReady, ": ", c.Text))
 			if c.Remedy == "" {
 				t.Errorf("no remedy for %s", c.Subject)
@@ -197,7 +198,7 @@ lbd_overload{resource="watches"} 0
 		if !slices.Equal(conditions, want) {
 			t.Errorf("conditions %q, want %q", conditions, want)
 		}
-		for _, c := range s.Health(nil) {
+		for _, c := range s.Readiness(nil) {
 			if !c.OK {
 				t.Errorf("not ready: %+v", c)
 			}
@@ -206,7 +207,7 @@ lbd_overload{resource="watches"} 0
 		synctest.Wait()
 		metric(0, 0)
 		var events []string
-		for _, e := range s.Events(observe.EventFilter{Limit: 10, Types: []observe.EventType{observe.EventShortageBegan, observe.EventShortageEnded}}) {
+		for _, e := range s.Events.Last(observe.EventFilter{Limit: 10, Types: []observe.EventType{observe.EventShortageBegan, observe.EventShortageEnded}}) {
 			events = append(events, fmt.Sprint(e.Type, " ", e.Reason, ": ", e.Says))
 		}
 		slices.Reverse(events)
@@ -217,8 +218,8 @@ lbd_overload{resource="watches"} 0
 			"shortage_ended descriptors: over: lbd has no file descriptor left (EMFILE)",
 			"shortage_ended local_ports: over: no local port is left for connections to an endpoint (EADDRNOTAVAIL)",
 		}
-		if !slices.Equal(events, want) || len(s.Conditions(nil)) != 0 {
-			t.Errorf("events %q, want %q; conditions %v", events, want, s.Conditions(nil))
+		if !slices.Equal(events, want) || len(s.State.Conditions(nil)) != 0 {
+			t.Errorf("events %q, want %q; conditions %v", events, want, s.State.Conditions(nil))
 		}
 	})
 }
@@ -232,7 +233,7 @@ func TestEveryShortageHasARemedy(t *testing.T) {
 		for _, r := range overload.Resources {
 			m.Report(r, syscall.EMFILE)
 		}
-		for _, c := range s.Conditions(nil) {
+		for _, c := range s.State.Conditions(nil) {
 			if c.Remedy == "" {
 				t.Errorf("no remedy for %s", c.Subject)
 			}

@@ -1,8 +1,8 @@
-// Package service holds lbd's use cases: pushes, picks and leases, and the state that
-// [observe] reports. It knows no HTTP.
+// Package service builds the parts of lbd without HTTP: pushes, picks and leases, and the state that
+// [observe] reports.
 //
-// A [Service] joins the parts: resources of the store, of the resource directory and of
-// management servers go through the resolver to each target's channel; picks go from a
-// target's channel to the caller. Its methods may be called from any goroutine. Their
+// [Service] has the parts, and whoever uses them takes those that it needs. Resources of the store, of
+// the resource directory and of management servers go through the resolver to each target's channel;
+// picks go from a target's channel to the caller. Methods may be called from any goroutine. Their
 // errors are *[fault.Error], with one [fault.Code] for each kind of failure.
 package service

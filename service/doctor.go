@@ -18,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode/text"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -49,29 +50,27 @@ type Examination struct {
 	Caller *doctor.Caller
 }
 
-// AddCertificates registers a function that returns certificates of lbd, for reports. It must not block.
-func (s *Service) AddCertificates(source func() []doctor.Certificate) {
-	s.certificates.mu.Lock()
-	defer s.certificates.mu.Unlock()
-	s.certificates.sources = append(s.certificates.sources, source)
-}
+// Doctor examines the daemon and its clusters: all parts of the service.
+type Doctor struct {
+	// Fixed after New.
+	parts   *Service
+	options Options
+	samples *pickSamples
+	begun   time.Time
 
-// certificateSources are the functions of AddCertificates.
-type certificateSources struct {
-	mu      sync.Mutex // guards the rest
-	sources []func() []doctor.Certificate
+	running sync.WaitGroup // of samples
 }
 
 // Attempts connects to the endpoints of the cluster of an examination, if it should, for at most 5 s.
 // skipped says why it does not connect to some.
-func (s *Service) Attempts(ctx context.Context, e *Examination) (out []doctor.Attempt, skipped string) {
+func (d *Doctor) Attempts(ctx context.Context, e *Examination) (out []doctor.Attempt, skipped string) {
 	if e.Cluster == "" || !e.Dial {
 		return nil, ""
 	}
-	if s.options.Dialer == nil {
+	if d.options.Dialer == nil {
 		return nil, "this daemon connects to no endpoints"
 	}
-	m, err := s.targets.Find(e.Cluster, "")
+	m, err := d.parts.targets.Find(e.Cluster, "")
 	if err != nil {
 		return nil, ""
 	}
@@ -79,7 +78,7 @@ func (s *Service) Attempts(ctx context.Context, e *Examination) (out []doctor.At
 	more := 0
 	seen := make(map[string]bool)
 	for _, cc := range m.Config.Leaves(m.Name) {
-		mode := s.connectMode(cc)
+		mode := d.connectMode(cc)
 		if cc.Assignment == nil || mode == resource.ConnectNone {
 			continue
 		}
@@ -99,24 +98,24 @@ func (s *Service) Attempts(ctx context.Context, e *Examination) (out []doctor.At
 	if more > 0 {
 		skipped = fmt.Sprintf("connections were tried to %d endpoints only: there are %d more", MaxAttempts, more)
 	}
-	return s.tryAll(ctx, all), skipped
+	return d.tryAll(ctx, all), skipped
 }
 
-func (s *Service) connectMode(cc *resource.ClusterConfig) resource.ConnectMode {
+func (d *Doctor) connectMode(cc *resource.ClusterConfig) resource.ConnectMode {
 	if cc.Cluster == nil {
 		return resource.ConnectNone
 	}
 	if cc.Cluster.Connect == resource.ConnectDefault {
-		return s.options.ConnectMode
+		return d.options.Sources.ConnectMode
 	}
 	return cc.Cluster.Connect
 }
 
 // tryAll makes connections, some at a time.
-func (s *Service) tryAll(ctx context.Context, all []lb.Attempt) []doctor.Attempt {
+func (d *Doctor) tryAll(ctx context.Context, all []lb.Attempt) []doctor.Attempt {
 	ctx, cancel := context.WithTimeout(ctx, attemptsTimeout)
 	defer cancel()
-	defer context.AfterFunc(s.draining, cancel)()
+	defer context.AfterFunc(d.parts.draining, cancel)()
 	results := make([]doctor.Attempt, len(all))
 	var group sync.WaitGroup
 	slots := make(chan struct{}, maxConcurrentAttempts)
@@ -134,7 +133,7 @@ func (s *Service) tryAll(ctx context.Context, all []lb.Attempt) []doctor.Attempt
 			defer func() { <-slots }()
 			a := doctor.Attempt{Address: all[i].Address}
 			var c *x509.Certificate
-			if c, a.Err = s.options.Dialer.Try(ctx, all[i], attemptTimeout); c != nil {
+			if c, a.Err = d.options.Dialer.Try(ctx, all[i], attemptTimeout); c != nil {
 				a.NotBefore, a.NotAfter = c.NotBefore, c.NotAfter
 			}
 			results[i] = a
@@ -146,74 +145,71 @@ func (s *Service) tryAll(ctx context.Context, all []lb.Attempt) []doctor.Attempt
 
 // Examine returns a report about the daemon or one cluster, with the connections that were tried. What is
 // not known when ctx ends is reported as such.
-func (s *Service) Examine(ctx context.Context, e *Examination, tried []doctor.Attempt, notTried string) *doctor.Report {
-	d := s.examineDaemon(ctx, e)
+func (d *Doctor) Examine(ctx context.Context, e *Examination, tried []doctor.Attempt, notTried string) *doctor.Report {
+	daemon := d.examineDaemon(ctx, e)
 	var clusters []*doctor.Cluster
 	if e.Cluster != "" {
-		clusters = append(clusters, s.examineCluster(ctx, e.Cluster, e.Scope))
+		clusters = append(clusters, d.examineCluster(ctx, e.Cluster, e.Scope))
 		clusters[0].Attempts, clusters[0].NotTried = tried, notTried
 		if clusters[0].State == nil {
-			clusters[0].Similar = similar(e.Cluster, d.Clusters)
+			clusters[0].Similar = similar(e.Cluster, daemon.Clusters)
 		}
 	} else {
-		drops := s.dropping()
-		for i := range d.Clusters {
-			if !suspicious(&d.Clusters[i]) && !drops[d.Clusters[i].Name] {
+		drops := d.dropping()
+		for i := range daemon.Clusters {
+			if !suspicious(&daemon.Clusters[i]) && !drops[daemon.Clusters[i].Name] {
 				continue
 			}
 			if len(clusters) == doctor.MaxClusters {
-				d.NotExamined++
+				daemon.NotExamined++
 				continue
 			}
-			clusters = append(clusters, s.examineCluster(ctx, d.Clusters[i].Name, e.Scope))
+			clusters = append(clusters, d.examineCluster(ctx, daemon.Clusters[i].Name, e.Scope))
 		}
 	}
-	return doctor.Examine(d, clusters, e.Cluster)
+	return doctor.Examine(daemon, clusters, e.Cluster)
 }
 
-func (s *Service) examineDaemon(ctx context.Context, e *Examination) *doctor.Daemon {
-	d := &doctor.Daemon{
-		Now: time.Now(), State: s.Daemon(e.Scope), Caller: e.Caller, ClockStep: s.clockStep(),
-		XDS: s.XDS(sources.XDSFilter{Scope: e.Scope}), Files: s.Files().Within(e.Scope), Fleet: s.Fleet(ctx, e.Scope),
-		Targets: s.examineTargets(e.Scope), DescriptorLimit: overload.DescriptorLimit(),
+func (d *Doctor) examineDaemon(ctx context.Context, e *Examination) *doctor.Daemon {
+	daemon := &doctor.Daemon{
+		Now: time.Now(), State: d.parts.State.Daemon(e.Scope), Caller: e.Caller, ClockStep: d.clockStep(),
+		XDS: d.parts.Sources.XDS(sources.XDSFilter{Scope: e.Scope}), Files: d.parts.Sources.Files().Within(e.Scope), Fleet: d.parts.Replicas.State(ctx, e.Scope),
+		Targets: d.examineTargets(e.Scope), DescriptorLimit: overload.DescriptorLimit(),
 	}
-	d.Descriptors, d.DescriptorErr = overload.OpenDescriptors()
-	d.Store, d.StoreErr = s.Store()
-	d.Covered = s.AllCovered(e.Scope)
-	if list, err := s.OverlayStates("", e.Scope); err == nil { // else StoreErr says why
-		d.Overlays = list
+	daemon.Descriptors, daemon.DescriptorErr = overload.OpenDescriptors()
+	daemon.Store, daemon.StoreErr = d.parts.Sources.Store()
+	daemon.Covered = d.parts.Sources.AllCovered(e.Scope)
+	if list, err := d.parts.Overlays.States("", e.Scope); err == nil { // else StoreErr says why
+		daemon.Overlays = list
 	}
-	for _, c := range s.Clusters() {
+	for _, c := range d.parts.State.Clusters() {
 		if e.Scope.Cluster(c.Name) {
-			d.Clusters = append(d.Clusters, c.Within(e.Scope))
+			daemon.Clusters = append(daemon.Clusters, c.Within(e.Scope))
 		}
 	}
 	if e.Scope.All() { // their names have those of files
-		d.Certificates = s.ownCertificates()
+		daemon.Certificates = d.ownCertificates()
 	}
-	return d
+	return daemon
 }
 
 // clockStep returns by how much the wall clock was set since the start.
-func (s *Service) clockStep() time.Duration {
+func (d *Doctor) clockStep() time.Duration {
 	now := time.Now()
-	return now.Round(0).Sub(s.started.Round(0)) - now.Sub(s.started)
+	return now.Round(0).Sub(d.begun.Round(0)) - now.Sub(d.begun)
 }
 
-// ownCertificates returns the certificates of lbd: those of AddCertificates, and those of the
-// certificate providers of the bootstrap.
-func (s *Service) ownCertificates() []doctor.Certificate {
+// ownCertificates returns the certificates of lbd: those of Options, and those of the certificate
+// providers of the bootstrap.
+func (d *Doctor) ownCertificates() []doctor.Certificate {
 	var out []doctor.Certificate
-	s.certificates.mu.Lock()
-	all := slices.Clone(s.certificates.sources)
-	s.certificates.mu.Unlock()
-	for _, source := range all {
-		out = append(out, source()...)
+	if d.options.Certificates != nil {
+		out = d.options.Certificates()
 	}
-	if s.options.Bootstrap == nil {
+	if d.options.Sources.Bootstrap == nil {
 		return out
 	}
-	for name, p := range s.options.Bootstrap.CertificateProviders {
+	for name, p := range d.options.Sources.Bootstrap.CertificateProviders {
 		identity, _, err := p.Certificates()
 		c := doctor.Certificate{Name: fmt.Sprintf("certificate provider %q", name), Err: err}
 		if err == nil {
@@ -228,9 +224,9 @@ func (s *Service) ownCertificates() []doctor.Certificate {
 	return out
 }
 
-func (s *Service) examineTargets(in *ledger.Scope) []doctor.Target {
+func (d *Doctor) examineTargets(in *ledger.Scope) []doctor.Target {
 	var out []doctor.Target
-	for _, t := range s.targets.Hosted().XDS() {
+	for _, t := range d.parts.targets.Hosted().XDS() {
 		if !in.Target(t.Label) {
 			continue
 		}
@@ -264,9 +260,9 @@ func suspicious(c *observe.ClusterSummary) bool {
 }
 
 // dropping returns the clusters with a category that drops all picks.
-func (s *Service) dropping() map[string]bool {
+func (d *Doctor) dropping() map[string]bool {
 	out := make(map[string]bool)
-	s.targets.Hosted().Clusters(func(m *ledger.Cluster, _ []string) {
+	d.parts.targets.Hosted().Clusters(func(m *ledger.Cluster, _ []string) {
 		for _, leaf := range m.Leaves {
 			if a := leaf.Assignment; a != nil && slices.ContainsFunc(a.Drops, func(d resource.Drop) bool { return d.PerMillion >= 1_000_000 }) {
 				out[m.Name] = true
@@ -276,11 +272,11 @@ func (s *Service) dropping() map[string]bool {
 	return out
 }
 
-func (s *Service) examineCluster(ctx context.Context, name string, in *ledger.Scope) *doctor.Cluster {
+func (d *Doctor) examineCluster(ctx context.Context, name string, in *ledger.Scope) *doctor.Cluster {
 	out := &doctor.Cluster{Name: name}
-	m, err := s.targets.Find(name, "")
+	m, err := d.parts.targets.Find(name, "")
 	if err == nil {
-		out.State, err = s.Cluster(ctx, name, "", true)
+		out.State, err = d.parts.State.Cluster(ctx, name, "", true)
 	}
 	if err != nil {
 		out.Err = err
@@ -293,7 +289,7 @@ func (s *Service) examineCluster(ctx context.Context, name string, in *ledger.Sc
 		out.Parts = append(out.Parts, partOf(leaf, part))
 	}
 	out.Holders = m.Totals.Leases.LargestNow(time.Now())
-	out.Picks = s.samples.of(m, time.Now())
+	out.Picks = d.samples.of(m, time.Now())
 	return out
 }
 
@@ -323,33 +319,9 @@ const maxSimilar = 3
 func similar(name string, among []observe.ClusterSummary) []string {
 	var out []string
 	for i := range among {
-		if n := among[i].Name; len(out) < maxSimilar && strings.EqualFold(n, name) || len(name) > 3 && distance(n, name) <= min(2, len(name)/4) {
+		if n := among[i].Name; len(out) < maxSimilar && strings.EqualFold(n, name) || len(name) > 3 && text.Edits(n, name, 3) <= min(2, len(name)/4) {
 			out = append(out, n)
 		}
 	}
 	return out[:min(len(out), maxSimilar)]
-}
-
-// distance returns how many letters differ between two names, 3 for many.
-func distance(a, b string) int {
-	const many = 3
-	if d := len(a) - len(b); d >= many || d <= -many {
-		return many
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := before
-			if a[i] != b[j] {
-				cost = 1 + min(before, row[j], row[j+1])
-			}
-			before, row[j+1] = row[j+1], cost
-		}
-	}
-	return min(row[len(b)], many)
 }

@@ -24,8 +24,8 @@ import (
 func examine(t *testing.T, s *service.Service, cluster, check string, dial bool) []doctor.Check {
 	t.Helper()
 	e := &service.Examination{Cluster: cluster, Dial: dial}
-	tried, notTried := s.Attempts(t.Context(), e)
-	r := s.Examine(t.Context(), e, tried, notTried)
+	tried, notTried := s.Doctor.Attempts(t.Context(), e)
+	r := s.Doctor.Examine(t.Context(), e, tried, notTried)
 	return slices.DeleteFunc(r.Checks, func(c doctor.Check) bool { return c.Check != check || c.Cluster != cluster })
 }
 
@@ -92,10 +92,10 @@ func TestAttemptsAreBounded(t *testing.T) {
 		t.Run(fmt.Sprintf("hangs=%v", hangs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dials := &recordedDials{hangs: hangs}
-				s, _ := start(t, "", func(o *service.Options) { o.Dialer, o.ConnectMode = dials, resource.ConnectTCP })
+				s, _ := start(t, "", func(o *service.Options) { o.Dialer, o.Sources.ConnectMode = dials, resource.ConnectTCP })
 				push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 150)}))
 				begun := time.Now()
-				tried, notTried := s.Attempts(t.Context(), &service.Examination{Cluster: "orders", Dial: true})
+				tried, notTried := s.Doctor.Attempts(t.Context(), &service.Examination{Cluster: "orders", Dial: true})
 				if took := time.Since(begun); took > 6*time.Second {
 					t.Errorf("took %v", took)
 				}
@@ -106,7 +106,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 					t.Errorf("%d tried, %q", len(tried), notTried)
 				}
 				for _, e := range []service.Examination{{Cluster: "orders"}, {Dial: true}, {Cluster: "absent", Dial: true}} {
-					if tried, _ := s.Attempts(t.Context(), &e); tried != nil {
+					if tried, _ := s.Doctor.Attempts(t.Context(), &e); tried != nil {
 						t.Errorf("%+v: %d tried", e, len(tried))
 					}
 				}
@@ -118,7 +118,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 // TestAttemptsAreReported: connections that fail, and certificates that expire soon, are in the report.
 func TestAttemptsAreReported(t *testing.T) {
 	s, _ := start(t, "", func(o *service.Options) {
-		o.Dialer, o.ConnectMode = new(recordedDials), resource.ConnectTCP
+		o.Dialer, o.Sources.ConnectMode = new(recordedDials), resource.ConnectTCP
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectTCP: nil}
 	})
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))

@@ -20,18 +20,18 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 	for i := range n {
 		all.Go(func() {
 			r := &sources.EndpointRequest{Cluster: "orders", Address: fmt.Sprintf("10.0.0.%d:80", i)}
-			if _, err := s.SetEndpoint(t.Context(), r); err != nil {
+			if _, err := s.Sources.SetEndpoint(t.Context(), r); err != nil {
 				t.Error(err)
 			}
 			if i%2 == 1 {
 				return
 			}
-			if _, err := s.RemoveEndpoint(t.Context(), r); err != nil && code(err) != fault.Blocked { // the only one
+			if _, err := s.Sources.RemoveEndpoint(t.Context(), r); err != nil && code(err) != fault.Blocked { // the only one
 				t.Error(err)
 			} else if err != nil {
 				all.Go(func() {
 					r.AllowEmpty = true
-					if _, err := s.RemoveEndpoint(t.Context(), r); err != nil {
+					if _, err := s.Sources.RemoveEndpoint(t.Context(), r); err != nil {
 						t.Error(err)
 					}
 				})
@@ -39,7 +39,7 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	stored, err := s.Pushed(t.Context(), "", sources.Endpoints, "orders", sources.YAML)
+	stored, err := s.Sources.Pushed(t.Context(), "", sources.Endpoints, "orders", sources.YAML)
 	must(t, err)
 	if got := strings.Count(string(stored.Body.Bytes()), "port_value"); got != n/2 {
 		t.Errorf("%d endpoints instead of %d", got, n/2)
@@ -50,7 +50,7 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 	s, _ := start(t, "", nil)
 	one := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
-	s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: one, {Type: sources.Config, Name: "configured"}: []byte(`{"type":"EDS"}`)}))
+	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: one, {Type: sources.Config, Name: "configured"}: []byte(`{"type":"EDS"}`)}))
 	push(t, s, sources.Endpoints, "leaf", one)
 	push(t, s, sources.Config, "all", []byte(`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["leaf"]}}}`))
 	push(t, s, sources.Config, "renamed", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"leaf"}}`))
@@ -60,22 +60,22 @@ func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 		"renamed": `the endpoints of "renamed" come from the assignment leaf, not from a push: change that one`,
 	} {
 		r := &sources.EndpointRequest{Cluster: cluster, Address: "10.0.0.1:80", AllowEmpty: true}
-		_, err := s.SetEndpoint(t.Context(), r)
+		_, err := s.Sources.SetEndpoint(t.Context(), r)
 		if code(err) != fault.Blocked || err.Error() != says {
 			t.Errorf("%s: set: %v", cluster, err)
 		}
-		if _, err = s.RemoveEndpoint(t.Context(), r); code(err) != fault.Blocked || err.Error() != says {
+		if _, err = s.Sources.RemoveEndpoint(t.Context(), r); code(err) != fault.Blocked || err.Error() != says {
 			t.Errorf("%s: remove: %v", cluster, err)
 		}
 	}
 	for _, cluster := range []string{"leaf", "configured", "new"} {
-		if _, err := s.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: cluster, Address: "10.0.0.1:80", Edit: sources.EndpointEdit{Weight: new(uint32(2))}}); err != nil {
+		if _, err := s.Sources.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: cluster, Address: "10.0.0.1:80", Edit: sources.EndpointEdit{Weight: new(uint32(2))}}); err != nil {
 			t.Errorf("%s: %v", cluster, err)
 		}
 	}
 	// A push of all of them takes precedence, and its endpoints can be changed.
 	push(t, s, sources.Endpoints, "filed", one)
-	if _, err := s.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "filed", Address: "10.0.0.1:80"}); err != nil {
+	if _, err := s.Sources.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "filed", Address: "10.0.0.1:80"}); err != nil {
 		t.Error(err)
 	}
 }
@@ -87,10 +87,10 @@ func TestEndpointsOfAServerAreNotChanged(t *testing.T) {
 	must(t, err)
 	u := sharedUpdate(0, "one", "c")
 	u.Cluster.EDSServiceName = "service"
-	s.ServerUpdate([]resource.Update{u})
-	s.ServerUpdate([]resource.Update{{Target: targetOf(0), Item: item, Server: "passthrough:///one"}})
+	s.Inbound.ServerUpdate([]resource.Update{u})
+	s.Inbound.ServerUpdate([]resource.Update{{Target: targetOf(0), Item: item, Server: "passthrough:///one"}})
 	const says = `the endpoints of "service" come from a management server, not from a push: change them there, or push`
-	_, err = s.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "service", Address: "10.0.0.1:80"})
+	_, err = s.Sources.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "service", Address: "10.0.0.1:80"})
 	if code(err) != fault.Blocked || !strings.HasPrefix(err.Error(), says) {
 		t.Error(err)
 	}

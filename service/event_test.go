@@ -24,13 +24,13 @@ func TestEvents(t *testing.T) {
 	for _, p := range leases.Picks {
 		endLease(t, s, p.Lease.ID, picks.Success, nil)
 	}
-	if _, err := s.Push(t.Context(), &sources.PushRequest{
+	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "orders", Body: []byte("{"), ChangeOptions: sources.ChangeOptions{From: "10.1.2.3"},
 	}); err == nil {
 		t.Fatal("pushed half a body")
 	}
 	var got []string
-	all := s.Events(observe.EventFilter{Limit: 100})
+	all := s.Events.Last(observe.EventFilter{Limit: 100})
 	for i, e := range all {
 		got = append(got, string(e.Type))
 		if e.Says == "" || e.Time.IsZero() || i > 0 && e.ID >= all[i-1].ID {
@@ -44,10 +44,10 @@ func TestEvents(t *testing.T) {
 	if all[0].By != "10.1.2.3" || all[0].Cluster != "orders" {
 		t.Errorf("who was refused: %+v", all[0])
 	}
-	if of := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 1}); len(of) != 1 || of[0].Changes[0].Resource != "ClusterLoadAssignment/orders" {
+	if of := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 1}); len(of) != 1 || of[0].Changes[0].Resource != "ClusterLoadAssignment/orders" {
 		t.Errorf("the last push: %+v", of)
 	}
-	if of := s.Events(observe.EventFilter{Cluster: "unknown", Limit: 1}); len(of) != 0 {
+	if of := s.Events.Last(observe.EventFilter{Cluster: "unknown", Limit: 1}); len(of) != 0 {
 		t.Errorf("of an unknown cluster: %+v", of)
 	}
 }
@@ -58,15 +58,15 @@ func TestEventsAreBounded(t *testing.T) {
 	for i := range observe.MaxConnectionEvents + 5 {
 		push(t, s, sources.Endpoints, fmt.Sprint("c", i%7), assignment(t, nil, place{"a", 0, 1, []object{endpoint(fmt.Sprint("h", i))}}))
 	}
-	connections := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 1 << 20})
+	connections := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 1 << 20})
 	if len(connections) != observe.MaxConnectionEvents || connections[0].Address != fmt.Sprintf("h%d:80", observe.MaxConnectionEvents+4) {
 		t.Errorf("%d connection events, the newest %+v", len(connections), connections[0])
 	}
-	pushes := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Cluster: "orders", Limit: 10})
+	pushes := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Cluster: "orders", Limit: 10})
 	if len(pushes) != 1 || first.New == false {
 		t.Errorf("the connections pushed a push out: %+v", pushes)
 	}
-	if all := s.Events(observe.EventFilter{Limit: 1 << 20}); len(all) > observe.MaxEvents+observe.MaxConnectionEvents {
+	if all := s.Events.Last(observe.EventFilter{Limit: 1 << 20}); len(all) > observe.MaxEvents+observe.MaxConnectionEvents {
 		t.Errorf("%d events", len(all))
 	}
 }
@@ -79,7 +79,7 @@ func TestEventsFollowTheBreakersLimit(t *testing.T) {
 		push(t, s, sources.Config, "orders", config(t, limit))
 		_, _ = pick(s, picks.Request{Cluster: "orders"})
 	}
-	for _, e := range s.Events(observe.EventFilter{Limit: 100}) {
+	for _, e := range s.Events.Last(observe.EventFilter{Limit: 100}) {
 		if e.Type == observe.EventBreakerOpened || e.Type == observe.EventBreakerClosed {
 			got = append(got, string(e.Type))
 		}
@@ -100,11 +100,11 @@ func TestBreakersPushNothingOut(t *testing.T) {
 		mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.CircuitBroken)
 		endLease(t, s, p.Picks[0].Lease.ID, picks.Success, nil)
 	}
-	breakers := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventBreakerOpened, observe.EventBreakerClosed}, Limit: 1 << 20})
+	breakers := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventBreakerOpened, observe.EventBreakerClosed}, Limit: 1 << 20})
 	if len(breakers) != observe.MaxBreakerEvents || breakers[0].Type != observe.EventBreakerClosed {
 		t.Errorf("%d events of the breaker, the newest %+v", len(breakers), breakers[0])
 	}
-	if of := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 10}); len(of) != 2 {
+	if of := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventPushed}, Limit: 10}); len(of) != 2 {
 		t.Errorf("the breaker pushed a push out: %+v", of)
 	}
 }
@@ -113,14 +113,14 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 	s, _ := start(t, "", nil)
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	for range observe.MaxEvents + 1 {
-		if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
+		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
 			t.Fatal("half a body was taken")
 		}
 	}
 	for eventType, want := range map[observe.EventType]int{
 		observe.EventPushed: 1, observe.EventPrioritySwitched: 1, observe.EventPushRefused: observe.MaxRefusedEvents,
 	} {
-		expect(t, string(eventType), len(s.Events(observe.EventFilter{Types: []observe.EventType{eventType}, Limit: 1 << 20})), want)
+		expect(t, string(eventType), len(s.Events.Last(observe.EventFilter{Types: []observe.EventType{eventType}, Limit: 1 << 20})), want)
 	}
 }
 
@@ -128,18 +128,18 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 	s, _ := start(t, "", nil)
 	for _, kind := range []sources.Kind{sources.Endpoints, sources.Config} {
-		if _, err := s.Delete(t.Context(), kind, "unknown", sources.ChangeOptions{}); code(err) != fault.UnknownCluster {
+		if _, err := s.Sources.Delete(t.Context(), kind, "unknown", sources.ChangeOptions{}); code(err) != fault.UnknownCluster {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
-	if all := s.Events(observe.EventFilter{Limit: 100}); len(all) != 0 {
+	if all := s.Events.Last(observe.EventFilter{Limit: 100}); len(all) != 0 {
 		t.Errorf("events %+v", all)
 	}
 	old := sources.Precondition{IfMatch: []string{"old"}}
-	if _, err := s.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{Precondition: old}); code(err) != fault.PreconditionFailed {
+	if _, err := s.Sources.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{Precondition: old}); code(err) != fault.PreconditionFailed {
 		t.Error(err)
 	}
-	if all := s.Events(observe.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(fault.PreconditionFailed) {
+	if all := s.Events.Last(observe.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(fault.PreconditionFailed) {
 		t.Errorf("of a precondition that failed: %+v", all)
 	}
 }
@@ -149,7 +149,7 @@ func TestAPushOfSeveralIsOfEachOfThem(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, assigned("a", "a-1"), assigned("b", "b-1"), listener("shop", route("/", "a")))
 	for name, want := range map[string]int{"a": 1, "b": 1, "shop": 0, "c": 0, "": 1} {
-		got := s.Events(observe.EventFilter{Cluster: name, Types: []observe.EventType{observe.EventPushed}, Limit: 10})
+		got := s.Events.Last(observe.EventFilter{Cluster: name, Types: []observe.EventType{observe.EventPushed}, Limit: 10})
 		if len(got) != want {
 			t.Errorf("of %q: %+v", name, got)
 		}
@@ -160,7 +160,7 @@ func TestWatchEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		begin := func(f observe.EventFilter, lastID string) watching {
-			return watch(t)(s.WatchEvents(f, lastID))
+			return watch(t)(s.Watches.WatchEvents(f, lastID))
 		}
 		// kinds are the types of the messages that are there.
 		kinds := func(w watching) string {
@@ -191,7 +191,7 @@ func TestWatchEvents(t *testing.T) {
 		expect(t, "live", kinds(live), "["+four+" "+four+"]")
 		expect(t, "pushes of a", kinds(pushes), "[pushed]")
 
-		all := s.Events(observe.EventFilter{Limit: 100})
+		all := s.Events.Last(observe.EventFilter{Limit: 100})
 		id := func(n int) string { return strconv.FormatUint(all[n].ID, 10) }
 		for _, c := range []struct {
 			filter observe.EventFilter
@@ -220,16 +220,16 @@ func TestWatchEvents(t *testing.T) {
 func TestForgottenEventsAreReported(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushOne(t, s, "orders", "h")
-	known := strconv.FormatUint(s.Events(observe.EventFilter{Limit: 1})[0].ID, 10)
+	known := strconv.FormatUint(s.Events.Last(observe.EventFilter{Limit: 1})[0].ID, 10)
 	refuse := func(n int) {
 		for range n {
-			if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
+			if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
 				t.Fatal("half a body was taken")
 			}
 		}
 	}
 	begin := func(f observe.EventFilter) watching {
-		w := watch(t)(s.WatchEvents(f, known))
+		w := watch(t)(s.Watches.WatchEvents(f, known))
 		t.Cleanup(w.Close)
 		return w
 	}
@@ -239,7 +239,7 @@ func TestForgottenEventsAreReported(t *testing.T) {
 		begin(observe.EventFilter{}).must("event")
 	}
 	refuse(1)
-	if m := begin(observe.EventFilter{}).must("resync"); m.id != strconv.FormatUint(s.Events(observe.EventFilter{Limit: 1})[0].ID, 10) {
+	if m := begin(observe.EventFilter{}).must("resync"); m.id != strconv.FormatUint(s.Events.Last(observe.EventFilter{Limit: 1})[0].ID, 10) {
 		t.Errorf("the resync does not lead to the newest: %v", m)
 	}
 	slow.must("resync")
@@ -253,12 +253,12 @@ func TestForgottenEventsAreReported(t *testing.T) {
 // time.
 func TestManyEventsComeInOrder(t *testing.T) {
 	s, _ := start(t, "", nil)
-	w := watch(t)(s.WatchEvents(observe.EventFilter{}, ""))
+	w := watch(t)(s.Watches.WatchEvents(observe.EventFilter{}, ""))
 	defer w.Close()
 	for i := range 100 {
 		pushOne(t, s, fmt.Sprint("c", i%3), fmt.Sprint("h", i))
 	}
-	all := s.Events(observe.EventFilter{Limit: 1000})
+	all := s.Events.Last(observe.EventFilter{Limit: 1000})
 	if len(all) < 200 {
 		t.Fatalf("only %d events", len(all))
 	}

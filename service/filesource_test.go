@@ -21,7 +21,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 // archive is a FileArchive in memory.
@@ -29,6 +28,13 @@ type archive struct {
 	kept map[string]*files.Version
 	id   files.Identity
 	err  error // of Save
+
+	scanned func(*files.Scan) // after watch
+}
+
+func (a *archive) watch(scanned func(*files.Scan)) error {
+	a.scanned = scanned
+	return nil
 }
 
 func (a *archive) Load() (map[string]*files.Version, files.Identity) { return maps.Clone(a.kept), a.id }
@@ -63,12 +69,8 @@ func startFiled(t *testing.T, a *archive) *filed {
 	}
 	d.Service, _ = start(t, "", func(o *service.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(d.log, nil))
-		o.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20}
-	})
-	st, err := file.Open("", file.Options{})
-	must(t, err)
-	t.Cleanup(func() { _ = st.Close() })
-	d.FollowFiles(a, st)
+		o.Sources.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20}
+	}, func(c *sources.Connections) { c.Files, c.WatchFiles = a, a.watch })
 	return d
 }
 
@@ -88,7 +90,7 @@ func (d *filed) scan(usable map[string]int) {
 		}
 		s.Files[name] = &files.File{Sum: string(body), Modified: time.Unix(1000, 0), Bundle: b}
 	}
-	d.FilesScanned(s)
+	d.archive.scanned(s)
 }
 
 func (d *filed) picks(cluster string) fault.Code {
@@ -108,7 +110,7 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 		t.Errorf("picks of a: %s, of b: %s", a, b)
 	}
 	const why = `cluster "a" would have no usable endpoints; it has 2`
-	state := d.Files()
+	state := d.Sources.Files()
 	if len(state.Held) != 1 || state.Held[0].Reasons[0] != why || state.Files[0].State != sources.FileHeld ||
 		state.Files[0].Held != state.Held[0].Hash || state.Files[1].State != sources.FileGood {
 		t.Fatalf("got %+v", state)
@@ -120,7 +122,7 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 	if got := strings.Count(d.log.String(), "level=ERROR"); got != 1 || !strings.Contains(d.log.String(), hash) {
 		t.Errorf("%d errors are logged:\n%s", got, d.log)
 	}
-	if got := d.Conditions(nil); len(got) != 1 || got[0].Kind != observe.ConditionChangeHeld || !strings.Contains(got[0].Remedy, sources.PermitPath(hash)) {
+	if got := d.State.Conditions(nil); len(got) != 1 || got[0].Kind != observe.ConditionChangeHeld || !strings.Contains(got[0].Remedy, sources.PermitPath(hash)) {
 		t.Errorf("conditions: %+v", got)
 	}
 	const series = `
@@ -129,20 +131,20 @@ lbd_resource_files{state="bad"} 0
 lbd_resource_files{state="good"} 1
 lbd_resource_files{state="held"} 1
 `
-	service.CompareSeries(t, d.Registry(), series)
+	service.CompareSeries(t, d.Metrics, series)
 
-	if _, err := d.PermitFiles(t.Context(), "another", "me"); code(err) != fault.UnknownChange {
+	if _, err := d.Sources.PermitFiles(t.Context(), "another", "me"); code(err) != fault.UnknownChange {
 		t.Errorf("another: %v", err)
 	}
-	first, err := d.PermitFiles(t.Context(), hash, "me")
+	first, err := d.Sources.PermitFiles(t.Context(), hash, "me")
 	if err != nil || first.By != "me" || !first.Kept {
 		t.Errorf("permitted: %+v, %v", first, err)
 	}
 	expect(t, "picks of a", d.picks("a"), fault.NoReadyEndpoint)
-	if again, err := d.PermitFiles(t.Context(), hash, "another"); err != nil || again != first {
+	if again, err := d.Sources.PermitFiles(t.Context(), hash, "another"); err != nil || again != first {
 		t.Errorf("permitted again: %+v, %v; want %+v", again, err, first)
 	}
-	if got := says(d.Service, observe.EventChangePermitted); len(got) != 1 || len(d.Files().Held) != 0 {
+	if got := says(d.Service, observe.EventChangePermitted); len(got) != 1 || len(d.Sources.Files().Held) != 0 {
 		t.Errorf("events: %q", got)
 	}
 	if got, want := says(d.Service, observe.EventFileChanged), []string{
@@ -155,8 +157,8 @@ lbd_resource_files{state="held"} 1
 	// It counts once.
 	d.scan(map[string]int{"a": 2, "b": 3})
 	d.scan(map[string]int{"a": 0, "b": 3})
-	if got := d.picks("a"); got != "" || len(d.Files().Held) != 1 || d.Files().Held[0].Hash != hash {
-		t.Errorf("made again, picks of a: %s, held: %+v", got, d.Files().Held)
+	if got := d.picks("a"); got != "" || len(d.Sources.Files().Held) != 1 || d.Sources.Files().Held[0].Hash != hash {
+		t.Errorf("made again, picks of a: %s, held: %+v", got, d.Sources.Files().Held)
 	}
 }
 
@@ -166,7 +168,7 @@ func TestUnwritableArchive(t *testing.T) {
 	d := startFiled(t, &archive{err: errors.New("no space")})
 	d.scan(map[string]int{"a": 2})
 	d.scan(map[string]int{"a": 0})
-	p, err := d.PermitFiles(t.Context(), d.Files().Held[0].Hash, "me")
+	p, err := d.Sources.PermitFiles(t.Context(), d.Sources.Files().Held[0].Hash, "me")
 	if err != nil || p.Kept || d.picks("a") != fault.NoReadyEndpoint {
 		t.Errorf("permitted: %+v, %v", p, err)
 	}
@@ -174,7 +176,7 @@ func TestUnwritableArchive(t *testing.T) {
 
 func TestPermitFilesWithoutADirectory(t *testing.T) {
 	s, _ := start(t, "", nil)
-	if _, err := s.PermitFiles(t.Context(), "0", "me"); code(err) != fault.UnknownChange {
+	if _, err := s.Sources.PermitFiles(t.Context(), "0", "me"); code(err) != fault.UnknownChange {
 		t.Errorf("got %v", err)
 	}
 }
@@ -187,7 +189,7 @@ func TestPushesAreDescribed(t *testing.T) {
 	push(t, s, sources.Endpoints, "orders", body(3))
 	const want = "2 endpoints removed from /a"
 	for _, dry := range []bool{true, false} {
-		res, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(1), ChangeOptions: sources.ChangeOptions{DryRun: dry}})
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(1), ChangeOptions: sources.ChangeOptions{DryRun: dry}})
 		if err != nil || len(res.Changes) != 1 || res.Changes[0].Difference != want {
 			t.Errorf("dry run %t: %+v, %v", dry, res, err)
 		}
@@ -195,7 +197,7 @@ func TestPushesAreDescribed(t *testing.T) {
 	if got := says(s, observe.EventPushed); got[1] != "1 resource changed: orders: "+want {
 		t.Errorf("events: %q", got)
 	}
-	res, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
+	res, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
 	if err != nil || res.Changes[0].Difference != "removed with 1 usable endpoint" {
 		t.Errorf("deleted: %+v, %v", res, err)
 	}
@@ -205,7 +207,7 @@ func TestPushesAreDescribed(t *testing.T) {
 // of a cluster that stays.
 func TestSnapshotThatTakesEndpointsAway(t *testing.T) {
 	s, _ := start(t, "", nil)
-	s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "a"}: config(t, 7)}))
+	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "a"}: config(t, 7)}))
 	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 	push(t, s, sources.Endpoints, "b", assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}))
 	without := sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}
@@ -228,7 +230,7 @@ func TestChangesByDNSAreDescribed(t *testing.T) {
 		answers <- []string{"10.0.0.1", "10.0.0.2"}
 		answers <- []string{"10.0.0.2", "10.0.0.3"}
 		s, stop := start(t, "", func(o *service.Options) {
-			o.Lookup = func(context.Context, string) ([]string, error) {
+			o.Sources.Lookup = func(context.Context, string) ([]string, error) {
 				select {
 				case a := <-answers:
 					return a, nil

@@ -21,18 +21,29 @@ type Fleet interface {
 	Close()
 }
 
-// LeaseOwner returns the replica that has granted a lease, which is not this one; false if none is known.
-func (s *Service) LeaseOwner(ctx context.Context, id picks.LeaseID) (roster.Owner, bool) {
-	if s.options.Fleet == nil {
-		return roster.Owner{}, false
-	}
-	return s.options.Fleet.Find(ctx, func(replica string) bool { return picks.TagOf(replica) == id.Replica() })
+// Replicas are the daemons that share the store of this one, which may be alone.
+type Replicas struct {
+	fleet Fleet  // nil if it is alone
+	id    string // of this daemon; empty if it is alone
 }
 
-// Fleet returns the state of the fleet in a scope.
-func (s *Service) Fleet(ctx context.Context, in *ledger.Scope) roster.State {
-	if s.options.Fleet == nil {
+// Grants reports whether a lease may be one of this daemon: the tag of its ID is not that of another one.
+func (r *Replicas) Grants(id picks.LeaseID) bool {
+	return r.fleet == nil || id.Replica() == picks.TagOf(r.id)
+}
+
+// LeaseOwner returns the replica that has granted a lease, which is not this one; false if none is known.
+func (r *Replicas) LeaseOwner(ctx context.Context, id picks.LeaseID) (roster.Owner, bool) {
+	if r.fleet == nil {
+		return roster.Owner{}, false
+	}
+	return r.fleet.Find(ctx, func(replica string) bool { return picks.TagOf(replica) == id.Replica() })
+}
+
+// State returns the state of the fleet in a scope.
+func (r *Replicas) State(ctx context.Context, in *ledger.Scope) roster.State {
+	if r.fleet == nil {
 		return (*roster.Roster)(nil).StateIn(in)
 	}
-	return s.options.Fleet.Roster(ctx).StateIn(in)
+	return r.fleet.Roster(ctx).StateIn(in)
 }

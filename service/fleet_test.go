@@ -80,8 +80,8 @@ lbd_fleet_demand{cluster="orders"} 7
 lbd_fleet_limit{cluster="orders"} 10
 lbd_fleet_share{cluster="orders"} 2
 `
-	service.CompareSeries(t, s.Registry(), shared)
-	if st := s.Fleet(t.Context(), nil); !st.Shared || st.Error != "lost" || len(st.Replicas) != 1 {
+	service.CompareSeries(t, s.Metrics, shared)
+	if st := s.Replicas.State(t.Context(), nil); !st.Shared || st.Error != "lost" || len(st.Replicas) != 1 {
 		t.Errorf("%+v", st)
 	}
 
@@ -91,7 +91,7 @@ lbd_fleet_share{cluster="orders"} 2
 	if b := clusterState(t, s, "orders", "", false).Breaker; b.Fleet != nil || b.Open {
 		t.Errorf("of this daemon: %+v", b)
 	}
-	n, err := testutil.GatherAndCount(s.Registry(), "lbd_fleet_limit", "lbd_fleet_share", "lbd_fleet_demand")
+	n, err := testutil.GatherAndCount(s.Metrics, "lbd_fleet_limit", "lbd_fleet_share", "lbd_fleet_demand")
 	must(t, err)
 	expect(t, "series", n, 0)
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
@@ -119,7 +119,7 @@ func TestWithoutFleet(t *testing.T) {
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	mustRefuse(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}, fault.CircuitBroken)
-	if st := s.Fleet(t.Context(), nil); st.Shared {
+	if st := s.Replicas.State(t.Context(), nil); st.Shared {
 		t.Errorf("%+v", st)
 	}
 }

@@ -43,7 +43,7 @@ func startNetwork(t *testing.T) (*service.Service, *network) {
 	n := &network{}
 	s, _ := start(t, "", func(o *service.Options) {
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: n, resource.ConnectTCP: n}
-		o.ConnectMode = resource.ConnectTCP
+		o.Sources.ConnectMode = resource.ConnectTCP
 	})
 	return s, n
 }
@@ -185,9 +185,9 @@ func TestEffect(t *testing.T) {
 					var res *sources.PushResult
 					var err error
 					if c.body == nil {
-						res, err = s.Delete(t.Context(), c.kind, c.cluster, o)
+						res, err = s.Sources.Delete(t.Context(), c.kind, c.cluster, o)
 					} else {
-						res, err = s.Push(t.Context(), &sources.PushRequest{Kind: c.kind, Cluster: c.cluster, Body: c.body, AllowEmpty: true, ChangeOptions: o})
+						res, err = s.Sources.Push(t.Context(), &sources.PushRequest{Kind: c.kind, Cluster: c.cluster, Body: c.body, AllowEmpty: true, ChangeOptions: o})
 					}
 					must(t, err)
 					synctest.Wait() // all is connected
@@ -247,7 +247,7 @@ func TestEffectOfOverlay(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 		synctest.Wait()
 		put := func(dry bool) *sources.PushResult {
-			res, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{
+			res, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{
 				NewOverlay: overlays.NewOverlay{Kind: "drain", Endpoint: "a-0:80"}, Cluster: "orders", ID: "one", ChangeOptions: sources.ChangeOptions{DryRun: dry},
 			})
 			must(t, err)
@@ -257,13 +257,13 @@ func TestEffectOfOverlay(t *testing.T) {
 		const want = "orders modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>0.00 a-1 0.50>1.00"
 		expect(t, "the drain", picture(put(true).Effect), want)
 		put(false)
-		res, err := s.Push(t.Context(), &sources.PushRequest{
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 			Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}), ChangeOptions: sources.ChangeOptions{DryRun: true},
 		})
 		must(t, err)
 		expect(t, "a push beside the drain", picture(res.Effect),
 			"orders modified, priority 0>0, shift 0.50, +1 -0: a-0 0.00>0.00 a-1 1.00>0.50 a-2 0.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now")
-		res, err = s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{DryRun: true})
+		res, err = s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{DryRun: true})
 		must(t, err)
 		expect(t, "the end of the drain", picture(res.Effect),
 			"orders modified, priority 0>0, shift 0.50, +1 -0: a-0 0.00>0.50 a-1 1.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now")
@@ -278,7 +278,7 @@ func TestEffectOnTargets(t *testing.T) {
 		synctest.Wait()
 		preview := func(resources ...object) *forecast.Effect {
 			t.Helper()
-			res, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: encode(t, object{"resources": resources}), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+			res, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: encode(t, object{"resources": resources}), ChangeOptions: sources.ChangeOptions{DryRun: true}})
 			must(t, err)
 			return res.Effect
 		}
@@ -310,7 +310,7 @@ func TestMaxShiftOfTheUnknown(t *testing.T) {
 		pushAll(t, s, listener("shop", route("/", "orders")), assigned("orders", "a"), assigned("cart", "c"))
 		synctest.Wait()
 		change := func(dry bool, resources ...object) error {
-			_, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{
+			_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{
 				Body: encode(t, object{"resources": resources}), ChangeOptions: sources.ChangeOptions{MaxShift: new(0.0), DryRun: dry},
 			})
 			return err
@@ -347,7 +347,7 @@ func TestRates(t *testing.T) {
 		must(t, err)
 		time.Sleep(10 * time.Second)
 		expect(t, "held", len(held.Picks), 7)
-		res, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "orders", Body: config(t, 5), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "orders", Body: config(t, 5), ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		must(t, err)
 		c := res.Effect.Clusters[0]
 		if c.PicksPerSecond == nil || *c.PicksPerSecond < 15 || *c.PicksPerSecond > 20 || c.RateOver != "1m50s" {
@@ -369,7 +369,7 @@ func TestMaxShift(t *testing.T) {
 		s, _ := startNetwork(t)
 		body := func(n int) []byte { return assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}) }
 		change := func(ctx context.Context, n int, shift float64, dry bool) error {
-			_, err := s.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), ChangeOptions: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})
+			_, err := s.Sources.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), ChangeOptions: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})
 			return err
 		}
 		must(t, change(t.Context(), 2, 0, false)) // a new cluster has no picks that could move
@@ -383,7 +383,7 @@ func TestMaxShift(t *testing.T) {
 		must(t, change(t.Context(), 4, 0.5, false))
 		synctest.Wait()
 		expect(t, "endpoints", len(chosen(t, s, 8)), 4)
-		_, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{MaxShift: new(0.99)})
+		_, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{MaxShift: new(0.99)})
 		if code(err) != fault.Blocked {
 			t.Errorf("a deletion: %v", err)
 		}

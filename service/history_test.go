@@ -15,7 +15,7 @@ import (
 )
 
 func withHistory(o *service.Options) {
-	o.Settings.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20}
+	o.Sources.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20}
 }
 
 func pushedAddress(t *testing.T, s *service.Service) string {
@@ -33,7 +33,7 @@ func restore(t *testing.T, s *service.Service, r sources.RestoreRequest) (*sourc
 	if r.MaxRemoved == 0 {
 		r.MaxRemoved = -1
 	}
-	return s.Restore(t.Context(), &r)
+	return s.Sources.Restore(t.Context(), &r)
 }
 
 // TestRestore: what was pushed at an index comes back, after a restart, too, and the restore can be
@@ -44,11 +44,11 @@ func TestRestore(t *testing.T) {
 	for _, zone := range []string{"a", "b", "c"} {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}))
 	}
-	_, err := s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
+	_, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
 	must(t, err)
 	stop()
 	s, _ = start(t, dir, withHistory)
-	all, oldest, _, err := s.Changes(changelog.Filter{Limit: 100}, nil)
+	all, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 100}, nil)
 	must(t, err)
 	if len(all) != 4 || oldest != 0 || all[0].Changes[0].Change != "removed" || !strings.Contains(all[1].Says, "orders: ") {
 		t.Fatalf("%+v, from %d", all, oldest)
@@ -76,7 +76,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("%+v: picks are of %s, want %s", tt.request, got, tt.address)
 		}
 	}
-	list, _, _, err := s.Changes(changelog.Filter{Limit: 1}, nil)
+	list, _, _, err := s.Sources.Changes(changelog.Filter{Limit: 1}, nil)
 	if err != nil || list[0].Restored != all[0].Index {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -89,8 +89,8 @@ func TestRestoreRemovesAtMost(t *testing.T) {
 		push(t, s, sources.Endpoints, name, assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	}
 	r := sources.RestoreRequest{Index: 1, MaxRemoved: 1, AllowEmpty: true}
-	if _, err := restore(t, s, r); code(err) != fault.Blocked || s.Index() != 3 {
-		t.Errorf("%v; index %d", err, s.Index())
+	if _, err := restore(t, s, r); code(err) != fault.Blocked || s.Sources.Index() != 3 {
+		t.Errorf("%v; index %d", err, s.Sources.Index())
 	}
 	r.MaxRemoved = 2
 	if got, err := restore(t, s, r); err != nil || len(got.Changes) != 2 || got.Changes[0].Change != "removed" {
@@ -105,7 +105,7 @@ func TestCompare(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}))
 		push(t, s, sources.Endpoints, "other", assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}))
 	}
-	got, err := s.Compare(t.Context(), "", 1, 3, sources.Range{}, nil)
+	got, err := s.Sources.Compare(t.Context(), "", 1, 3, sources.Range{}, nil)
 	must(t, err)
 	var names []string
 	for _, c := range got.Changes {
@@ -117,23 +117,23 @@ func TestCompare(t *testing.T) {
 	if want := []string{"ClusterLoadAssignment/orders modified", "ClusterLoadAssignment/other added"}; !slices.Equal(names, want) || got.Count != 2 {
 		t.Errorf("%q", names)
 	}
-	got, err = s.Compare(t.Context(), "", sources.Now, 2, sources.Range{Resource: resource.Key{Type: sources.Endpoints, Name: "other"}}, nil)
+	got, err = s.Sources.Compare(t.Context(), "", sources.Now, 2, sources.Range{Resource: resource.Key{Type: sources.Endpoints, Name: "other"}}, nil)
 	must(t, err)
 	if got.From != 4 || len(got.Changes) != 1 || !strings.Contains(string(got.Changes[0].Before), "b-0") || !strings.Contains(string(got.Changes[0].After), "a-0") {
 		t.Errorf("%+v", got)
 	}
-	if _, err := s.Compare(t.Context(), "", 1, 9, sources.Range{}, nil); code(err) != fault.UnknownChange {
+	if _, err := s.Sources.Compare(t.Context(), "", 1, 9, sources.Range{}, nil); code(err) != fault.UnknownChange {
 		t.Error(err)
 	}
 }
 
 // TestHistoryIsLimited: the oldest changes go, and what they replaced is no longer known.
 func TestHistoryIsLimited(t *testing.T) {
-	s, _ := start(t, t.TempDir(), func(o *service.Options) { o.Settings.Changelog = changelog.Limits{Changes: 2, Bytes: 1 << 20} })
+	s, _ := start(t, t.TempDir(), func(o *service.Options) { o.Sources.Changelog = changelog.Limits{Changes: 2, Bytes: 1 << 20} })
 	for _, zone := range []string{"a", "b", "c", "d"} {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}))
 	}
-	list, oldest, _, err := s.Changes(changelog.Filter{Limit: 9}, nil)
+	list, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 9}, nil)
 	if err != nil || len(list) != 2 || oldest != 2 {
 		t.Errorf("%+v from %d, %v", list, oldest, err)
 	}
@@ -150,7 +150,7 @@ func TestNoChangeHistory(t *testing.T) {
 	s, _ := start(t, t.TempDir(), func(o *service.Options) {})
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
-	if list, oldest, _, err := s.Changes(changelog.Filter{Limit: 9}, nil); err != nil || len(list) != 0 || oldest != 2 {
+	if list, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 9}, nil); err != nil || len(list) != 0 || oldest != 2 {
 		t.Errorf("%+v from %d, %v", list, oldest, err)
 	}
 	_, err := restore(t, s, sources.RestoreRequest{Index: 1})
@@ -167,7 +167,7 @@ func BenchmarkPush(b *testing.B) {
 		limits changelog.Limits
 	}{{"without history", changelog.Limits{}}, {"with history", changelog.Limits{Changes: 1000, Bytes: 32 << 20}}} {
 		b.Run(bm.name, func(b *testing.B) {
-			s, _ := start(b, b.TempDir(), func(o *service.Options) { o.Settings.Changelog = bm.limits })
+			s, _ := start(b, b.TempDir(), func(o *service.Options) { o.Sources.Changelog = bm.limits })
 			var bodies [2][]byte
 			for i := range bodies {
 				bodies[i] = assignment(b, nil, place{"a", 0, 1, append(endpoints("a", 150), endpoints(string(rune('b'+i)), 1)...)})

@@ -149,7 +149,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	must(t, err)
 
 	s, _ := start(t, "", nil)
-	r := lrs.New(lrs.Options{Node: &corev3.Node{Id: "n"}, Loads: s.Loads(), Logger: slog.New(slog.DiscardHandler)})
+	r := lrs.New(lrs.Options{Node: &corev3.Node{Id: "n"}, Loads: s.Loads, Logger: slog.New(slog.DiscardHandler)})
 	defer r.Close()
 	r.Report(boot.Servers[0], lrs.Key{Cluster: "orders", EDSServiceName: "orders-eds"})
 	limit := func(n int) {
@@ -335,7 +335,7 @@ func TestEjectionsAreCounted(t *testing.T) {
 lbd_ejections_total{cluster="orders",enforced="false"} %d
 lbd_ejections_total{cluster="orders",enforced="true"} %d
 `, spared, enforced)
-			service.CompareSeries(t, s.Registry(), want)
+			service.CompareSeries(t, s.Metrics, want)
 		}
 		push(t, s, sources.Config, "orders", detecting(t))
 		push(t, s, sources.Config, "plain", encode(t, object{"type": "EDS"})) // has no such series
@@ -386,7 +386,7 @@ func TestEjection(t *testing.T) {
 		if n := c.Endpoints; n.Ejected != 1 || n.Ready != 2 || n.TransientFailure != 0 || n.Total != 3 {
 			t.Errorf("counted %+v", n)
 		}
-		service.CompareSeries(t, s.Registry(), `
+		service.CompareSeries(t, s.Metrics, `
 lbd_endpoints{cluster="orders",priority="0",state="ejected",target=""} 1
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 `)
@@ -395,7 +395,7 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 				t.Errorf("picked %+v, %v", out.Picks, err)
 			}
 		}
-		ejected := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventEjected}, Limit: 9})
+		ejected := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventEjected}, Limit: 9})
 		if len(ejected) != 1 || ejected[0].Cluster != "orders" || ejected[0].Address != "a-1:80" || ejected[0].Reason != reason ||
 			!strings.Contains(ejected[0].Says, reason) || !ejected[0].Until.Equal(*e.EjectedUntil) {
 			t.Errorf("events %+v", ejected)
@@ -403,21 +403,21 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if c, err = s.Cluster(t.Context(), "orders", "", true); err != nil {
+		if c, err = s.State.Cluster(t.Context(), "orders", "", true); err != nil {
 			t.Fatal(err)
 		}
 		if e := c.Priorities[0].Localities[0].Endpoints[1]; e.State != "READY" || e.LastError != "" || e.EjectedUntil != nil || c.Endpoints.Ejected != 0 {
 			t.Errorf("given back: %+v of %+v", e, c.Endpoints)
 		}
-		back := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventUnejected}, Limit: 9})
+		back := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventUnejected}, Limit: 9})
 		if len(back) != 1 || back[0].Cluster != "orders" || back[0].Address != "a-1:80" || back[0].Says == "" || back[0].Until != nil {
 			t.Errorf("events %+v", back)
 		}
 		// Nothing happened to its connection.
-		if n := len(s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 99})); n != 3 {
+		if n := len(s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 99})); n != 3 {
 			t.Errorf("%d events of connections, want those of the 3 endpoints", n)
 		}
-		service.CompareSeries(t, s.Registry(), `
+		service.CompareSeries(t, s.Metrics, `
 lbd_connect_attempts_total{cluster="orders",result="ok",target=""} 3
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 3
 `)
@@ -437,7 +437,7 @@ func TestCancelledLeasesDoNotEject(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second) // the others expire
 		synctest.Wait()
-		if ejected := s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventEjected}, Limit: 9}); len(ejected) != 0 {
+		if ejected := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventEjected}, Limit: 9}); len(ejected) != 0 {
 			t.Errorf("ejected %+v", ejected)
 		}
 	})

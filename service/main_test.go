@@ -29,8 +29,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // start runs a service on a store in dir, or in memory, whose endpoints all
-// count as connected. The returned stop may be called before the test's end.
-func start(tb testing.TB, dir string, change func(*service.Options)) (s *service.Service, stop func()) {
+// count as connected. connect adds to what it is connected to. The returned stop may be called before the test's end.
+func start(tb testing.TB, dir string, change func(*service.Options), connect ...func(*sources.Connections)) (s *service.Service, stop func()) {
 	tb.Helper()
 	var mu sync.Mutex // trees draw from their owners' goroutines
 	seeded := rand.New(rand.NewPCG(1, 2))
@@ -42,7 +42,7 @@ func start(tb testing.TB, dir string, change func(*service.Options)) (s *service
 	o := service.Options{
 		Logger:     slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
+		Sources:    sources.Settings{ConnectMode: resource.ConnectNone},
 		Draw:       draw,
 		Version:    "test",
 	}
@@ -50,9 +50,13 @@ func start(tb testing.TB, dir string, change func(*service.Options)) (s *service
 		change(&o)
 	}
 	s = service.New(o)
-	st, err := file.Open(dir, file.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
+	st, err := file.Open(dir, file.Options{OnCommit: s.Inbound.Commit, OnLost: s.Inbound.StoreLost})
 	must(tb, err)
-	must(tb, s.Start(tb.Context(), st))
+	to := sources.Connections{Store: st}
+	for _, add := range connect {
+		add(&to)
+	}
+	must(tb, s.Start(tb.Context(), to))
 	stopped := false
 	stop = func() {
 		if stopped {
@@ -126,7 +130,7 @@ func encode(tb testing.TB, v any) []byte {
 
 func push(tb testing.TB, s *service.Service, kind sources.Kind, cluster string, body []byte) *sources.PushResult {
 	tb.Helper()
-	res, err := s.Push(tb.Context(), &sources.PushRequest{Kind: kind, Cluster: cluster, Body: body})
+	res, err := s.Sources.Push(tb.Context(), &sources.PushRequest{Kind: kind, Cluster: cluster, Body: body})
 	if err != nil {
 		tb.Fatalf("push %s of %s: %v", kind, cluster, err)
 	}
@@ -135,7 +139,7 @@ func push(tb testing.TB, s *service.Service, kind sources.Kind, cluster string, 
 
 func pick(s *service.Service, r picks.Request) (picks.Picks, error) {
 	var out picks.Picks
-	err := s.Pick(context.Background(), &r, &out)
+	err := s.Picks.Pick(context.Background(), &r, &out)
 	return out, err
 }
 
@@ -171,20 +175,20 @@ func mustRefuse(tb testing.TB, s *service.Service, r picks.Request, want fault.C
 
 func endLease(tb testing.TB, s *service.Service, id picks.LeaseID, o picks.Outcome, load *picks.Load) {
 	tb.Helper()
-	if _, err := s.EndLease(id, o, load); err != nil {
+	if _, err := s.Picks.EndLease(id, o, load); err != nil {
 		tb.Error(err)
 	}
 }
 
 func deleteResource(tb testing.TB, s *service.Service, kind sources.Kind, cluster string) {
 	tb.Helper()
-	_, err := s.Delete(tb.Context(), kind, cluster, sources.ChangeOptions{})
+	_, err := s.Sources.Delete(tb.Context(), kind, cluster, sources.ChangeOptions{})
 	must(tb, err)
 }
 
 func clusterState(tb testing.TB, s *service.Service, name, target string, endpoints bool) *observe.ClusterState {
 	tb.Helper()
-	c, err := s.Cluster(tb.Context(), name, target, endpoints)
+	c, err := s.State.Cluster(tb.Context(), name, target, endpoints)
 	must(tb, err)
 	return c
 }
@@ -225,7 +229,7 @@ func seed(tb testing.TB, dir string, resources map[resource.Key][]byte, o decode
 // says returns the sentences of the events of a type, the oldest first.
 func says(s *service.Service, t observe.EventType) []string {
 	var out []string
-	for _, e := range slices.Backward(s.Events(observe.EventFilter{Types: []observe.EventType{t}, Limit: 100})) {
+	for _, e := range slices.Backward(s.Events.Last(observe.EventFilter{Types: []observe.EventType{t}, Limit: 100})) {
 		out = append(out, e.Says)
 	}
 	return out

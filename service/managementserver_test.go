@@ -15,6 +15,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/lrs"
@@ -85,16 +86,16 @@ func followWith(t *testing.T, targets int, change func(*service.Options)) (s *se
 	b, err := bootstrap.Parse(fmt.Appendf(nil, `{"node":{"id":"test"},"xds_servers":[`+server+`,`+server+`]}`, "one", "two"),
 		bootstrap.Options{Version: "1"})
 	must(t, err)
-	kept, log = &recordedLastGood{}, &bytes.Buffer{}
+	kept, reports, log = &recordedLastGood{}, &recordedReports{}, &bytes.Buffer{}
 	s, _ = start(t, "", func(o *service.Options) {
-		o.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(log, nil))
+		o.Sources.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(log, nil))
 		for i := range targets {
-			o.Targets = append(o.Targets, targetOf(i))
+			o.Sources.Targets = append(o.Sources.Targets, targetOf(i))
 		}
 		change(o)
+	}, func(c *sources.Connections) {
+		c.Servers, c.LastGood, c.Reports = silentServers{&b.Servers[0]}, kept, reports
 	})
-	reports = &recordedReports{}
-	s.Follow(silentServers{&b.Servers[0]}, kept, reports)
 	routes := &resource.RouteConfiguration{VirtualHosts: []*resource.VirtualHost{{
 		Domains: []string{"*"}, Routes: []*resource.Route{{Clusters: []resource.WeightedCluster{{Name: "shared", Weight: 1}}}},
 	}}}
@@ -104,7 +105,7 @@ func followWith(t *testing.T, targets int, change func(*service.Options)) (s *se
 		l := &resource.Listener{Name: key.Name, Routes: routes}
 		updates = append(updates, resource.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Listener: l}, Server: "passthrough:///one"})
 	}
-	s.ServerUpdate(updates)
+	s.Inbound.ServerUpdate(updates)
 	kept.put = nil
 	return s, kept, reports, log
 }
@@ -131,7 +132,7 @@ func TestSharedResourcesAreKeptOnce(t *testing.T) {
 	for i := range 20 {
 		updates = append(updates, sharedUpdate(i, "one", "c"))
 	}
-	s.ServerUpdate(updates)
+	s.Inbound.ServerUpdate(updates)
 	if len(kept.put) != 1 || kept.put[0].Key != shared || kept.put[0].Server != "passthrough:///one" {
 		t.Errorf("kept %+v", kept.put)
 	}
@@ -145,7 +146,7 @@ func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
 		u := sharedUpdate(target, "one", fmt.Sprint(want))
 		u.Cluster.LRSToSelf = want
 		assignment := resource.Key{Type: resource.TypeAssignment, Name: shared.Name}
-		s.ServerUpdate([]resource.Update{u, {
+		s.Inbound.ServerUpdate([]resource.Update{u, {
 			Target: targetOf(target), Server: u.Server,
 			Item: resource.Item{Key: assignment, Raw: []byte("a"), Assignment: &resource.Assignment{Name: shared.Name}},
 		}})
@@ -165,14 +166,14 @@ func TestThePreferredServersResourceIsKept(t *testing.T) {
 	for _, order := range [][]string{{"one", "two"}, {"two", "one"}} {
 		t.Run(strings.Join(order, ","), func(t *testing.T) {
 			s, kept, _, _ := follow(t, 2)
-			s.ServerUpdate([]resource.Update{sharedUpdate(0, order[0], order[0]), sharedUpdate(1, order[1], order[1])})
+			s.Inbound.ServerUpdate([]resource.Update{sharedUpdate(0, order[0], order[0]), sharedUpdate(1, order[1], order[1])})
 			if len(kept.put) != 1 || string(kept.put[0].Raw) != "one" {
 				t.Errorf("kept %+v", kept.put)
 			}
 			final := sharedUpdate(1, "two", "")
 			final.Item = resource.Item{Key: shared}
 			final.Err, final.Final = &client.ResourceError{Kind: client.ErrorDeleted, Key: shared}, true
-			s.ServerUpdate([]resource.Update{final})
+			s.Inbound.ServerUpdate([]resource.Update{final})
 			if len(kept.removed) > 0 {
 				t.Errorf("removed %v", kept.removed)
 			}
@@ -186,8 +187,8 @@ func TestUnknownNamesThatFallBackAreReportedOnce(t *testing.T) {
 	s, _, _, log := follow(t, 1)
 	before := strings.Count(log.String(), "\n")
 	for i := range 100 {
-		s.ServerEvent(client.FellBack{Targets: []string{fmt.Sprint("cluster:typo", i)}, From: "one", To: "two"})
-		s.ServerEvent(client.Returned{Targets: []string{fmt.Sprint("cluster:typo", i)}, From: "two", To: "one"})
+		s.Inbound.ServerEvent(client.FellBack{Targets: []string{fmt.Sprint("cluster:typo", i)}, From: "one", To: "two"})
+		s.Inbound.ServerEvent(client.Returned{Targets: []string{fmt.Sprint("cluster:typo", i)}, From: "two", To: "one"})
 	}
 	if got := strings.Count(log.String(), "\n") - before; got != 2 {
 		t.Errorf("%d lines are logged:\n%s", got, log)
@@ -220,8 +221,8 @@ func TestEventOfManyResources(t *testing.T) {
 		},
 	} {
 		log.Reset()
-		s.ServerEvent(test.event)
-		e := s.Events(observe.EventFilter{Limit: 1})[0]
+		s.Inbound.ServerEvent(test.event)
+		e := s.Events.Last(observe.EventFilter{Limit: 1})[0]
 		if e.Says != test.says || e.Cluster != test.cluster || e.Resource != "Cluster/a" || e.Error != "the cause" || e.Server != "one" {
 			t.Errorf("%+v", e)
 		}
@@ -245,10 +246,11 @@ func (b blockedServers) Status() client.Status {
 // TestAScrapeDoesNotWaitForTheClient: a scrape does not wait for a busy xDS client.
 func TestAScrapeDoesNotWaitForTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
 		busy := blockedServers{released: make(chan struct{})}
-		s.Follow(busy, &recordedLastGood{}, &recordedReports{})
-		if n, err := testutil.GatherAndCount(s.Registry(), "lbd_on_demand_clusters"); err != nil || n == 0 {
+		s, _ := start(t, "", nil, func(c *sources.Connections) {
+			c.Servers, c.LastGood, c.Reports = busy, &recordedLastGood{}, &recordedReports{}
+		})
+		if n, err := testutil.GatherAndCount(s.Metrics, "lbd_on_demand_clusters"); err != nil || n == 0 {
 			t.Errorf("got %d series of on-demand clusters, error %v", n, err)
 		}
 		close(busy.released)

@@ -46,7 +46,7 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 		a.Drops = []resource.Drop{{Category: "a\x00\xff"}}
 		apply(t, s, resolver.Target(cluster), ledgertest.Config(cluster, a))
 		for range 200 { // every locality, but for one chance in 10^19
-			if err := s.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)); err != nil {
+			if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -56,12 +56,12 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 		"lbd_drop_ratio":           3,
 		"lbd_cluster_priority":     3,
 	} {
-		n, err := testutil.GatherAndCount(s.Registry(), name)
+		n, err := testutil.GatherAndCount(s.Metrics, name)
 		if err != nil || n != want {
 			t.Errorf("%s: %d series, %v; want %d", name, n, err, want)
 		}
 	}
-	n, err := testutil.GatherAndCount(s.EndpointMetrics(t.Context(), nil), "lbd_endpoint_state")
+	n, err := testutil.GatherAndCount(s.Metrics.EndpointMetrics(t.Context(), nil), "lbd_endpoint_state")
 	if err != nil || n != 3*len(names) {
 		t.Errorf("endpoints: %d series, %v; want %d", n, err, 3*len(names))
 	}
@@ -72,7 +72,7 @@ func TestClustersBeyondTheLimitCountTogether(t *testing.T) {
 	s := newLimitedService(t, 2)
 	for _, cluster := range []string{ledger.OverflowCluster, "own", "own2", "b"} {
 		apply(t, s, resolver.Target(cluster), ledgertest.Config(cluster, ledgertest.Assignment(cluster, resource.Locality{Zone: cluster})))
-		if err := s.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)); err != nil {
+		if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,7 +88,7 @@ lbd_picks_total{cluster="_other",result="ok",target=""} 2
 lbd_picks_total{cluster="own",result="ok",target=""} 1
 lbd_picks_total{cluster="own2",result="ok",target=""} 1
 `, endpoints)
-		CompareSeries(t, s.Registry(), want)
+		CompareSeries(t, s.Metrics, want)
 	}
 	compare(2)
 	s.targets.Apply([]resolver.Change{{Target: resolver.Target("b")}}).Close()
@@ -116,7 +116,7 @@ lbd_connect_attempts_total{cluster="agg",result="ok",target="` + name + `"} 1`
 			want += `
 lbd_connect_attempts_total{cluster="leaf",result="ok",target="` + name + `"} 1`
 		}
-		CompareSeries(t, s.Registry(), want)
+		CompareSeries(t, s.Metrics, want)
 		s.targets.Apply([]resolver.Change{{Target: name}}).Close()
 	}
 }
@@ -128,10 +128,10 @@ func TestAccountsBeyondTheLimit(t *testing.T) {
 	a := ledgertest.Usable("a")
 	for _, name := range []string{"xds:///one", "xds:///two"} {
 		apply(t, s, name, ledgertest.Routed(name, a))
-		if err := s.Pick(t.Context(), &picks.Request{Target: name, Path: "/"}, new(picks.Picks)); err != nil {
+		if err := s.Picks.Pick(t.Context(), &picks.Request{Target: name, Path: "/"}, new(picks.Picks)); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Pick(t.Context(), &picks.Request{Target: name}, new(picks.Picks)); err == nil {
+		if err := s.Picks.Pick(t.Context(), &picks.Request{Target: name}, new(picks.Picks)); err == nil {
 			t.Fatal("an empty path was routed")
 		}
 	}
@@ -144,5 +144,5 @@ lbd_picks_total{cluster="",result="no_route",target="xds:///two"} 1
 lbd_picks_total{cluster="_other",result="ok",target=""} 1
 lbd_picks_total{cluster="a",result="ok",target="xds:///one"} 1
 `
-	CompareSeries(t, s.Registry(), want)
+	CompareSeries(t, s.Metrics, want)
 }

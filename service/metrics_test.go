@@ -65,8 +65,8 @@ lbd_picks_total{cluster="orders",result="ok",target=""} 5
 lbd_picks_total{cluster="shed",result="dropped",target=""} 3
 lbd_picks_total{cluster="shed",result="ok",target=""} 0
 `
-	service.CompareSeries(t, s.Registry(), want)
-	problems, err := testutil.GatherAndLint(s.Registry())
+	service.CompareSeries(t, s.Metrics, want)
+	problems, err := testutil.GatherAndLint(s.Metrics)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %+v, %v", problems, err)
 	}
@@ -75,7 +75,7 @@ lbd_picks_total{cluster="shed",result="ok",target=""} 0
 func TestSeriesGoWithTheirCluster(t *testing.T) {
 	s, _ := start(t, "", nil)
 	count := func() int {
-		n, err := testutil.GatherAndCount(s.Registry())
+		n, err := testutil.GatherAndCount(s.Metrics)
 		must(t, err)
 		return n
 	}
@@ -115,7 +115,7 @@ lbd_locality_picks_total{cluster="orders",locality="/kept/",priority="0",target=
 lbd_picks_total{cluster="orders",result="all_excluded",target=""} 10
 lbd_picks_total{cluster="orders",result="ok",target=""} 15
 `
-	service.CompareSeries(t, s.Registry(), want)
+	service.CompareSeries(t, s.Metrics, want)
 }
 
 func TestACategoryThatIsThereTwiceIsOneSeries(t *testing.T) {
@@ -140,7 +140,7 @@ lbd_drops_total{category="a",cluster="orders"} %d
 lbd_drops_total{category="b",cluster="orders"} 0
 lbd_drops_total{category="c",cluster="orders"} %d
 `, dropped, 100-dropped)
-	service.CompareSeries(t, s.Registry(), want)
+	service.CompareSeries(t, s.Metrics, want)
 }
 
 func TestCountersOutliveTheEndpoints(t *testing.T) {
@@ -167,7 +167,7 @@ func TestCountersOutliveTheEndpoints(t *testing.T) {
 lbd_circuit_breaker_rejections_total{cluster="orders"} %d
 lbd_drops_total{category="half",cluster="orders"} %d
 `, rejected, dropped)
-	service.CompareSeries(t, s.Registry(), want)
+	service.CompareSeries(t, s.Metrics, want)
 }
 
 // TestSwitchesBeginAtZero: the first of each reason is a rise, where a switch can
@@ -182,7 +182,7 @@ lbd_priority_switches_total{cluster="two",reason="init_timeout",target=""} 0
 lbd_priority_switches_total{cluster="two",reason="recovered",target=""} 0
 lbd_priority_switches_total{cluster="two",reason="update",target=""} 0
 `
-	service.CompareSeries(t, s.Registry(), want)
+	service.CompareSeries(t, s.Metrics, want)
 }
 
 // TestPushesCountByWhatBecameOfThem: rejected is what breaks a rule, and nothing else.
@@ -200,23 +200,23 @@ func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 		{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}},
 	} {
 		r.Kind, r.Cluster = sources.Endpoints, "orders"
-		_, _ = s.Push(t.Context(), &r)
+		_, _ = s.Sources.Push(t.Context(), &r)
 	}
 	for _, dry := range []bool{false, true} {
-		if _, err := s.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{DryRun: dry}); code(err) != fault.UnknownCluster {
+		if _, err := s.Sources.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{DryRun: dry}); code(err) != fault.UnknownCluster {
 			t.Error(err)
 		}
 	}
-	if _, err := s.DropTarget(t.Context(), "unknown", sources.ChangeOptions{}); code(err) != fault.UnknownTarget {
+	if _, err := s.Sources.DropTarget(t.Context(), "unknown", sources.ChangeOptions{}); code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := s.Push(ended, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); code(err) != fault.CallerGone {
+	if _, err := s.Sources.Push(ended, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); code(err) != fault.CallerGone {
 		t.Error(err)
 	}
 	stop()
-	if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); code(err) != fault.ShuttingDown {
+	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); code(err) != fault.ShuttingDown {
 		t.Error(err)
 	}
 	const want = `
@@ -234,9 +234,9 @@ lbd_pushes_total{result="storage_failed"} 0
 lbd_pushes_total{result="store_unavailable"} 0
 lbd_pushes_total{result="unchanged"} 1
 `
-	service.CompareSeries(t, s.Registry(), want)
+	service.CompareSeries(t, s.Metrics, want)
 	var refused []string
-	for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventPushRefused}, Limit: 100}) {
+	for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventPushRefused}, Limit: 100}) {
 		refused = append(refused, e.Reason)
 	}
 	if want := "[shutting_down cancelled precondition_failed blocked invalid_argument]"; fmt.Sprint(refused) != want {
@@ -264,7 +264,7 @@ func TestConnectionLostAtOnce(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		synctest.Wait()
 		var got []string
-		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 100}) {
+		for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 100}) {
 			got = append(got, fmt.Sprintf("%s: %s to %s", e.Says, e.From, e.To))
 		}
 		want := []string{"connection lost immediately: READY to TRANSIENT_FAILURE", "connected: CONNECTING to READY"}
@@ -275,7 +275,7 @@ func TestConnectionLostAtOnce(t *testing.T) {
 lbd_connect_attempts_total{cluster="orders",result="ok",target=""} 1
 lbd_disconnects_total{cluster="orders",reason="lost",target=""} 1
 `
-		service.CompareSeries(t, s.Registry(), series)
+		service.CompareSeries(t, s.Metrics, series)
 	})
 }
 
@@ -310,11 +310,11 @@ lbd_endpoint_weight{address="x-0:80",cluster="a",locality="/x/",priority="0",tar
 lbd_endpoint_weight{address="y-0:80",cluster="a",locality="/y/",priority="0",target=""} 1
 lbd_endpoint_weight{address="y-1:80",cluster="a",locality="/y/",priority="0",target=""} 1
 `
-	service.CompareSeries(t, s.EndpointMetrics(t.Context(), nil), want)
-	if problems, err := testutil.GatherAndLint(s.EndpointMetrics(t.Context(), nil)); err != nil || len(problems) > 0 {
+	service.CompareSeries(t, s.Metrics.EndpointMetrics(t.Context(), nil), want)
+	if problems, err := testutil.GatherAndLint(s.Metrics.EndpointMetrics(t.Context(), nil)); err != nil || len(problems) > 0 {
 		t.Errorf("lint: %+v, %v", problems, err)
 	}
-	all, err := s.Registry().Gather()
+	all, err := s.Metrics.Gather()
 	must(t, err)
 	for _, f := range all {
 		if strings.HasPrefix(f.GetName(), "lbd_endpoint_") {
@@ -374,19 +374,19 @@ func TestEndpointMetricsWaitForNoTree(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		got := gathered(t, s.EndpointMetrics(t.Context(), nil))
+		got := gathered(t, s.Metrics.EndpointMetrics(t.Context(), nil))
 		if took := time.Since(began); took != time.Second || got["lbd_endpoint_state"] != 5 || got["lbd_endpoint_series_truncated"] != 1 {
 			t.Errorf("after %v: %v", took, got)
 		}
 		left, cancel := context.WithCancel(t.Context())
 		cancel()
 		began = time.Now()
-		if got := gathered(t, s.EndpointMetrics(left, nil)); time.Since(began) != 0 || got["lbd_endpoint_series_truncated"] != 1 {
+		if got := gathered(t, s.Metrics.EndpointMetrics(left, nil)); time.Since(began) != 0 || got["lbd_endpoint_series_truncated"] != 1 {
 			t.Errorf("the caller is gone; after %v: %v", time.Since(began), got)
 		}
 		close(until)
 		<-pushed
-		if got := gathered(t, s.EndpointMetrics(t.Context(), nil)); got["lbd_endpoint_state"] != 9 || got["lbd_endpoint_series_truncated"] != 0 {
+		if got := gathered(t, s.Metrics.EndpointMetrics(t.Context(), nil)); got["lbd_endpoint_state"] != 9 || got["lbd_endpoint_series_truncated"] != 0 {
 			t.Errorf("once it answers: %v", got)
 		}
 		stop()

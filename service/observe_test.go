@@ -26,12 +26,12 @@ import (
 // for each tree, the rest once for the cluster; and all of it goes with them.
 func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 	s, _ := start(t, "", nil)
-	none, err := testutil.GatherAndCount(s.Registry())
+	none, err := testutil.GatherAndCount(s.Metrics)
 	must(t, err)
 	a := assigned("a", "a-1")
 	a["policy"] = object{"drop_overloads": []object{drop("none", 0)}}
 	pushAll(t, s, a, listener("shop", route("/", "a")), listener("zoo", route("/a", "a"), route("/gone", "gone")))
-	idle, err := testutil.GatherAndCount(s.Registry())
+	idle, err := testutil.GatherAndCount(s.Metrics)
 	must(t, err)
 	// 15, and 3 for the category; 8 for each target more. "gone", which nobody has
 	// and so nobody updated, has 6 with the target's label and 2 without.
@@ -73,7 +73,7 @@ lbd_leases_active{cluster="a"} 3
 		connects = `lbd_connect_attempts_total{cluster="a",result="ok",target=""} 1
 `
 	)
-	service.CompareSeries(t, s.Registry(), strings.ReplaceAll(inFlight, `lbd_leases_active{cluster="a"} 3
+	service.CompareSeries(t, s.Metrics, strings.ReplaceAll(inFlight, `lbd_leases_active{cluster="a"} 3
 `, `lbd_leases_active{cluster="a"} 3
 lbd_leases_active{cluster="gone"} 0
 `)+ended+drops+judged+picks+`lbd_picks_total{cluster="a",result="ok",target="xds:///shop"} 2
@@ -88,12 +88,12 @@ lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 `)
 	// Leases of targets that are gone are held all the same.
 	remove(t, s, a)
-	service.CompareSeries(t, s.Registry(), inFlight+ended+drops+judged+picks+places+connects)
+	service.CompareSeries(t, s.Metrics, inFlight+ended+drops+judged+picks+places+connects)
 	remove(t, s)
-	if left, err := testutil.GatherAndCount(s.Registry()); err != nil || left != none {
+	if left, err := testutil.GatherAndCount(s.Metrics); err != nil || left != none {
 		t.Errorf("%d series are left, %v", left-none, err)
 	}
-	problems, err := testutil.GatherAndLint(s.Registry())
+	problems, err := testutil.GatherAndLint(s.Metrics)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("lint: %+v, %v", problems, err)
 	}
@@ -105,14 +105,14 @@ func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, stop := startStuck(t)
 		body := assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)})
-		s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: body}))
+		s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: body}))
 		synctest.Wait()
 		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.PickTimeout {
 			t.Fatalf("the tree answers: %v", err)
 		}
 		closed := make(chan struct{})
 		go func() {
-			s.FilesChanged(files.Set{})
+			s.Sources.FilesChanged(files.Set{})
 			close(closed)
 		}()
 		synctest.Wait()
@@ -120,7 +120,7 @@ func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.UnknownCluster {
 			t.Errorf("picked from what is gone: %v", err)
 		}
-		if _, err := testutil.GatherAndCount(s.Registry()); err != nil {
+		if _, err := testutil.GatherAndCount(s.Metrics); err != nil {
 			t.Error(err)
 		}
 		select {
@@ -188,14 +188,14 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 				return
 			default:
 			}
-			s.Clusters()
-			if _, err := s.Targets(); err != nil {
+			s.State.Clusters()
+			if _, err := s.State.Targets(); err != nil {
 				t.Error(err)
 			}
-			if _, err := s.Cluster(t.Context(), "b", "shop", true); err != nil && code(err) != fault.UnknownCluster && code(err) != fault.UnknownTarget {
+			if _, err := s.State.Cluster(t.Context(), "b", "shop", true); err != nil && code(err) != fault.UnknownCluster && code(err) != fault.UnknownTarget {
 				t.Error(err)
 			}
-			if _, err := testutil.GatherAndCount(s.Registry()); err != nil {
+			if _, err := testutil.GatherAndCount(s.Metrics); err != nil {
 				t.Error(err)
 			}
 		}
@@ -210,11 +210,11 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
-	for _, c := range s.Clusters() {
+	for _, c := range s.State.Clusters() {
 		if c.Breaker.InFlight != 0 {
 			t.Errorf("%s: %d in flight", c.Name, c.Breaker.InFlight)
 		}
-		if state, err := s.Cluster(t.Context(), c.Name, "", false); err != nil || state.Leases != 0 {
+		if state, err := s.State.Cluster(t.Context(), c.Name, "", false); err != nil || state.Leases != 0 {
 			t.Errorf("%s: %d leases, %v", c.Name, state.Leases, err)
 		}
 	}
@@ -223,7 +223,7 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 // recall returns a cluster's history in JSON, without its times.
 func recall(t *testing.T, s *service.Service, r observe.HistoryRequest) string {
 	t.Helper()
-	h, err := s.History(r)
+	h, err := s.History.Of(r)
 	if err != nil {
 		t.Fatalf("%+v: %v", r, err)
 	}
@@ -259,7 +259,7 @@ func TestHistory(t *testing.T) {
 		const want = "[" + timeless + `"priority":[0,0,0,0],"picks":{"dropped":[0,0,0,5],"ok":[3,0,0,0]},` +
 			`"drops":[{"category":"shed","dropped":[0,0,0,5]}],"breakers":[{"in_flight":[0,0,0,0],"max_requests":[1024,1024,1024,1024]}]}]`
 		expect(t, "history", recall(t, s, orders), want)
-		h, err := s.History(orders)
+		h, err := s.History.Of(orders)
 		if err != nil || h.Step != "1s" || h.Cluster != "orders" || !h.Segments[0].Start.Equal(history.Next(began)) {
 			t.Errorf("%v: %+v", err, h)
 		}
@@ -267,17 +267,17 @@ func TestHistory(t *testing.T) {
 			"["+timeless+`"priority":[0],"picks":{"dropped":[5],"ok":[0]},"drops":[{"category":"shed","dropped":[5]}],"breakers":[{"in_flight":[0],"max_requests":[1024]}]}]` {
 			t.Errorf("since a second ago: %s", got)
 		}
-		if n, err := testutil.GatherAndCount(s.Registry(), "lbd_history_bytes", "lbd_history_evicted_bytes_total"); n != 2 || err != nil {
+		if n, err := testutil.GatherAndCount(s.Metrics, "lbd_history_bytes", "lbd_history_evicted_bytes_total"); n != 2 || err != nil {
 			t.Errorf("%d metrics of the history: %v", n, err)
 		}
 		time.Sleep(10 * time.Second)
-		if h, err := s.History(observe.HistoryRequest{Cluster: "orders", Since: began.Add(-time.Hour)}); err != nil || h.Step != "10s" || len(h.Segments) != 1 {
+		if h, err := s.History.Of(observe.HistoryRequest{Cluster: "orders", Since: began.Add(-time.Hour)}); err != nil || h.Step != "10s" || len(h.Segments) != 1 {
 			t.Errorf("since an hour ago: %v: %+v", err, h)
 		}
-		if _, err := s.History(observe.HistoryRequest{Cluster: "unknown"}); code(err) != fault.UnknownCluster {
+		if _, err := s.History.Of(observe.HistoryRequest{Cluster: "unknown"}); code(err) != fault.UnknownCluster {
 			t.Errorf("a cluster that is not known: %v", err)
 		}
-		if _, err := s.History(observe.HistoryRequest{Cluster: "orders", Target: "unknown"}); code(err) != fault.UnknownTarget {
+		if _, err := s.History.Of(observe.HistoryRequest{Cluster: "orders", Target: "unknown"}); code(err) != fault.UnknownTarget {
 			t.Errorf("a target that is not known: %v", err)
 		}
 	})
@@ -301,7 +301,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 		second(1)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, sick}, place{"b", 1, 1, endpoints("b", 1)}))
 		second(2)
-		if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", AllowEmpty: true, Body: assignment(t, nil, place{"a", 0, 1, sick})}); err != nil {
+		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", AllowEmpty: true, Body: assignment(t, nil, place{"a", 0, 1, sick})}); err != nil {
 			t.Fatal(err)
 		}
 		second(3)
@@ -362,7 +362,7 @@ func TestWatchClusters(t *testing.T) {
 			pushOne(t, s, name, "h")
 		}
 		begin := func(prefix, lastID string) watching {
-			return watch(t)(s.WatchClusters(nil, prefix, lastID))
+			return watch(t)(s.Watches.WatchClusters(nil, prefix, lastID))
 		}
 		all, shop := begin("", ""), begin("shop/", "")
 		defer all.Close()
@@ -431,12 +431,12 @@ func TestOverviewOfAnotherTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		pushOne(t, s, "a", "h")
-		w := watch(t)(s.WatchClusters(nil, "", ""))
+		w := watch(t)(s.Watches.WatchClusters(nil, "", ""))
 		id := w.must("resync").id
 		w.Close()
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		w = watch(t)(s.WatchClusters(nil, "", id))
+		w = watch(t)(s.Watches.WatchClusters(nil, "", id))
 		w.must("resync")
 		w.Close()
 	})
@@ -448,13 +448,13 @@ func TestOverviewIsAsTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		pushAll(t, s, listener("shop", route("/", "a"), route("/b", "b")), listener("zoo", route("/", "b"), route("/x", "gone")), assigned("a", "a-1"), assigned("b", "b-1"))
-		w := watch(t)(s.WatchClusters(nil, "", ""))
+		w := watch(t)(s.Watches.WatchClusters(nil, "", ""))
 		defer w.Close()
 		var summaries []observe.ClusterSummary
 		for _, c := range read[update](t, w.must("resync").data).Clusters {
 			summaries = append(summaries, c.ClusterSummary)
 		}
-		list := s.Clusters()
+		list := s.State.Clusters()
 		if string(encode(t, summaries)) != string(encode(t, list)) || len(list) != 3 {
 			t.Errorf("watched %s\nlisted  %s", encode(t, summaries), encode(t, list))
 		}

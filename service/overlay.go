@@ -7,13 +7,23 @@ import (
 
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/overlays"
+	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// OverlayStates returns the overlays of a cluster, or of all for an empty name, that a scope has: by
+// Overlays are the overlays of clusters, with what their drains still wait for.
+type Overlays struct {
+	sources  *sources.Sources
+	picks    *picks.Picker
+	targets  *ledger.Ledger
+	draining context.Context
+}
+
+// States returns the overlays of a cluster, or of all for an empty name, that a scope has: by
 // cluster, and the oldest first.
-func (s *Service) OverlayStates(cluster string, in *ledger.Scope) ([]overlays.Overlay, error) {
-	list, err := s.Overlays(cluster)
+func (s *Overlays) States(cluster string, in *ledger.Scope) ([]overlays.Overlay, error) {
+	list, err := s.sources.Overlays(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -24,37 +34,37 @@ func (s *Service) OverlayStates(cluster string, in *ledger.Scope) ([]overlays.Ov
 			n++
 		}
 		if in.Cluster(list[0].Cluster) {
-			out = append(out, s.overlayStates(list[:n])...)
+			out = append(out, s.describe(list[:n])...)
 		}
 		list = list[n:]
 	}
 	return out, nil
 }
 
-// OverlayState returns the state of an overlay. It fails with UnknownOverlay if there is none.
-func (s *Service) OverlayState(cluster, id string) (*overlays.Overlay, error) {
-	list, err := s.Overlays(cluster)
+// State returns the state of an overlay. It fails with UnknownOverlay if there is none.
+func (s *Overlays) State(cluster, id string) (*overlays.Overlay, error) {
+	list, err := s.sources.Overlays(cluster)
 	if err != nil {
 		return nil, err
 	}
 	if i := slices.IndexFunc(list, func(o *resource.Overlay) bool { return o.ID == id }); i >= 0 {
-		return &s.overlayStates(list)[i], nil
+		return &s.describe(list)[i], nil
 	}
-	return nil, s.UnknownOverlay(cluster, id)
+	return nil, s.sources.UnknownOverlay(cluster, id)
 }
 
-// overlayStates returns the states of the overlays of one cluster.
-func (s *Service) overlayStates(list []*resource.Overlay) []overlays.Overlay {
-	cc := s.Config(list[0].Cluster)
+// describe returns the states of the overlays of one cluster.
+func (s *Overlays) describe(list []*resource.Overlay) []overlays.Overlay {
+	cc := s.sources.Config(list[0].Cluster)
 	out := overlays.Describe(list, cc)
 	var held map[string]int64
 	for i, o := range list {
-		out[i].ETag = s.OverlayTag(o)
+		out[i].ETag = s.sources.OverlayTag(o)
 		if !overlays.Drains(o) {
 			continue
 		}
 		if held == nil {
-			held = s.Picker.LeasesByAddress(s.users(o.Cluster))
+			held = s.picks.LeasesByAddress(s.users(o.Cluster))
 		}
 		out[i].InFlight = new(held[o.Endpoint])
 		for _, e := range overlays.Endpoints(o, cc) {
@@ -70,7 +80,7 @@ func (s *Service) overlayStates(list []*resource.Overlay) []overlays.Overlay {
 
 // users returns the names of the clusters whose picks may use a cluster: its own, and those of each
 // AGGREGATE that it is a leaf of.
-func (s *Service) users(cluster string) map[string]bool {
+func (s *Overlays) users(cluster string) map[string]bool {
 	out := map[string]bool{cluster: true}
 	s.targets.Hosted().Clusters(func(c *ledger.Cluster, _ []string) {
 		for _, leaf := range c.Leaves {
@@ -87,13 +97,13 @@ const drainPoll = 100 * time.Millisecond
 
 // AwaitDrained returns when this daemon holds no leases of the endpoints of a drain, the overlay has
 // ended, wait has passed, or the service drains. Of other overlays, it returns at once.
-func (s *Service) AwaitDrained(ctx context.Context, cluster, id string, wait time.Duration) error {
+func (s *Overlays) AwaitDrained(ctx context.Context, cluster, id string, wait time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	defer context.AfterFunc(s.draining, cancel)()
 	for {
 		begun := time.Now()
-		is, err := s.OverlayState(cluster, id)
+		is, err := s.State(cluster, id)
 		if err != nil || is.InFlight == nil || *is.InFlight == 0 {
 			return err
 		}

@@ -29,7 +29,7 @@ import (
 
 func putOverlay(tb testing.TB, s *service.Service, id string, o overlays.NewOverlay) *sources.PushResult {
 	tb.Helper()
-	res, err := s.PutOverlay(tb.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: id})
+	res, err := s.Sources.PutOverlay(tb.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: id})
 	if err != nil {
 		tb.Fatalf("overlay %s: %v", id, err)
 	}
@@ -84,7 +84,7 @@ func TestDrain(t *testing.T) {
 			if step := steps[1]; step.Step != "overlays" || step.Says != "overlay one drains endpoint orders-0:80" || len(step.Overlays) != 1 || step.Overlays[0].ID != "one" {
 				t.Errorf("explained %+v", step)
 			}
-			is, err := s.OverlayState("orders", "one")
+			is, err := s.Overlays.State("orders", "one")
 			must(t, err)
 			if *is.InFlight != int64(len(leases)) || len(leases) == 0 || *is.Endpoints != 1 {
 				t.Errorf("%d in flight, of %d; %d endpoints", *is.InFlight, len(leases), *is.Endpoints)
@@ -94,21 +94,21 @@ func TestDrain(t *testing.T) {
 				t.Errorf("picks after a change of the source: %v", got)
 			}
 			for _, id := range leases {
-				if _, err := s.EndLease(id, picks.Success, nil); err != nil {
+				if _, err := s.Picks.EndLease(id, picks.Success, nil); err != nil {
 					t.Fatal(err)
 				}
 			}
-			must(t, s.AwaitDrained(t.Context(), "orders", "one", time.Hour))
-			if is, _ := s.OverlayState("orders", "one"); *is.InFlight != 0 {
+			must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", time.Hour))
+			if is, _ := s.Overlays.State("orders", "one"); *is.InFlight != 0 {
 				t.Errorf("%d in flight at the end", *is.InFlight)
 			}
-			if _, err := s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
+			if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if got := chosen(t, s, 9); got["orders-0:80"] != 3 {
 				t.Errorf("picks at the end: %v", got)
 			}
-			list, _, _, err := s.Changes(changelog.Filter{Name: "orders", Limit: 10}, nil)
+			list, _, _, err := s.Sources.Changes(changelog.Filter{Name: "orders", Limit: 10}, nil)
 			must(t, err)
 			if len(list) < 2 || list[0].Changes[0].Resource != "Overlay/orders/one" || list[0].Changes[0].Change != "removed" {
 				t.Errorf("history: %+v", list)
@@ -129,7 +129,7 @@ func TestOverlayExpires(t *testing.T) {
 		putOverlay(t, s, "two", overlays.NewOverlay{Kind: "drop", Percent: new(0.0), Expires: "30m"})
 		time.Sleep(45 * time.Minute)
 		synctest.Wait()
-		if list, err := s.OverlayStates("", nil); err != nil || len(list) != 1 || list[0].ID != "one" {
+		if list, err := s.Overlays.States("", nil); err != nil || len(list) != 1 || list[0].ID != "one" {
 			t.Errorf("overlays after 45 m: %+v, %v", list, err)
 		}
 		if got := says(s, observe.EventOverlayEnded); len(got) != 1 || !strings.Contains(got[0], "it has expired") {
@@ -145,7 +145,7 @@ func TestOverlayExpires(t *testing.T) {
 		if got := chosen(t, s, 4); got["a-0:80"] != 2 {
 			t.Errorf("picks after the end: %v", got)
 		}
-		if list, err := s.OverlayStates("", nil); err != nil || len(list) != 0 {
+		if list, err := s.Overlays.States("", nil); err != nil || len(list) != 0 {
 			t.Errorf("overlays after 61 m: %+v, %v", list, err)
 		}
 		stop()
@@ -186,19 +186,19 @@ func TestOverlayRefusals(t *testing.T) {
 		{"drain all", "orders", "i", overlays.NewOverlay{Kind: "force_priority", Priority: new(1)}, "", ""},
 		{"drain the rest", "orders", "j", drain("b-0:80"), fault.Blocked, "allow_empty"},
 	} {
-		_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: test.o, Cluster: test.cluster, ID: test.id})
+		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: test.o, Cluster: test.cluster, ID: test.id})
 		if code(err) != test.want || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-	if _, err := s.DeleteOverlay(t.Context(), "orders", "x", sources.ChangeOptions{}); code(err) != fault.UnknownOverlay || !strings.Contains(err.Error(), "it has i") {
+	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "x", sources.ChangeOptions{}); code(err) != fault.UnknownOverlay || !strings.Contains(err.Error(), "it has i") {
 		t.Errorf("deletion of what is not there: %v", err)
 	}
-	_, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)})})
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)})})
 	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "overlays take all of them out of use") {
 		t.Errorf("a push whose endpoints are all out of use: %v", err)
 	}
-	if _, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("b-0:80"), Cluster: "orders", ID: "j", AllowEmpty: true}); err != nil {
+	if _, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("b-0:80"), Cluster: "orders", ID: "j", AllowEmpty: true}); err != nil {
 		t.Errorf("with allow_empty: %v", err)
 	}
 }
@@ -231,7 +231,7 @@ func TestOverlayWarnings(t *testing.T) {
 	if got := chosen(t, s, 10); got["x:80"] > 0 {
 		t.Errorf("an overlay did not take effect when its endpoint appeared: %v", got)
 	}
-	state, err := s.Cluster(t.Context(), "orders", "", true)
+	state, err := s.State.Cluster(t.Context(), "orders", "", true)
 	must(t, err)
 	if state.OverlayCount != 6 || state.Breaker.MaxRequests != 6 || state.Overlays[4].SupersededBy != "f" {
 		t.Errorf("%d overlays, max_requests %d, %+v", state.OverlayCount, state.Breaker.MaxRequests, state.Overlays)
@@ -241,7 +241,7 @@ func TestOverlayWarnings(t *testing.T) {
 	}
 	again := overlays.NewOverlay{Kind: "drain", Endpoint: "x:80"}
 	res := putOverlay(t, s, "a", again)
-	if is, err := s.OverlayState("orders", "a"); err != nil || len(res.Changes) != 0 || res.Hash != is.ETag || is.ETag == "" {
+	if is, err := s.Overlays.State("orders", "a"); err != nil || len(res.Changes) != 0 || res.Hash != is.ETag || is.ETag == "" {
 		t.Errorf("the same overlay again: %v; its tag is %q, %q before", res.Changes, is.ETag, res.Hash)
 	}
 }
@@ -258,18 +258,18 @@ func TestAwaitDrained(t *testing.T) {
 		}
 		putOverlay(t, s, "one", drain("a-0:80"))
 		began := time.Now()
-		must(t, s.AwaitDrained(t.Context(), "orders", "one", 10*time.Second))
+		must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", 10*time.Second))
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("took %v", took)
 		}
-		must(t, s.AwaitDrained(t.Context(), "orders", "one", time.Hour))
+		must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", time.Hour))
 		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
 			t.Errorf("took %v", took)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		must(t, s.AwaitDrained(ctx, "orders", "one", time.Hour))
-		if err := s.AwaitDrained(t.Context(), "orders", "x", time.Hour); code(err) != fault.UnknownOverlay {
+		must(t, s.Overlays.AwaitDrained(ctx, "orders", "one", time.Hour))
+		if err := s.Overlays.AwaitDrained(t.Context(), "orders", "x", time.Hour); code(err) != fault.UnknownOverlay {
 			t.Errorf("an overlay that is not there: %v", err)
 		}
 	})
@@ -305,7 +305,7 @@ func TestNewestOverlay(t *testing.T) {
 					if len(res.Warnings) == 0 || !strings.Contains(res.Warnings[0].Reason, "it contradicts the overlay") {
 						t.Errorf("%s: %v", id, res.Warnings)
 					}
-					state, err := s.Cluster(t.Context(), "orders", "", true)
+					state, err := s.State.Cluster(t.Context(), "orders", "", true)
 					must(t, err)
 					if state.Breaker.MaxRequests != uint32(id[0]) {
 						t.Errorf("%s: max_requests is %d, %+v", id, state.Breaker.MaxRequests, state.Overlays)
@@ -325,7 +325,7 @@ func TestOverlaysAtOnce(t *testing.T) {
 		var refused atomic.Int64
 		for i := range 4 {
 			group.Go(func() {
-				_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(fmt.Sprintf("a-%d:80", i)), Cluster: "orders", ID: fmt.Sprint(i)})
+				_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(fmt.Sprintf("a-%d:80", i)), Cluster: "orders", ID: fmt.Sprint(i)})
 				switch code(err) {
 				case "":
 				case fault.Blocked:
@@ -339,10 +339,10 @@ func TestOverlaysAtOnce(t *testing.T) {
 		if n := refused.Load(); n != 1 {
 			t.Fatalf("%d refused", n)
 		}
-		list, err := s.OverlayStates("orders", nil)
+		list, err := s.Overlays.States("orders", nil)
 		must(t, err)
 		for _, o := range list {
-			if _, err := s.DeleteOverlay(t.Context(), "orders", o.ID, sources.ChangeOptions{}); err != nil {
+			if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", o.ID, sources.ChangeOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -354,7 +354,7 @@ func TestOverlaysAtOnce(t *testing.T) {
 func TestPushOfASharedAssignment(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushOf := func(n int, options sources.ChangeOptions) error {
-		_, err := s.Push(t.Context(), &sources.PushRequest{
+		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 			Kind: sources.Endpoints, Cluster: "shared", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}), ChangeOptions: options,
 		})
 		return err
@@ -364,7 +364,7 @@ func TestPushOfASharedAssignment(t *testing.T) {
 		push(t, s, sources.Config, cluster, encode(t, object{"type": "EDS", "eds_cluster_config": object{"service_name": assignment}}))
 	}
 	put := func(cluster string) {
-		_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a-0:80"), Cluster: cluster, ID: "one"})
+		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a-0:80"), Cluster: cluster, ID: "one"})
 		must(t, err)
 	}
 	uses("orders", "shared")
@@ -373,7 +373,7 @@ func TestPushOfASharedAssignment(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	must(t, pushOf(3, sources.ChangeOptions{}))
-	if _, err := s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
+	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	put("shared")
@@ -396,10 +396,10 @@ func TestUnknownOverlay(t *testing.T) {
 	var log bytes.Buffer
 	s, stop := start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-	if list, err := s.OverlayStates("", nil); err != nil || len(list) != 0 {
+	if list, err := s.Overlays.States("", nil); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
-	_, err = s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
+	_, err = s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
 	must(t, err)
 	stop()
 	if n := strings.Count(log.String(), "an overlay has no effect on this daemon"); n != 1 || !strings.Contains(log.String(), `orders/one: kind \"mirror\" is not known`) {
@@ -414,7 +414,7 @@ func TestOverlayLimits(t *testing.T) {
 		push(t, s, sources.Endpoints, fmt.Sprint("c", i), assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 	}
 	put := func(i int, id string) error {
-		_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: overlays.NewOverlay{Kind: "hold_ejections"}, Cluster: fmt.Sprint("c", i), ID: id})
+		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: overlays.NewOverlay{Kind: "hold_ejections"}, Cluster: fmt.Sprint("c", i), ID: id})
 		return err
 	}
 	for i := range overlays.MaxOverlays / overlays.MaxOfCluster {
@@ -435,7 +435,7 @@ func TestOverlayLimits(t *testing.T) {
 // not.
 func TestOverlayOfAnAggregate(t *testing.T) {
 	s, _ := start(t, "", nil)
-	_, err := s.Push(t.Context(), &sources.PushRequest{
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "leaf", AllowEmpty: true,
 		Body: encode(t, object{"endpoints": []object{{"lb_endpoints": []object{unhealthy("a")}}}}),
 	})
@@ -445,11 +445,11 @@ func TestOverlayOfAnAggregate(t *testing.T) {
 			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"},
 		},
 	}}))
-	_, err = s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "orders", ID: "one"})
+	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "orders", ID: "one"})
 	if code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "put the overlay on one of its clusters: leaf") {
 		t.Errorf("%v", err)
 	}
-	_, err = s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "leaf", ID: "one"})
+	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "leaf", ID: "one"})
 	must(t, err)
 }
 
@@ -464,20 +464,20 @@ func unhealthy(host string) object {
 // in a scope only.
 func TestOverlayExpiresWithPreconditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", func(o *service.Options) { o.RequireIfMatch = true })
+		s, stop := start(t, "", func(o *service.Options) { o.Sources.RequireIfMatch = true })
 		defer stop()
 		none := sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}
-		_, err := s.Push(t.Context(), &sources.PushRequest{
+		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 			Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}), ChangeOptions: none,
 		})
 		must(t, err)
 		o := drain("a-0:80")
 		o.Expires = "1h"
-		_, err = s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: "one", ChangeOptions: none})
+		_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: "one", ChangeOptions: none})
 		must(t, err)
 		for cluster, want := range map[string]int{"orders": 1, "cart": 0} {
 			scope := ledger.NewScope(func(name string) bool { return name == cluster })
-			if list, err := s.OverlayStates("", scope); err != nil || len(list) != want {
+			if list, err := s.Overlays.States("", scope); err != nil || len(list) != want {
 				t.Errorf("overlays in the scope of %s: %v, %v", cluster, list, err)
 			}
 		}

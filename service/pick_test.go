@@ -235,7 +235,7 @@ func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	push(t, s, sources.Config, "orders", fussyCluster(t, object{"endpoints": "any"}))
 	for _, dry := range []bool{true, false} {
-		_, err := s.Push(t.Context(), &sources.PushRequest{
+		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(t, object{"endpoints": "none"}), ChangeOptions: sources.ChangeOptions{DryRun: dry},
 		})
 		e, ok := errors.AsType[*fault.Error](err)
@@ -250,7 +250,7 @@ func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 		if out, err := pick(s, picks.Request{Cluster: "orders", Wait: picks.MaxWait}); err != nil || out.Picks[0].Address != "a-0:80" {
 			t.Errorf("%+v, %v", out, err)
 		}
-		c, err := s.Cluster(t.Context(), "orders", "", true)
+		c, err := s.State.Cluster(t.Context(), "orders", "", true)
 		if err != nil || !strings.HasSuffix(c.Policy, "test.fussy") || c.State != "READY" {
 			t.Errorf("%+v, %v", c, err)
 		}

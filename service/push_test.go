@@ -67,7 +67,7 @@ func TestPushRefusals(t *testing.T) {
 			s, _ := start(t, "", nil)
 			before := push(t, s, sources.Endpoints, "orders", good)
 			c.request.Cluster = "orders"
-			_, err := s.Push(t.Context(), &c.request)
+			_, err := s.Sources.Push(t.Context(), &c.request)
 			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
 			}
@@ -86,7 +86,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	s, _ := start(t, "", nil)
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	push(t, s, sources.Config, "orders", config(t, 7))
-	_, err := s.Push(t.Context(), &sources.PushRequest{
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil), AllowEmpty: true,
 	})
 	must(t, err)
@@ -94,7 +94,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 		t.Errorf("an empty assignment: %v", err)
 	}
 	del := func(kind sources.Kind, dry bool) (*sources.PushResult, error) {
-		return s.Delete(t.Context(), kind, "orders", sources.ChangeOptions{DryRun: dry})
+		return s.Sources.Delete(t.Context(), kind, "orders", sources.ChangeOptions{DryRun: dry})
 	}
 	if res, err := del(sources.Endpoints, true); err != nil || res.Changes[0].Change != "removed" {
 		t.Errorf("dry: %+v, %v", res, err)
@@ -105,7 +105,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	if _, err := del(sources.Endpoints, false); code(err) != fault.UnknownCluster {
 		t.Errorf("delete what is not there: %v", err)
 	}
-	if _, err := s.Cluster(t.Context(), "orders", "", true); err != nil {
+	if _, err := s.State.Cluster(t.Context(), "orders", "", true); err != nil {
 		t.Errorf("the configuration is still there: %v", err)
 	}
 	if _, err := del(sources.Config, false); err != nil {
@@ -142,11 +142,11 @@ func TestRestartServesWhatWasPushed(t *testing.T) {
 	if err != nil || out.Picks[0].Address != "a-0:80" {
 		t.Fatalf("%+v, %v", out, err)
 	}
-	c, err := s.Cluster(t.Context(), "or/de%rs", "", true)
+	c, err := s.State.Cluster(t.Context(), "or/de%rs", "", true)
 	if err != nil || c.Breaker.MaxRequests != 3 || c.Breaker.LimitFrom != "config" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	stored, err := s.Pushed(t.Context(), "", sources.Endpoints, "or/de%rs", sources.YAML)
+	stored, err := s.Sources.Pushed(t.Context(), "", sources.Endpoints, "or/de%rs", sources.YAML)
 	if err != nil || stored.Hash != before.Hash || !strings.Contains(string(stored.Body.Bytes()), "address: a-0") {
 		t.Errorf("%+v, %v", stored, err)
 	}
@@ -159,7 +159,7 @@ func TestClosedServiceRefuses(t *testing.T) {
 	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.ShuttingDown {
 		t.Errorf("pick: %v", err)
 	}
-	_, err := s.Push(t.Context(), &sources.PushRequest{
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "x", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}),
 	})
 	if code(err) != fault.ShuttingDown {
@@ -207,7 +207,7 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 		synctest.Wait()
 		push(t, s, sources.Endpoints, "quick", body("quick"))
 		push(t, s, sources.Endpoints, "quick", body("quick")) // unchanged
-		if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", ChangeOptions: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
+		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", ChangeOptions: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
 			t.Error(err)
 		}
 		deleteResource(t, s, sources.Endpoints, "quick")
@@ -229,13 +229,13 @@ func TestBlockedKnowsFiles(t *testing.T) {
 	for _, name := range []string{"filed", "elsewhere"} {
 		filed[resource.Key{Type: sources.Endpoints, Name: name}] = assignment(t, nil, place{"a", 0, 1, endpoints(name, 2)})
 	}
-	s.FilesChanged(inFiles(t, filed))
+	s.Sources.FilesChanged(inFiles(t, filed))
 	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 	push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
 	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || !strings.HasPrefix(out.Picks[0].Address, "elsewhere-") {
 		t.Errorf("led to a file's assignment: %+v, %v", out, err)
 	}
-	_, err := s.Push(t.Context(), &sources.PushRequest{
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Config, Cluster: "filed", Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"nowhere"}}`),
 	})
 	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "it has 2") {
@@ -273,7 +273,7 @@ func TestProblemsHaveLines(t *testing.T) {
 		"not JSON":          {"{\n  \"endpoints\": }", sources.JSON, 2, 16},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := s.Push(t.Context(), &sources.PushRequest{
+			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 				Kind: sources.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, ChangeOptions: sources.ChangeOptions{DryRun: true},
 			})
 			e, ok := errors.AsType[*fault.Error](err)
@@ -286,7 +286,7 @@ func TestProblemsHaveLines(t *testing.T) {
 		})
 	}
 
-	result, err := s.Push(t.Context(), &sources.PushRequest{
+	result, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "c", Format: sources.YAML, ChangeOptions: sources.ChangeOptions{DryRun: true}, Lenient: true,
 		Body: []byte(strings.Replace(strings.Replace(yaml, "70000", "7000", 1), "endpoints:", "other: 1\nendpoints:", 1)),
 	})
@@ -303,7 +303,7 @@ func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
 		endpoints = append(endpoints, fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":"10.0.0.%d","port_value":0}}}}`, i))
 	}
 	body := `{"endpoints":[{"load_balancing_weight":1,"lb_endpoints":[` + strings.Join(endpoints, ",\n") + "]}]}" + strings.Repeat(" ", 1<<20)
-	_, err := s.Push(t.Context(), &sources.PushRequest{
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "c", Body: []byte(body), Format: sources.JSON, ChangeOptions: sources.ChangeOptions{DryRun: true},
 	})
 	e, ok := errors.AsType[*fault.Error](err)
@@ -357,7 +357,7 @@ func TestUnknownReferencesOfRoutes(t *testing.T) {
 	}
 
 	// A resource of a file is known.
-	s.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "filed"}: []byte(`{"type":"EDS"}`)}))
+	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "filed"}: []byte(`{"type":"EDS"}`)}))
 	expect(t, "in a file", warned(routes("s", route("/", "filed"))), "")
 	if !slices.Contains(strings.Fields(clusterNames(t, s)), "filed") {
 		t.Error("the file is not followed")
@@ -383,13 +383,13 @@ func snapshot(t *testing.T, names []string, configs ...string) []byte {
 
 func pushSnapshot(t *testing.T, s *service.Service, r sources.SnapshotRequest) (*sources.PushResult, error) {
 	t.Helper()
-	return s.PushSnapshot(t.Context(), &r)
+	return s.Sources.PushSnapshot(t.Context(), &r)
 }
 
 func clusterNames(t *testing.T, s *service.Service) string {
 	t.Helper()
 	var names []string
-	for _, c := range s.Clusters() {
+	for _, c := range s.State.Clusters() {
 		names = append(names, c.Name)
 	}
 	return strings.Join(names, " ")
@@ -415,14 +415,14 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 	if err != nil || back.Hash != first.Hash {
 		t.Errorf("equal content has an equal tag: %+v, %v; first %s", back, err, first.Hash)
 	}
-	kept, err := s.Snapshot(t.Context(), "", nil, sources.JSON)
+	kept, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON)
 	if err != nil || kept.Hash != first.Hash {
 		t.Fatalf("%+v, %v", kept, err)
 	}
-	if shared, err := s.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || shared != kept {
+	if shared, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || shared != kept {
 		t.Errorf("a second reader has another copy: %v", err)
 	}
-	if other, err := s.Snapshot(t.Context(), "", nil, sources.YAML); err != nil || bytes.Equal(other.Body.Bytes(), kept.Body.Bytes()) {
+	if other, err := s.Sources.Snapshot(t.Context(), "", nil, sources.YAML); err != nil || bytes.Equal(other.Body.Bytes(), kept.Body.Bytes()) {
 		t.Errorf("YAML is %s, %v", other.Body.Bytes(), err)
 	}
 	stop()
@@ -465,13 +465,13 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 			if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: good}); err != nil {
 				t.Fatal(err)
 			}
-			before, err := s.Snapshot(t.Context(), "", nil, sources.Protobuf)
+			before, err := s.Sources.Snapshot(t.Context(), "", nil, sources.Protobuf)
 			must(t, err)
 			_, err = pushSnapshot(t, s, c.request)
 			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
 			}
-			if after, err := s.Snapshot(t.Context(), "", nil, sources.Protobuf); err != nil || after.Hash != before.Hash {
+			if after, err := s.Sources.Snapshot(t.Context(), "", nil, sources.Protobuf); err != nil || after.Hash != before.Hash {
 				t.Errorf("half applied: %+v, %v", after, err)
 			}
 		})

@@ -10,20 +10,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 func register(tb testing.TB, s *service.Service, address string, ttl time.Duration) *sources.PushResult {
 	tb.Helper()
-	res, err := s.SetEndpoint(tb.Context(), &sources.EndpointRequest{Cluster: "orders", Address: address, Edit: sources.EndpointEdit{TTL: &ttl}})
+	res, err := s.Sources.SetEndpoint(tb.Context(), &sources.EndpointRequest{Cluster: "orders", Address: address, Edit: sources.EndpointEdit{TTL: &ttl}})
 	must(tb, err)
 	return res
 }
@@ -31,7 +29,7 @@ func register(tb testing.TB, s *service.Service, address string, ttl time.Durati
 // pushedEndpoints returns the number of pushed endpoints of orders.
 func pushedEndpoints(tb testing.TB, s *service.Service) int {
 	tb.Helper()
-	stored, err := s.Pushed(tb.Context(), "", sources.Endpoints, "orders", sources.YAML)
+	stored, err := s.Sources.Pushed(tb.Context(), "", sources.Endpoints, "orders", sources.YAML)
 	must(tb, err)
 	return strings.Count(string(stored.Body.Bytes()), "port_value")
 }
@@ -39,7 +37,7 @@ func pushedEndpoints(tb testing.TB, s *service.Service) int {
 func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := start(t, "", func(o *service.Options) {
-			o.Changelog, o.RequireIfMatch = changelog.Limits{Changes: 100, Bytes: 1 << 20}, false
+			o.Sources.Changelog, o.Sources.RequireIfMatch = changelog.Limits{Changes: 100, Bytes: 1 << 20}, false
 		})
 		defer stop()
 		for i := range 5 {
@@ -47,12 +45,12 @@ func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 				t.Errorf("%d: %+v", i, res)
 			}
 		}
-		index := s.Index()
+		index := s.Sources.Index()
 		time.Sleep(100 * time.Millisecond) // not at the time of a tick
 		renew := func(n int) {
 			for i := range n {
 				res := register(t, s, fmt.Sprintf("10.0.0.%d:80", i), 10*time.Second)
-				_, err := s.RenewEndpoint("orders", fmt.Sprintf("10.0.0.%d:80", i))
+				_, err := s.Sources.RenewEndpoint("orders", fmt.Sprintf("10.0.0.%d:80", i))
 				if must(t, err); res.New || len(res.Changes) != 0 || res.Hash == "" || res.Index == 0 {
 					t.Errorf("%d, renewed: %+v", i, res)
 				}
@@ -62,17 +60,17 @@ func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			renew(5)
 		}
-		list, _, _, err := s.Changes(changelog.Filter{Limit: 100}, nil)
+		list, _, _, err := s.Sources.Changes(changelog.Filter{Limit: 100}, nil)
 		must(t, err)
-		if len(list) != 5 || s.Index() != index {
-			t.Errorf("%d changes, index %d instead of %d", len(list), s.Index(), index)
+		if len(list) != 5 || s.Sources.Index() != index {
+			t.Errorf("%d changes, index %d instead of %d", len(list), s.Sources.Index(), index)
 		}
 		for range 4 { // two are not renewed any more, and one at a time is removed
 			time.Sleep(3 * time.Second)
 			renew(3)
 		}
 		expect(t, "endpoints after the ttl", pushedEndpoints(t, s), 4)
-		events := s.Events(observe.EventFilter{Limit: 2})
+		events := s.Events.Last(observe.EventFilter{Limit: 2})
 		if len(events) != 2 || events[1].Type != observe.EventExpiryDeferred || events[1].Cluster != "orders" || !strings.Contains(events[1].Says, "stay: 1: at most 20 % of the endpoints of a cluster, at least 1, are removed within 10s") {
 			t.Errorf("events %+v", events)
 		}
@@ -84,16 +82,16 @@ func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 			renew(3)
 		}
 		expect(t, "endpoints after another ttl", pushedEndpoints(t, s), 3)
-		list, _, _, err = s.Changes(changelog.Filter{Limit: 1}, nil)
+		list, _, _, err = s.Sources.Changes(changelog.Filter{Limit: 1}, nil)
 		must(t, err)
 		if list[0].Message != "not renewed: 10.0.0.4:80" && list[0].Message != "not renewed: 10.0.0.3:80" {
 			t.Errorf("history %+v", list[0])
 		}
-		if _, err := s.RenewEndpoint("orders", "10.0.0.4:80"); code(err) != fault.UnknownEndpoint {
+		if _, err := s.Sources.RenewEndpoint("orders", "10.0.0.4:80"); code(err) != fault.UnknownEndpoint {
 			t.Errorf("one that was removed: %v", err)
 		}
 		register(t, s, "10.0.0.4:80", 0)
-		_, err = s.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.0:80", Edit: sources.EndpointEdit{Weight: new(uint32(2))}})
+		_, err = s.Sources.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.0:80", Edit: sources.EndpointEdit{Weight: new(uint32(2))}})
 		must(t, err)
 		time.Sleep(5 * time.Minute)
 		expect(t, "only the one that stays", pushedEndpoints(t, s), 1)
@@ -110,7 +108,7 @@ func TestRegistrationsSurviveARestart(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		stop()
 		time.Sleep(time.Hour)
-		s, stop = start(t, dir, func(o *service.Options) { o.RequireIfMatch = true }) // of callers
+		s, stop = start(t, dir, func(o *service.Options) { o.Sources.RequireIfMatch = true }) // of callers
 		defer stop()
 		time.Sleep(9 * time.Second)
 		expect(t, "within the ttl", pushedEndpoints(t, s), 2)
@@ -120,12 +118,12 @@ func TestRegistrationsSurviveARestart(t *testing.T) {
 }
 
 func TestRegistrationsAreLimited(t *testing.T) {
-	s, _ := start(t, "", func(o *service.Options) { o.MaxRegistrations = 2 })
+	s, _ := start(t, "", func(o *service.Options) { o.Sources.MaxRegistrations = 2 })
 	for i := range 2 {
 		register(t, s, fmt.Sprintf("10.0.0.%d:80", i), time.Minute)
 	}
 	r := &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.2:80", Edit: sources.EndpointEdit{TTL: new(time.Minute)}}
-	if _, err := s.SetEndpoint(t.Context(), r); code(err) != fault.RateLimited || !strings.Contains(err.Error(), "limit of registered endpoints reached (2)") {
+	if _, err := s.Sources.SetEndpoint(t.Context(), r); code(err) != fault.RateLimited || !strings.Contains(err.Error(), "limit of registered endpoints reached (2)") {
 		t.Error(err)
 	}
 	register(t, s, "10.0.0.1:80", 2*time.Minute) // was registered already
@@ -146,21 +144,18 @@ func startShared(t *testing.T, names ...string) []*service.Service {
 	t.Helper()
 	var all []*service.Service
 	for _, name := range names {
-		all = append(all, service.New(service.Options{
-			Logger:     slog.New(slog.DiscardHandler),
-			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-			Settings:   sources.Settings{ConnectMode: resource.ConnectNone, Changelog: changelog.Limits{Changes: 100, Bytes: 1 << 20}},
-			Fleet:      &namedFleet{id: name},
+		all = append(all, newService(t, func(o *service.Options) {
+			o.Sources.Changelog, o.Fleet = changelog.Limits{Changes: 100, Bytes: 1 << 20}, &namedFleet{id: name}
 		}))
 	}
 	st, err := file.Open("", file.Options{OnCommit: func(c store.Commit) {
 		for _, s := range all {
-			s.Commit(c)
+			s.Inbound.Commit(c)
 		}
 	}})
 	must(t, err)
 	for _, s := range all {
-		must(t, s.Start(t.Context(), st))
+		must(t, s.Start(t.Context(), sources.Connections{Store: st}))
 	}
 	t.Cleanup(func() {
 		for _, s := range all {
@@ -177,24 +172,24 @@ func TestRenewalsAreShared(t *testing.T) {
 		all := startShared(t, "a", "b")
 		register(t, all[0], "10.0.0.1:80", 0)
 		register(t, all[0], "10.0.0.2:80", 9*time.Second)
-		index := all[0].Index()
+		index := all[0].Sources.Index()
 		const rounds = 40
 		for i := range rounds { // first at one of them, then by turns, each time at the last moment
 			time.Sleep(8500 * time.Millisecond)
-			if _, err := all[max(0, i-20)%2].RenewEndpoint("orders", "10.0.0.2:80"); err != nil {
+			if _, err := all[max(0, i-20)%2].Sources.RenewEndpoint("orders", "10.0.0.2:80"); err != nil {
 				t.Fatalf("renewal %d: %v", i, err)
 			}
 		}
 		expect(t, "while it is renewed", pushedEndpoints(t, all[1]), 2)
 		time.Sleep(time.Second)
-		if n := all[0].Index() - index; n > rounds {
+		if n := all[0].Sources.Index() - index; n > rounds {
 			t.Errorf("%d commits for %d renewals", n, rounds)
 		}
 		time.Sleep(16 * time.Second)
 		expect(t, "within two ttls", pushedEndpoints(t, all[0]), 2)
 		time.Sleep(2 * time.Second)
 		expect(t, "after two ttls", pushedEndpoints(t, all[0]), 1)
-		list, _, _, err := all[1].Changes(changelog.Filter{Limit: 100}, nil)
+		list, _, _, err := all[1].Sources.Changes(changelog.Filter{Limit: 100}, nil)
 		must(t, err)
 		if len(list) != 3 || list[0].Message != "not renewed: 10.0.0.2:80" {
 			t.Errorf("history %+v", list)
@@ -214,7 +209,7 @@ func TestExpiryIsGuardedAcrossDaemons(t *testing.T) {
 			if at == 20 {
 				time.Sleep(300 * time.Millisecond)
 			}
-			_, err := all[at%3].SetEndpoint(t.Context(), &other)
+			_, err := all[at%3].Sources.SetEndpoint(t.Context(), &other)
 			must(t, err)
 			if n := pushedEndpoints(t, all[0]); at < 20 && n != 10 || at > 20 && at < 40 && n != 8 {
 				t.Fatalf("after %d s: %d endpoints", at, n)
@@ -230,11 +225,11 @@ func TestExpiryIsGuardedAcrossDaemons(t *testing.T) {
 // What else changes an assignment, and its effect on registered endpoints.
 func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", func(o *service.Options) { o.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20} })
+		s, stop := start(t, "", func(o *service.Options) { o.Sources.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20} })
 		defer stop()
 		endpoint := func(address string) (is observe.EndpointState) {
 			t.Helper()
-			state, err := s.Cluster(t.Context(), "orders", "", true)
+			state, err := s.State.Cluster(t.Context(), "orders", "", true)
 			must(t, err)
 			for _, e := range state.Priorities[0].Localities[0].Endpoints {
 				if e.Address == address {
@@ -244,7 +239,7 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 			return is
 		}
 		renewed := func(address string) fault.Code {
-			_, err := s.RenewEndpoint("orders", address)
+			_, err := s.Sources.RenewEndpoint("orders", address)
 			return code(err)
 		}
 		register(t, s, "10.0.0.1:80", 0)
@@ -280,7 +275,7 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		push := func(body string) {
 			t.Helper()
-			_, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: []byte(body), Replace: true, MaxRemoved: -1})
+			_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: []byte(body), Replace: true, MaxRemoved: -1})
 			must(t, err)
 		}
 		const head = `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"orders","endpoints":[{"lb_endpoints":[` +
@@ -291,7 +286,7 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 			t.Errorf("pushed: %+v", is.Registration)
 		}
 		expect(t, "one that was pushed without its ttl", renewed("10.0.0.3:80"), fault.UnknownEndpoint)
-		_, err := s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: []byte(head + `]}]}]}`), Replace: true, MaxRemoved: -1, ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: []byte(head + `]}]}]}`), Replace: true, MaxRemoved: -1, ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		must(t, err)
 		expect(t, "one that a dry run has removed", renewed("10.0.0.2:80"), "")
 		push(head + `]}]}]}`)
@@ -301,7 +296,7 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 		}
 
 		// A restore registers again, with a full ttl.
-		_, err = s.Restore(t.Context(), &sources.RestoreRequest{Index: both.Index, MaxRemoved: -1})
+		_, err = s.Sources.Restore(t.Context(), &sources.RestoreRequest{Index: both.Index, MaxRemoved: -1})
 		must(t, err)
 		if is := endpoint("10.0.0.3:80"); is.Registration == nil || time.Until(is.Registration.ExpiresAt) != 10*time.Second || renewed("10.0.0.2:80") != "" {
 			t.Errorf("restored: %+v", is.Registration)
@@ -313,15 +308,10 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 func TestExpiryWithoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var warnings atomic.Int64
-		s := service.New(service.Options{
-			Logger:     slog.New(counting{&warnings}),
-			Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-			Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
-		})
-		defer s.Close()
-		st, err := file.Open("", file.Options{OnCommit: s.Commit})
+		s := newService(t, func(o *service.Options) { o.Logger = slog.New(counting{&warnings}) })
+		st, err := file.Open("", file.Options{OnCommit: s.Inbound.Commit})
 		must(t, err)
-		must(t, s.Start(t.Context(), st))
+		must(t, s.Start(t.Context(), sources.Connections{Store: st}))
 		register(t, s, "10.0.0.1:80", 0)
 		register(t, s, "10.0.0.2:80", 10*time.Second)
 		must(t, st.Close())
@@ -348,7 +338,7 @@ func BenchmarkRenew(b *testing.B) {
 		for i := range n {
 			fmt.Fprintf(&body, `,{"endpoint":{"address":{"socket_address":{"address":"10.0.%d.%d","port_value":80}}},"load_balancing_weight":2,"metadata":{"filter_metadata":{"lbd":{"ttl":"1h"}}}}`, i/250, i%250)
 		}
-		_, err := s.Push(b.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: []byte(`{"endpoints":[{"lb_endpoints":[` + body.String()[1:] + `]}]}`)})
+		_, err := s.Sources.Push(b.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: []byte(`{"endpoints":[{"lb_endpoints":[` + body.String()[1:] + `]}]}`)})
 		must(b, err)
 		edits := map[string]sources.EndpointEdit{"put": {}, "put with a weight": {Weight: new(uint32(2))}}
 		for name, e := range edits {
@@ -356,7 +346,7 @@ func BenchmarkRenew(b *testing.B) {
 			b.Run(fmt.Sprintf("%s of %d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := s.SetEndpoint(b.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.1:80", Edit: e}); err != nil {
+					if _, err := s.Sources.SetEndpoint(b.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.1:80", Edit: e}); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -365,7 +355,7 @@ func BenchmarkRenew(b *testing.B) {
 		b.Run(fmt.Sprintf("renewal of %d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.RenewEndpoint("orders", "10.0.0.1:80"); err != nil {
+				if _, err := s.Sources.RenewEndpoint("orders", "10.0.0.1:80"); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -22,7 +22,7 @@ import (
 // report reports requests to endpoints of orders within 5 s, and expects which are unknown.
 func report(t *testing.T, s *service.Service, by, unknown string, list ...reports.Endpoint) {
 	t.Helper()
-	is, err := s.TakeReport(&reports.Report{Reporter: ledger.Owner{Name: by}, Interval: 5 * time.Second}, &reports.Cluster{Cluster: "orders", Endpoints: list})
+	is, err := s.Reports.Take(&reports.Report{Reporter: ledger.Owner{Name: by}, Interval: 5 * time.Second}, &reports.Cluster{Cluster: "orders", Endpoints: list})
 	must(t, err)
 	expect(t, "unknown endpoints", strings.Join(is, " "), unknown)
 }
@@ -44,7 +44,7 @@ func TestReportsEject(t *testing.T) {
 		if e[1].State != "EJECTED" || e[1].LastError != reason || e[0].State != "READY" {
 			t.Errorf("%+v", e)
 		}
-		service.CompareSeries(t, s.Registry(), `
+		service.CompareSeries(t, s.Metrics, `
 lbd_reported_request_seconds_total{cluster="orders"} 2
 lbd_reported_requests_total{cluster="orders",outcome="cancelled"} 1
 lbd_reported_requests_total{cluster="orders",outcome="error"} 12
@@ -100,12 +100,12 @@ func TestReportsInFlight(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", InFlight: 0.5}) // replaces its last
 		inFlight("map[a-0:80:0.75 a-1:80:1]")
-		expect(t, "endpoints", s.InFlight(), 3)
+		expect(t, "endpoints", s.Reports.InFlight(), 3)
 		time.Sleep(2 * time.Second) // of two
 		inFlight("map[a-0:80:0.5 a-1:80:0]")
 		time.Sleep(10 * time.Second)
 		inFlight("map[a-0:80:0 a-1:80:0]")
-		expect(t, "endpoints", s.InFlight(), 0)
+		expect(t, "endpoints", s.Reports.InFlight(), 0)
 		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", InFlight: 7})
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		inFlight("map[a-0:80:7]")
@@ -121,7 +121,7 @@ func TestReportsAreLoad(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS"}))
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-		loads := s.Loads().Open(lrs.Key{Cluster: "orders"})
+		loads := s.Loads.Open(lrs.Key{Cluster: "orders"})
 		defer loads.Close()
 		mustPick(t, s, picks.Request{Cluster: "orders", N: 100, Reported: true})
 		mustPick(t, s, picks.Request{Cluster: "orders", N: 3})
@@ -152,12 +152,12 @@ func TestPoliciesTakeReports(t *testing.T) {
 					"name":         "envoy.clusters.aggregate",
 					"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"}},
 				}}))
-				loads := s.Loads().Open(lrs.Key{Cluster: "leaf"})
+				loads := s.Loads.Open(lrs.Key{Cluster: "leaf"})
 				defer loads.Close()
 				mustPick(t, s, picks.Request{Cluster: "orders", Wait: time.Second}) // ring_hash connects
 				report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", Requests: 40})
 				mustPick(t, s, picks.Request{Cluster: "leaf", Wait: time.Second})
-				_, err := s.TakeReport(&reports.Report{Interval: time.Second}, &reports.Cluster{Cluster: "leaf", Endpoints: []reports.Endpoint{{Address: "a-0:80", Requests: 2}}})
+				_, err := s.Reports.Take(&reports.Report{Interval: time.Second}, &reports.Cluster{Cluster: "leaf", Endpoints: []reports.Endpoint{{Address: "a-0:80", Requests: 2}}})
 				must(t, err)
 				if l := loads.Read().Localities; len(l) != 1 || l[0].Issued != 44 {
 					t.Errorf("%+v", l)
@@ -180,7 +180,7 @@ func TestReportsAreRefused(t *testing.T) {
 			for range n {
 				part.Endpoints = append(part.Endpoints, reports.Endpoint{Address: "a-0:80", InFlight: 1})
 			}
-			_, err := s.TakeReport(&reports.Report{Reporter: ledger.Owner{Name: by}, Interval: time.Second, Account: account}, part)
+			_, err := s.Reports.Take(&reports.Report{Reporter: ledger.Owner{Name: by}, Interval: time.Second, Account: account}, part)
 			return code(err)
 		}
 		expect(t, "another cluster", take("a", "other", "", 1), fault.UnknownCluster)
@@ -205,7 +205,7 @@ func TestReportsConcurrently(t *testing.T) {
 			all.Go(func() {
 				for j := range 50 {
 					r := &reports.Report{Reporter: ledger.Owner{Name: fmt.Sprint(i / 2)}, Interval: time.Duration(1+j%3) * time.Second}
-					_, err := s.TakeReport(r, &reports.Cluster{Cluster: "orders", Endpoints: []reports.Endpoint{{Address: fmt.Sprintf("a-%d:80", j%3), Requests: 1, InFlight: 1}}})
+					_, err := s.Reports.Take(r, &reports.Cluster{Cluster: "orders", Endpoints: []reports.Endpoint{{Address: fmt.Sprintf("a-%d:80", j%3), Requests: 1, InFlight: 1}}})
 					must(t, err)
 				}
 			})
@@ -217,7 +217,7 @@ func TestReportsConcurrently(t *testing.T) {
 		all.Wait()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		expect(t, "endpoints", s.InFlight(), 0)
+		expect(t, "endpoints", s.Reports.InFlight(), 0)
 		out := mustPick(t, s, picks.Request{Cluster: "orders", Explain: true})
 		steps := out.Picks[0].Explain
 		for _, c := range steps[len(steps)-1].Endpoint.Compared {

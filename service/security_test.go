@@ -46,20 +46,20 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 		}
 	}
 	plain := sources.PushRequest{Kind: sources.Config, Cluster: "a", Body: config(t, 7)}
-	_, err := s.Push(t.Context(), &plain)
+	_, err := s.Sources.Push(t.Context(), &plain)
 	refused("a Cluster without transport_socket", err)
 	plain.AllowEmpty = true
-	_, err = s.Push(t.Context(), &plain)
+	_, err = s.Sources.Push(t.Context(), &plain)
 	refused("with allow_empty", err)
-	_, err = s.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{})
+	_, err = s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{})
 	refused("a deletion", err)
-	_, err = s.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{DryRun: true})
+	_, err = s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{DryRun: true})
 	refused("a dry run of a deletion", err)
 	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a"})})
 	refused("a snapshot without the Cluster", err)
 	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, AllowEmpty: true, Body: snapshot(t, []string{"a"})})
 	refused("a snapshot with allow_empty", err)
-	if state, err := s.Cluster(t.Context(), "a", "", false); err != nil || state.Security == nil {
+	if state, err := s.State.Cluster(t.Context(), "a", "", false); err != nil || state.Security == nil {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
 
@@ -69,14 +69,14 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
 	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
 	push(t, s, sources.Config, "a", encode(t, plainCluster))
-	if _, err := s.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
+	if _, err := s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion of a Cluster that asks for plain connections: %v", err)
 	}
 	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
-	if _, err := s.Delete(t.Context(), sources.Endpoints, "a", sources.ChangeOptions{}); err != nil {
+	if _, err := s.Sources.Delete(t.Context(), sources.Endpoints, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion of the endpoints: %v", err)
 	}
-	if _, err := s.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
+	if _, err := s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion after that of the endpoints: %v", err)
 	}
 }
@@ -95,7 +95,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 			}
 			s.Files[name] = f
 		}
-		d.FilesScanned(s)
+		d.archive.scanned(s)
 		must(t, d.Settle(t.Context()))
 	}
 	eds := string(assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
@@ -106,7 +106,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 	if code(err) != fault.NoReadyEndpoint || !strings.Contains(err.Error(), why) {
 		t.Errorf("a pick: %v", err)
 	}
-	if state, err := d.Cluster(t.Context(), "a", "", false); err != nil || !strings.Contains(state.Error, why) || state.ConfigSource != "file" {
+	if state, err := d.State.Cluster(t.Context(), "a", "", false); err != nil || !strings.Contains(state.Error, why) || state.ConfigSource != "file" {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
 
@@ -114,7 +114,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick with a pushed Cluster: %v", err)
 	}
-	if _, err := d.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
+	if _, err := d.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Error(err)
 	}
 	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); code(err) != fault.NoReadyEndpoint {
@@ -138,11 +138,11 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	secures := func(b *bootstrap.Config, f func(*service.Service)) map[string]bool {
 		t.Helper()
 		log.Reset()
-		s, stop := start(t, dir, func(o *service.Options) { o.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(&log, nil)) })
+		s, stop := start(t, dir, func(o *service.Options) { o.Sources.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(&log, nil)) })
 		defer stop()
 		f(s)
 		out := map[string]bool{}
-		if state, err := s.Cluster(t.Context(), "new", "", false); err == nil {
+		if state, err := s.State.Cluster(t.Context(), "new", "", false); err == nil {
 			out["new"] = state.Security != nil
 		}
 		return out
@@ -158,7 +158,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		t.Errorf("without a bootstrap: %v\n%s", got, &log)
 	}
 	got := secures(nil, func(s *service.Service) {
-		res, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: encode(t, plainCluster), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: encode(t, plainCluster), ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		must(t, err)
 		if words := fmt.Sprint(res.Changes); !strings.Contains(words, "transport_socket") {
 			t.Errorf("a plain Cluster instead: %s", words)

@@ -23,18 +23,18 @@ func TestWriteSkew(t *testing.T) {
 	}
 	pushes := func(kind sources.Kind, body []byte) func() error {
 		return func() error {
-			_, err := s.Push(t.Context(), &sources.PushRequest{Kind: kind, Cluster: "orders", Body: body})
+			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: kind, Cluster: "orders", Body: body})
 			return err
 		}
 	}
 	drains := func(name string) func() error {
 		return func() error {
-			_, err := s.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(name + ":80"), Cluster: "orders", ID: name})
+			_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(name + ":80"), Cluster: "orders", ID: name})
 			return err
 		}
 	}
 	removes := func() error {
-		_, err := s.RemoveEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "b:80"})
+		_, err := s.Sources.RemoveEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "b:80"})
 		return err
 	}
 	leads := func(to string) []byte {
@@ -54,7 +54,7 @@ func TestWriteSkew(t *testing.T) {
 		group.Go(func() {
 			for n := 0; !ended.Load(); n++ {
 				body := only(fmt.Sprint("p", n%3))
-				if _, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: fmt.Sprint("c", i), Body: body}); err != nil {
+				if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: fmt.Sprint("c", i), Body: body}); err != nil {
 					t.Error(err)
 					return
 				}
@@ -77,15 +77,15 @@ func TestWriteSkew(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if cc := s.Config("orders"); cc == nil || cc.Assignment.Usable() == 0 {
+		if cc := s.Sources.Config("orders"); cc == nil || cc.Assignment.Usable() == 0 {
 			t.Fatalf("pair %d: %v, %v: the cluster has no usable endpoints", n%len(pairs), errs[0], errs[1])
 		}
 		for _, id := range []string{"a", "b", "x"} {
-			if _, err := s.DeleteOverlay(t.Context(), "orders", id, sources.ChangeOptions{}); err != nil && code(err) != fault.UnknownOverlay {
+			if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", id, sources.ChangeOptions{}); err != nil && code(err) != fault.UnknownOverlay {
 				t.Fatal(err)
 			}
 		}
-		if _, err := s.Delete(t.Context(), sources.Config, "orders", sources.ChangeOptions{}); err != nil && code(err) != fault.UnknownCluster {
+		if _, err := s.Sources.Delete(t.Context(), sources.Config, "orders", sources.ChangeOptions{}); err != nil && code(err) != fault.UnknownCluster {
 			t.Fatal(err)
 		}
 	}

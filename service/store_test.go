@@ -73,7 +73,7 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 			s.Close()
 			_ = st.Close()
 		})
-		must(t, s.Start(t.Context(), st))
+		must(t, s.Start(t.Context(), sources.Connections{Store: st}))
 		add := func(res *sources.PushResult, err error) {
 			if err != nil {
 				got = append(got, err.Error())
@@ -83,24 +83,24 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 		}
 		body := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
 		push := sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}
-		add(s.Push(t.Context(), &push))
-		add(s.Push(t.Context(), &push)) // which exists by then
-		add(s.HostTarget(t.Context(), "shop", sources.ChangeOptions{}))
-		add(s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}))
-		stored, err := s.Snapshot(t.Context(), "", nil, sources.JSON)
+		add(s.Sources.Push(t.Context(), &push))
+		add(s.Sources.Push(t.Context(), &push)) // which exists by then
+		add(s.Sources.HostTarget(t.Context(), "shop", sources.ChangeOptions{}))
+		add(s.Sources.DropTarget(t.Context(), "shop", sources.ChangeOptions{}))
+		stored, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON)
 		must(t, err)
-		add(s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}))
-		add(s.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: sources.JSON, Replace: true}))
+		add(s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}))
+		add(s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: sources.JSON, Replace: true}))
 		return got
 	}
 	want := results(t, func(s *service.Service) store.Store {
-		st, err := file.Open("", file.Options{OnCommit: s.Commit})
+		st, err := file.Open("", file.Options{OnCommit: s.Inbound.Commit})
 		must(t, err)
 		return st
 	})
 	c := &conflicting{}
 	got := results(t, func(s *service.Service) store.Store {
-		c.onCommit = s.Commit
+		c.onCommit = s.Inbound.Commit
 		c.current.Store(&store.Snapshot{})
 		return c
 	})
@@ -148,8 +148,8 @@ func TestStartKeepsCommitsOfOthers(t *testing.T) {
 	stored, _ := new(store.Snapshot).Apply(tx.Written(), 1)
 	st.current.Store(stored)
 	s := newService(t)
-	st.onCommit = s.Commit
-	must(t, s.Start(t.Context(), st))
+	st.onCommit = s.Inbound.Commit
+	must(t, s.Start(t.Context(), sources.Connections{Store: st}))
 	must(t, <-st.done)
 	must(t, s.Settle(t.Context()))
 	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "new-0:80" {
@@ -158,12 +158,16 @@ func TestStartKeepsCommitsOfOthers(t *testing.T) {
 }
 
 // newService returns a service that is not started.
-func newService(t *testing.T) *service.Service {
-	s := service.New(service.Options{
+func newService(t *testing.T, change ...func(*service.Options)) *service.Service {
+	o := service.Options{
 		Logger:     slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
-	})
+		Sources:    sources.Settings{ConnectMode: resource.ConnectNone},
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	s := service.New(o)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -197,7 +201,7 @@ func TestStoredWarnings(t *testing.T) {
 // notReady are the names of the checks that make /readyz fail.
 func notReady(s *service.Service) []string {
 	var names []string
-	for _, c := range s.Health(nil) {
+	for _, c := range s.Readiness(nil) {
 		if !c.OK {
 			names = append(names, c.Name)
 		}
@@ -223,7 +227,7 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 			"the same":  body,
 			"a new one": assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}),
 		} {
-			_, err := s.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body})
+			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body})
 			if code(err) != fault.StorageFailed || !strings.Contains(err.Error(), "removed or replaced") {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -239,7 +243,7 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		}
 		push(t, s, sources.Endpoints, "orders", body)
 		var types []observe.EventType
-		for _, e := range s.Events(observe.EventFilter{Types: []observe.EventType{observe.EventStoreFailing, observe.EventStoreRecovered}, Limit: 10}) {
+		for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventStoreFailing, observe.EventStoreRecovered}, Limit: 10}) {
 			types = append(types, e.Type)
 		}
 		if !slices.Equal(types, []observe.EventType{observe.EventStoreRecovered, observe.EventStoreFailing}) {

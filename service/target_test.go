@@ -71,14 +71,14 @@ func assigned(cluster string, hosts ...string) object {
 
 func pushAll(tb testing.TB, s *service.Service, resources ...object) *sources.PushResult {
 	tb.Helper()
-	res, err := s.PushSnapshot(tb.Context(), &sources.SnapshotRequest{Body: encode(tb, object{"resources": resources})})
+	res, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{Body: encode(tb, object{"resources": resources})})
 	must(tb, err)
 	return res
 }
 
 func remove(tb testing.TB, s *service.Service, keep ...object) {
 	tb.Helper()
-	_, err := s.PushSnapshot(tb.Context(), &sources.SnapshotRequest{
+	_, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{
 		Body: encode(tb, object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
 	})
 	must(tb, err)
@@ -136,7 +136,7 @@ func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 		if p.Address != "a-2:80" || p.Explain[0].Route == nil || p.Explain[0].Route.Cluster != "a" || p.Explain[1].Cluster == nil {
 			t.Errorf("got %+v", p)
 		}
-		lease, err := s.Lease(p.Lease.ID)
+		lease, err := s.Picks.Lease(p.Lease.ID)
 		if err != nil || lease.Cluster != "a" || lease.Target != "xds:///shop" {
 			t.Errorf("lease %+v, %v", lease, err)
 		}
@@ -161,14 +161,14 @@ func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 			t.Errorf("the same key with another %s: %v", name, err)
 		}
 	}
-	state, err := s.Cluster(t.Context(), "a", "", false)
+	state, err := s.State.Cluster(t.Context(), "a", "", false)
 	if err != nil || state.Leases != 3 || state.Breaker.InFlight != 3 {
 		t.Errorf("leases %d, in flight %d, %v", state.Leases, state.Breaker.InFlight, err)
 	}
 	for _, p := range first.Picks {
 		endLease(t, s, p.Lease.ID, picks.Success, nil)
 	}
-	if state, err = s.Cluster(t.Context(), "a", "shop", false); err != nil || state.Leases != 0 || state.Breaker.InFlight != 0 {
+	if state, err = s.State.Cluster(t.Context(), "a", "shop", false); err != nil || state.Leases != 0 || state.Breaker.InFlight != 0 {
 		t.Errorf("leases %d, in flight %d, %v", state.Leases, state.Breaker.InFlight, err)
 	}
 }
@@ -210,15 +210,15 @@ func TestARouteIsExplained(t *testing.T) {
 func TestTargetsAreDescribed(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("shop", route("/a", "a"), route("/", "a=1", "b=3")), assigned("a", "a-1"), assigned("b", "b-1"))
-	if _, err := s.HostTarget(t.Context(), "bare", sources.ChangeOptions{}); err != nil {
+	if _, err := s.Sources.HostTarget(t.Context(), "bare", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	all, err := s.Targets()
+	all, err := s.State.Targets()
 	if err != nil || len(all) != 2 || all[0].Name != "xds:///bare" || all[0].State != "TRANSIENT_FAILURE" || !strings.Contains(all[0].Error, "Listener/bare is not known") ||
 		all[1].Name != "xds:///shop" || all[1].State != "READY" || all[1].Clusters != 2 || all[1].Error != "" || fmt.Sprint(all[1].HostedBy) != "[push]" {
 		t.Fatalf("got %+v, %v", all, err)
 	}
-	shop, err := s.Target("shop")
+	shop, err := s.State.Target("shop")
 	must(t, err)
 	if shop.Listener.Resource != "Listener/shop" || shop.RouteConfiguration.Resource != "Listener/shop" || shop.Listener.Source != "push" || shop.Listener.Updated.IsZero() {
 		t.Errorf("from %+v, %+v", shop.Listener, shop.RouteConfiguration)
@@ -229,7 +229,7 @@ func TestTargetsAreDescribed(t *testing.T) {
 	if c := shop.ClusterStates; len(c) != 2 || c[0].Name != "a" || c[0].Target != "xds:///shop" || c[0].Endpoints.Ready != 1 {
 		t.Errorf("clusters %+v", c)
 	}
-	if _, err := s.Target("unknown"); code(err) != fault.UnknownTarget {
+	if _, err := s.State.Target("unknown"); code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 }
@@ -242,21 +242,21 @@ func TestAClusterIsDescribedInEachTree(t *testing.T) {
 		mustPick(t, s, picks.Request{Target: "zoo", Path: "/"})
 	}
 	for target, picks := range map[string]uint64{"": 0, "shop": 0, "zoo": 2} {
-		c, err := s.Cluster(t.Context(), "a", target, true)
+		c, err := s.State.Cluster(t.Context(), "a", target, true)
 		if err != nil || strings.TrimPrefix(c.Target, "xds:///") != target || c.Priorities[0].Localities[0].Picks != picks ||
 			fmt.Sprint(c.Targets) != "[xds:///shop xds:///zoo]" || c.Priorities[0].Localities[0].Endpoints[0].State != "READY" {
 			t.Errorf("%q: got %+v, %v", target, c, err)
 		}
 	}
 	for target, want := range map[string]fault.Code{"unknown": fault.UnknownTarget, "shop": fault.UnknownCluster} {
-		if _, err := s.Cluster(t.Context(), "b", target, true); code(err) != want {
+		if _, err := s.State.Cluster(t.Context(), "b", target, true); code(err) != want {
 			t.Errorf("%q: %v", target, err)
 		}
-		if err := s.AwaitCluster(t.Context(), "b", target, 0, 0); code(err) != want {
+		if err := s.State.AwaitCluster(t.Context(), "b", target, 0, 0); code(err) != want {
 			t.Errorf("%q: %v", target, err)
 		}
 	}
-	if all := s.Clusters(); len(all) != 1 || fmt.Sprint(all[0].Targets) != "[xds:///shop xds:///zoo]" || all[0].Target != "" {
+	if all := s.State.Clusters(); len(all) != 1 || fmt.Sprint(all[0].Targets) != "[xds:///shop xds:///zoo]" || all[0].Target != "" {
 		t.Errorf("listed as %+v", all)
 	}
 }
@@ -266,11 +266,11 @@ func TestAClusterIsDescribedInEachTree(t *testing.T) {
 func TestAClusterOfTargetsOnlyIsListed(t *testing.T) {
 	s, _ := start(t, "", nil)
 	pushAll(t, s, listener("zoo", route("/", "a")), listener("shop", route("/", "a")))
-	all := s.Clusters()
+	all := s.State.Clusters()
 	if len(all) != 1 || all[0].Name != "a" || all[0].Target != "xds:///shop" || all[0].State != "TRANSIENT_FAILURE" {
 		t.Errorf("listed as %+v", all)
 	}
-	if c, err := s.Cluster(t.Context(), "a", "", true); err != nil || c.Target != "xds:///shop" || !strings.Contains(c.Error, "is not known") {
+	if c, err := s.State.Cluster(t.Context(), "a", "", true); err != nil || c.Target != "xds:///shop" || !strings.Contains(c.Error, "is not known") {
 		t.Errorf("got %+v, %v", c, err)
 	}
 	if _, err := pick(s, picks.Request{Cluster: "a"}); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "is only in xds:///shop") {
@@ -297,7 +297,7 @@ func TestErrorsOfATreeNameItsTarget(t *testing.T) {
 		}()
 		synctest.Wait()
 		for target, want := range map[string]string{"": "", "shop": "xds:///shop"} {
-			_, err := s.Cluster(t.Context(), "a", target, true)
+			_, err := s.State.Cluster(t.Context(), "a", target, true)
 			if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.Internal || e.Target != want {
 				t.Errorf("with target %q: %+v", target, err)
 			}
@@ -318,7 +318,7 @@ func TestEventsNameTheirTarget(t *testing.T) {
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
 	count := func(f observe.EventFilter) (n int) {
 		f.Types, f.Limit = []observe.EventType{observe.EventStateChanged}, 10
-		return len(s.Events(f))
+		return len(s.Events.Last(f))
 	}
 	if all, shop, full, zoo := count(observe.EventFilter{}), count(observe.EventFilter{Target: "shop"}), count(observe.EventFilter{Target: "xds:///shop"}), count(observe.EventFilter{Target: "zoo"}); all != 2 || shop != 1 || full != 1 || zoo != 0 {
 		t.Errorf("%d events, %d and %d of shop, %d of zoo", all, shop, full, zoo)
@@ -336,7 +336,7 @@ func TestPicksQueueWhileRoutesMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: never{}, resource.ConnectNone: nil}
-			o.ConnectMode = resource.ConnectTCP
+			o.Sources.ConnectMode = resource.ConnectTCP
 		})
 		ready := object{
 			"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b", "type": "EDS",
@@ -346,14 +346,14 @@ func TestPicksQueueWhileRoutesMove(t *testing.T) {
 		done := make(chan error)
 		var out picks.Picks
 		go func() {
-			done <- s.Pick(t.Context(), &picks.Request{Target: "shop", Path: "/", Wait: time.Minute}, &out)
+			done <- s.Picks.Pick(t.Context(), &picks.Request{Target: "shop", Path: "/", Wait: time.Minute}, &out)
 		}()
 		synctest.Wait()
 		pushAll(t, s, listener("shop", route("/", "b")))
 		if err := <-done; err != nil || out.Picks[0].Cluster != "b" {
 			t.Errorf("%+v, %v", out, err)
 		}
-		if c, err := s.Cluster(t.Context(), "a", "shop", false); code(err) != fault.UnknownCluster {
+		if c, err := s.State.Cluster(t.Context(), "a", "shop", false); code(err) != fault.UnknownCluster {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})
@@ -366,13 +366,13 @@ func TestAwaitFollowsTheTree(t *testing.T) {
 		pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
 		before := clusterState(t, s, "a", "shop", false)
 		done := make(chan error)
-		go func() { done <- s.AwaitCluster(t.Context(), "a", "shop", before.Generation, time.Hour) }()
+		go func() { done <- s.State.AwaitCluster(t.Context(), "a", "shop", before.Generation, time.Hour) }()
 		synctest.Wait()
 		pushAll(t, s, listener("shop", route("/a", "a")))
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if after, err := s.Cluster(t.Context(), "a", "shop", false); err != nil || after.Generation == before.Generation {
+		if after, err := s.State.Cluster(t.Context(), "a", "shop", false); err != nil || after.Generation == before.Generation {
 			t.Errorf("%+v, %v", after, err)
 		}
 	})
@@ -382,10 +382,10 @@ func TestATargetIsHostedByName(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir, nil)
 	host := func(name string) (*sources.PushResult, error) {
-		return s.HostTarget(t.Context(), name, sources.ChangeOptions{})
+		return s.Sources.HostTarget(t.Context(), name, sources.ChangeOptions{})
 	}
 	drop := func(name string) (*sources.PushResult, error) {
-		return s.DropTarget(t.Context(), name, sources.ChangeOptions{})
+		return s.Sources.DropTarget(t.Context(), name, sources.ChangeOptions{})
 	}
 	expect := func(want fault.Code, says string) {
 		t.Helper()
@@ -394,7 +394,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 			t.Errorf("got %s: %v; want %s: %s", code(err), err, want, says)
 		}
 	}
-	if res, err := s.HostTarget(t.Context(), "shop", sources.ChangeOptions{DryRun: true}); err != nil || !res.New || len(res.Changes) != 1 {
+	if res, err := s.Sources.HostTarget(t.Context(), "shop", sources.ChangeOptions{DryRun: true}); err != nil || !res.New || len(res.Changes) != 1 {
 		t.Errorf("dry run: %+v, %v", res, err)
 	}
 	expect(fault.UnknownTarget, `target "shop" not found`)
@@ -406,7 +406,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 	}
 	expect(fault.UnknownTarget, "xds:///shop: Listener/shop is not known: push it with PUT /v1/snapshot")
 	for _, name := range []string{"shop", "xds:shop", "xds:///shop"} { // as TargetName takes it
-		if target, err := s.Target(name); err != nil || target.Name != "xds:///shop" {
+		if target, err := s.State.Target(name); err != nil || target.Name != "xds:///shop" {
 			t.Errorf("%s is %+v, %v", name, target, err)
 		}
 	}
@@ -416,23 +416,23 @@ func TestATargetIsHostedByName(t *testing.T) {
 	expect(fault.UnknownTarget, "Listener/shop is not known")
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
 	expect("", "")
-	snapshot, err := s.Snapshot(t.Context(), "", nil, sources.JSON)
+	snapshot, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON)
 	if err != nil || strings.Contains(string(snapshot.Body.Bytes()), "Target") {
 		t.Errorf("the snapshot is %s, %v", snapshot.Body, err)
 	}
 	remove(t, s) // the Listener, and not what is hosted
 	expect(fault.UnknownTarget, "Listener/shop is not known")
-	if empty, err := s.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || empty.Hash == snapshot.Hash {
+	if empty, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || empty.Hash == snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s still, %v", empty.Hash, err)
 	}
 	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
-	if back, err := s.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || back.Hash != snapshot.Hash {
+	if back, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || back.Hash != snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s, %v; want %s", back.Hash, err, snapshot.Hash)
 	}
 	if res, err := drop("shop"); err != nil || len(res.Warnings) != 1 || !strings.Contains(res.Warnings[0].Reason, "a Listener that was pushed hosts it") {
 		t.Errorf("dropped: %+v, %v", res, err)
 	}
-	if same, err := s.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || same.Hash != snapshot.Hash {
+	if same, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || same.Hash != snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s, %v; want %s: hosting does not change it", same.Hash, err, snapshot.Hash)
 	}
 	expect("", "")
@@ -451,21 +451,21 @@ func TestATargetIsHostedByName(t *testing.T) {
 
 // TestFlagsHostTargets: a target of a flag is hosted as long as the daemon runs.
 func TestFlagsHostTargets(t *testing.T) {
-	s, _ := start(t, "", func(o *service.Options) { o.Targets = []string{"xds:///shop"} })
-	if _, err := s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
+	s, _ := start(t, "", func(o *service.Options) { o.Sources.Targets = []string{"xds:///shop"} })
+	if _, err := s.Sources.DropTarget(t.Context(), "shop", sources.ChangeOptions{}); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.HostTarget(t.Context(), "shop", sources.ChangeOptions{}); err != nil {
+	if _, err := s.Sources.HostTarget(t.Context(), "shop", sources.ChangeOptions{}); err != nil {
 		t.Error(err)
 	}
-	if state, err := s.Target("shop"); err != nil || fmt.Sprint(state.HostedBy) != "[flag api]" ||
+	if state, err := s.State.Target("shop"); err != nil || fmt.Sprint(state.HostedBy) != "[flag api]" ||
 		!strings.HasPrefix(state.Error, "xds:///shop: Listener/shop is not known: push it") {
 		t.Errorf("got %+v, %v", state, err)
 	}
-	if res, err := s.DropTarget(t.Context(), "shop", sources.ChangeOptions{}); err != nil || len(res.Warnings) != 1 {
+	if res, err := s.Sources.DropTarget(t.Context(), "shop", sources.ChangeOptions{}); err != nil || len(res.Warnings) != 1 {
 		t.Errorf("got %+v, %v", res, err)
 	}
-	if _, err := s.Target("shop"); err != nil {
+	if _, err := s.State.Target("shop"); err != nil {
 		t.Error(err)
 	}
 }
@@ -501,8 +501,8 @@ func TestFlagTargetsWithoutListener(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			_, stop := start(t, dir, func(o *service.Options) {
-				o.Logger, o.Bootstrap = slog.New(slog.NewTextHandler(&log, nil)), c.bootstrap
-				o.Targets = []string{"xds:///pushed", "xds:///shop"}
+				o.Logger, o.Sources.Bootstrap = slog.New(slog.NewTextHandler(&log, nil)), c.bootstrap
+				o.Sources.Targets = []string{"xds:///pushed", "xds:///shop"}
 			})
 			stop()
 			if got := strings.Count(log.String(), "level=WARN"); got != c.want || c.want > 0 && !strings.Contains(log.String(), "target=xds:///shop") {

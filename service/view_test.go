@@ -114,7 +114,7 @@ func TestViews(t *testing.T) {
 	putOverlay(t, s, "one", drain("orders-0:80"))
 	view := func(kind sources.Kind, v sources.View) *sources.Viewed {
 		t.Helper()
-		is, err := s.View(t.Context(), "", kind, "orders", v, sources.JSON)
+		is, err := s.Sources.View(t.Context(), "", kind, "orders", v, sources.JSON)
 		must(t, err)
 		return is
 	}
@@ -126,7 +126,7 @@ func TestViews(t *testing.T) {
 		t.Errorf("effective, with %d overlays: %s", effective.Overlays, body)
 	}
 	push(t, s, sources.Endpoints, "orders", effective.Body.Bytes())
-	if _, err := s.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
+	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if again := view(sources.Endpoints, sources.ViewEffective); again.Hash != effective.Hash || again.From != resource.SourcePush {
@@ -135,11 +135,11 @@ func TestViews(t *testing.T) {
 	if config := view(sources.Config, sources.ViewSource); !strings.Contains(string(config.Body.Bytes()), `"name": "orders"`) || config.From != resource.SourceDefault {
 		t.Errorf("config: %s of %s", config.Body.Bytes(), config.From)
 	}
-	if _, err := s.View(t.Context(), "", sources.Endpoints, "x", sources.ViewSource, sources.JSON); code(err) != fault.UnknownCluster {
+	if _, err := s.Sources.View(t.Context(), "", sources.Endpoints, "x", sources.ViewSource, sources.JSON); code(err) != fault.UnknownCluster {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 	push(t, s, sources.Config, "empty", config(t, 3))
-	if _, err := s.View(t.Context(), "", sources.Endpoints, "empty", sources.ViewSource, sources.JSON); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "ClusterLoadAssignment/empty is not known") {
+	if _, err := s.Sources.View(t.Context(), "", sources.Endpoints, "empty", sources.ViewSource, sources.JSON); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "ClusterLoadAssignment/empty is not known") {
 		t.Errorf("a cluster without endpoints: %v", err)
 	}
 }

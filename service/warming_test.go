@@ -50,7 +50,7 @@ func seedAssignments(t *testing.T, dir string, n int) {
 // seriesOf are those of one cluster.
 func seriesOf(s *service.Service, cluster string) prometheus.GathererFunc {
 	return func() ([]*dto.MetricFamily, error) {
-		families, err := s.Registry().Gather()
+		families, err := s.Metrics.Gather()
 		for _, f := range families {
 			f.Metric = slices.DeleteFunc(f.GetMetric(), func(m *dto.Metric) bool {
 				return !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetValue() == cluster })
@@ -70,7 +70,7 @@ func TestStartWithManyClusters(t *testing.T) {
 		defer stop()
 		states := func() map[string]int {
 			count := map[string]int{}
-			for _, c := range s.Clusters() {
+			for _, c := range s.State.Clusters() {
 				if count[c.State]++; c.Endpoints.Total != 2 || (c.State == "READY") != (c.Endpoints.Ready == 2) {
 					t.Errorf("%s is %s: %+v", c.Name, c.State, c.Endpoints)
 				}
@@ -96,7 +96,7 @@ lbd_cluster_state{cluster="c2999",state="transient_failure",target=""} 0`)
 		push(t, s, sources.Endpoints, "c2997", assignment(t, nil, place{"b", 0, 1, endpoints("b", 2)}))
 		deleteResource(t, s, sources.Endpoints, "c2996")
 		var loop picks.Picks
-		if err := s.Pick(t.Context(), &picks.Request{Cluster: "c2995", NoWait: true}, &loop); err != picks.ErrWouldWait { //nolint:errorlint // it is returned bare
+		if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: "c2995", NoWait: true}, &loop); err != picks.ErrWouldWait { //nolint:errorlint // it is returned bare
 			t.Errorf("a pick that must not wait: %v", err)
 		}
 		expect(t, "clusters that are still warming", states()["WARMING"], begin["WARMING"]-4)
@@ -107,7 +107,7 @@ lbd_cluster_state{cluster="c2999",state="transient_failure",target=""} 0`)
 		for _, name := range []string{last, "c2997", "c0000"} {
 			mustPick(t, s, picks.Request{Cluster: name})
 		}
-		for _, e := range s.Events(observe.EventFilter{Limit: 5}) {
+		for _, e := range s.Events.Last(observe.EventFilter{Limit: 5}) {
 			if e.Type == observe.EventStateChanged && e.From != "CONNECTING" {
 				t.Errorf("event %+v", e)
 			}

@@ -96,12 +96,12 @@ func TestWatchCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
-		w := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
+		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 
 		first := w.must("state")
 		state := read[observe.ClusterState](t, first.data)
-		now, err := s.Cluster(t.Context(), "orders", "", true)
+		now, err := s.State.Cluster(t.Context(), "orders", "", true)
 		if err != nil || !bytes.Equal(encode(t, state), encode(t, now)) {
 			t.Errorf("%v: the state is %s, and not %s", err, encode(t, state), encode(t, now))
 		}
@@ -129,7 +129,7 @@ func TestWatchCluster(t *testing.T) {
 		}
 
 		w.must("counts") // the drop category is gone
-		_, err = s.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
+		_, err = s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
 		must(t, err)
 		if last := w.must("gone"); last.data != "{}" {
 			t.Errorf("data %s", last.data)
@@ -137,10 +137,10 @@ func TestWatchCluster(t *testing.T) {
 		if _, err := w.Next(t.Context()); !errors.Is(err, observe.ErrWatchEnded) {
 			t.Errorf("after the end: %v", err)
 		}
-		if _, err := s.WatchCluster(nil, "orders", "", true, ""); code(err) != fault.UnknownCluster {
+		if _, err := s.Watches.WatchCluster(nil, "orders", "", true, ""); code(err) != fault.UnknownCluster {
 			t.Errorf("what is gone: %v", err)
 		}
-		if _, err := s.WatchCluster(nil, "orders", "unknown", true, ""); code(err) != fault.UnknownTarget {
+		if _, err := s.Watches.WatchCluster(nil, "orders", "unknown", true, ""); code(err) != fault.UnknownTarget {
 			t.Errorf("of no target: %v", err)
 		}
 	})
@@ -153,7 +153,7 @@ func TestWatchClusterResumes(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		begin := func(lastID string) (first message) {
 			t.Helper()
-			w := watch(t)(s.WatchCluster(nil, "orders", "", false, lastID))
+			w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", false, lastID))
 			defer w.Close()
 			first, _ = w.within(time.Minute)
 			return first
@@ -180,7 +180,7 @@ func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-		w := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
+		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		before := w.must("state")
 		w.must("counts")
@@ -208,7 +208,7 @@ func TestWatchClusterReportsTheLimitOfTheFleet(t *testing.T) {
 		push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		fleet.set(2, 7)
-		w := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
+		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		w.must("state")
 		w.must("counts")
@@ -240,7 +240,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		var all []watching
 		join := func(endpoints bool) watching {
-			w := watch(t)(s.WatchCluster(nil, "orders", "", endpoints, ""))
+			w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", endpoints, ""))
 			w.must("state")
 			w.must("counts")
 			return w
@@ -272,13 +272,13 @@ func TestLateWatcherGetsCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := start(t, "", nil)
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-		early := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
+		early := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer early.Close()
 		early.must("state")
 		early.must("counts")
 		time.Sleep(idle)
 		mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute, Owner: ledger.Owner{Identity: "web", Name: "web-1"}})
-		late := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
+		late := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer late.Close()
 		state := read[observe.ClusterState](t, late.must("state").data)
 		counts := read[observe.ClusterCounts](t, late.must("counts").data)
@@ -302,9 +302,9 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 			push(t, s, sources.Endpoints, "stuck", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
 		}()
 		synctest.Wait()
-		stuck := watch(t)(s.WatchCluster(nil, "stuck", "", true, ""))
+		stuck := watch(t)(s.Watches.WatchCluster(nil, "stuck", "", true, ""))
 		defer stuck.Close()
-		orders := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
+		orders := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer orders.Close()
 		if m, after := orders.within(time.Minute); m.kind != "state" || after > 0 {
 			t.Errorf("after %v: %v", after, m)
@@ -323,9 +323,9 @@ func TestDrainEndsWatches(t *testing.T) {
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
 		var all []*observe.Watch
 		for _, begin := range []func() (*observe.Watch, error){
-			func() (*observe.Watch, error) { return s.WatchCluster(nil, "orders", "", true, "") },
-			func() (*observe.Watch, error) { return s.WatchClusters(nil, "", "") },
-			func() (*observe.Watch, error) { return s.WatchEvents(observe.EventFilter{}, "") },
+			func() (*observe.Watch, error) { return s.Watches.WatchCluster(nil, "orders", "", true, "") },
+			func() (*observe.Watch, error) { return s.Watches.WatchClusters(nil, "", "") },
+			func() (*observe.Watch, error) { return s.Watches.WatchEvents(observe.EventFilter{}, "") },
 		} {
 			got, err := begin()
 			all = append(all, watch(t)(got, err).Watch)
@@ -349,7 +349,7 @@ func TestDrainEndsWatches(t *testing.T) {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
-		if _, err := s.WatchEvents(observe.EventFilter{}, ""); code(err) != fault.ShuttingDown {
+		if _, err := s.Watches.WatchEvents(observe.EventFilter{}, ""); code(err) != fault.ShuttingDown {
 			t.Errorf("one more: %v", err)
 		}
 		s.Watches.Close() // waits for what looks
@@ -360,16 +360,16 @@ func TestWatchersAreBounded(t *testing.T) {
 	s, _ := start(t, "", nil)
 	var all []*observe.Watch
 	for range observe.MaxWatchers {
-		got, err := s.WatchEvents(observe.EventFilter{}, "")
+		got, err := s.Watches.WatchEvents(observe.EventFilter{}, "")
 		all = append(all, watch(t)(got, err).Watch)
 	}
 	expect(t, "watchers", metric(t, s, "lbd_watchers", "sse"), observe.MaxWatchers)
-	_, err := s.WatchClusters(nil, "", "")
+	_, err := s.Watches.WatchClusters(nil, "", "")
 	if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.RateLimited || e.RetryAfter == 0 {
 		t.Errorf("one too many: %v", err)
 	}
 	all[0].Close()
-	got, err := s.WatchClusters(nil, "", "")
+	got, err := s.Watches.WatchClusters(nil, "", "")
 	all[0] = watch(t)(got, err).Watch
 	for _, w := range all {
 		w.Close()
@@ -381,7 +381,7 @@ func TestWatchersAreBounded(t *testing.T) {
 // metric is the value of a gauge with one label, or without labels if label is empty.
 func metric(t *testing.T, s *service.Service, name, label string) float64 {
 	t.Helper()
-	families, err := s.Registry().Gather()
+	families, err := s.Metrics.Gather()
 	must(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -406,7 +406,7 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 			}},
 		}}}}))
 		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-		w := watch(t)(s.WatchCluster(nil, "orders", "", true, ""))
+		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		first := w.must("state")
 		w.must("counts")
@@ -448,7 +448,7 @@ func TestWatchCountsLeaves(t *testing.T) {
 		mustPick(t, s, picks.Request{Cluster: "agg", TTL: time.Minute})
 		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 		mustRefuse(t, s, picks.Request{Cluster: "far"}, fault.Dropped)
-		w := watch(t)(s.WatchCluster(nil, "agg", "", true, ""))
+		w := watch(t)(s.Watches.WatchCluster(nil, "agg", "", true, ""))
 		defer w.Close()
 		w.must("state")
 		counts := read[observe.ClusterCounts](t, w.must("counts").data)

@@ -59,20 +59,22 @@ func newServiceAPI(tb testing.TB, callers *listen.Callers) (*api.Handler, *servi
 	svc := service.New(service.Options{
 		Logger:     slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		Settings:   sources.Settings{ConnectMode: resource.ConnectNone},
-		Wait:       10 * time.Millisecond,
+		Sources:    sources.Settings{ConnectMode: resource.ConnectNone},
 		MaxLeases:  1000,
 	})
-	st, err := file.Open("", file.Options{OnCommit: svc.Commit})
+	st, err := file.Open("", file.Options{OnCommit: svc.Inbound.Commit})
 	noError(tb, err)
 	tb.Cleanup(func() {
 		svc.Close()
 		noError(tb, st.Close())
 	})
-	noError(tb, svc.Start(tb.Context(), st))
+	noError(tb, svc.Start(tb.Context(), sources.Connections{Store: st}))
 	h := api.New(api.Options{
-		Service: svc, Callers: callers, Logger: slog.New(slog.DiscardHandler),
-		Limits: api.Limits{Quotas: quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Leases: 1000}, MaxAccounts: 10})},
+		Picks: svc.Picks, Leases: svc.Picks, Replicas: svc.Replicas, Changes: svc.Sources, Resources: svc.Sources, Index: svc.Sources,
+		Overlays: svc.Overlays, State: svc.State, Watches: svc.Watches, Events: svc.Events.Last, History: svc.History.Of, Report: svc.Reports.Take,
+		Metrics: svc.Metrics, Readiness: svc.Readiness, Doctor: svc.Doctor,
+		Callers: callers, Logger: slog.New(slog.DiscardHandler),
+		Limits: api.Limits{Wait: 10 * time.Millisecond, Quotas: quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Leases: 1000}, MaxAccounts: 10})},
 	})
 	front := &recording{header: http.Header{}}
 	r, err := http.NewRequestWithContext(tb.Context(), http.MethodPut, "http://localhost/v1/clusters/orders/endpoints", strings.NewReader(

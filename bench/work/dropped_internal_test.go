@@ -22,10 +22,10 @@ func TestDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out picks.Picks
-	if err := s.Pick(t.Context(), &picks.Request{Cluster: peer.Cluster}, &out); !dropped(err) {
+	if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: peer.Cluster}, &out); !dropped(err) {
 		t.Errorf("error %v: not a drop", err)
 	}
-	if err := s.Pick(t.Context(), &picks.Request{Cluster: "unknown"}, &out); err == nil || dropped(err) {
+	if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: "unknown"}, &out); err == nil || dropped(err) {
 		t.Errorf("error %v: a drop", err)
 	}
 	if dropped(nil) || dropped(errors.New("RPC is dropped")) {

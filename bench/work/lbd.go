@@ -27,11 +27,11 @@ func startService(ctx context.Context, dir string, o service.Options) (*service.
 	o.Logger = slog.New(slog.DiscardHandler)
 	if o.Connectors == nil {
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil}
-		o.ConnectMode = resource.ConnectNone
+		o.Sources.ConnectMode = resource.ConnectNone
 	}
-	o.Settings.Changelog = changelog.Limits{Changes: 1000, Bytes: 32 << 20} // the defaults
+	o.Sources.Changelog = changelog.Limits{Changes: 1000, Bytes: 32 << 20} // the defaults
 	s := service.New(o)
-	st, err := file.Open(dir, file.Options{OnCommit: s.Commit, OnLost: s.StoreLost})
+	st, err := file.Open(dir, file.Options{OnCommit: s.Inbound.Commit, OnLost: s.Inbound.StoreLost})
 	if err != nil {
 		s.Close()
 		return nil, nil, err
@@ -40,7 +40,7 @@ func startService(ctx context.Context, dir string, o service.Options) (*service.
 		s.Close()
 		_ = st.Close() // the directory is removed
 	}
-	if err := s.Start(ctx, st); err != nil {
+	if err := s.Start(ctx, sources.Connections{Store: st}); err != nil {
 		stop()
 		return nil, nil, err
 	}
@@ -52,7 +52,7 @@ func push(ctx context.Context, s *service.Service, kind sources.Kind, cluster st
 	if err != nil {
 		return err
 	}
-	_, err = s.Push(ctx, &sources.PushRequest{Kind: kind, Cluster: cluster, Body: body, Format: sources.Protobuf})
+	_, err = s.Sources.Push(ctx, &sources.PushRequest{Kind: kind, Cluster: cluster, Body: body, Format: sources.Protobuf})
 	return err
 }
 
@@ -84,7 +84,7 @@ func lbdPick(ctx context.Context, o Options) (func() Do, func(), error) {
 		r := picks.Request{Cluster: peer.Cluster}
 		var out picks.Picks
 		return func() error {
-			if err := s.Pick(ctx, &r, &out); err != nil && !dropped(err) {
+			if err := s.Picks.Pick(ctx, &r, &out); err != nil && !dropped(err) {
 				return err
 			}
 			return nil
@@ -101,13 +101,13 @@ func lbdLease(ctx context.Context, o Options) (func() Do, func(), error) {
 		r := picks.Request{Cluster: peer.Cluster, TTL: leaseTTL}
 		var out picks.Picks
 		return func() error {
-			if err := s.Pick(ctx, &r, &out); err != nil {
+			if err := s.Picks.Pick(ctx, &r, &out); err != nil {
 				if dropped(err) {
 					return nil
 				}
 				return err
 			}
-			_, err := s.EndLease(out.Picks[0].Lease.ID, picks.Success, nil)
+			_, err := s.Picks.EndLease(out.Picks[0].Lease.ID, picks.Success, nil)
 			return err
 		}
 	}, stop, err
@@ -124,7 +124,7 @@ func update(ctx context.Context, o Options, format sources.Format, marshal func(
 	var n atomic.Int64
 	return func() Do {
 		return func() error {
-			_, err := s.Push(ctx, &sources.PushRequest{
+			_, err := s.Sources.Push(ctx, &sources.PushRequest{
 				Kind: sources.Endpoints, Cluster: peer.Cluster, Body: versions[n.Add(1)%2], Format: format,
 			})
 			return err
@@ -179,7 +179,7 @@ func lbdPush(ctx context.Context, o Options) (func() Do, func(), error) {
 			}
 			n++
 			r.Body = versions[n%2]
-			_, err := s.Push(ctx, &r)
+			_, err := s.Sources.Push(ctx, &r)
 			return err
 		}
 	}, stop, err

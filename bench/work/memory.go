@@ -51,7 +51,7 @@ func Memory(r MemoryRequest) (float64, error) {
 	}
 	dialer := lb.NewDialer(nil)
 	defer dialer.Close()
-	o := service.Options{Connectors: dialer.Connectors(mode), Settings: sources.Settings{ConnectMode: mode}, MaxLeases: r.N + 1, HistoryBytes: -1}
+	o := service.Options{Connectors: dialer.Connectors(mode), Sources: sources.Settings{ConnectMode: mode}, MaxLeases: r.N + 1, HistoryBytes: -1}
 	s, stop, err := startService(ctx, "", o)
 	if err != nil {
 		return 0, err
@@ -101,7 +101,7 @@ func adder(ctx context.Context, s *service.Service, r MemoryRequest) (add func(f
 		var out picks.Picks
 		return func(from, to int) error {
 			for range to - from {
-				if err := s.Pick(ctx, &picks.Request{Cluster: peer.Cluster, TTL: leaseTTL}, &out); err != nil {
+				if err := s.Picks.Pick(ctx, &picks.Request{Cluster: peer.Cluster, TTL: leaseTTL}, &out); err != nil {
 					return err
 				}
 			}
@@ -123,7 +123,7 @@ func addEndpoints(ctx context.Context, s *service.Service, ports []int) error {
 		return err
 	}
 	for {
-		state, err := s.Cluster(ctx, peer.Cluster, "", true)
+		state, err := s.State.Cluster(ctx, peer.Cluster, "", true)
 		if err != nil {
 			return err
 		}

@@ -29,9 +29,9 @@ const summaryAge = time.Second
 type membership struct {
 	*fleet.Fleet
 
-	// Fixed before start.
+	// Fixed after start.
 	config  Config
-	service *service.Service
+	state   *observe.State
 	store   *etcd.Store
 	address string
 	log     *slog.Logger
@@ -55,7 +55,7 @@ func newMembership(c Config, log *slog.Logger) (*membership, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &membership{config: c, log: log, ended: make(chan struct{})}
+	m := &membership{config: c, log: log, ended: make(chan struct{}), isolated: time.Now()}
 	m.Fleet = fleet.New(fleet.Options{
 		Connect: e.Connect, Prefix: e.Prefix + "/", MaxTTL: c.maxTTL(), Log: log,
 		Replica: m.replica, Summary: m.summarize, Ready: func() bool { return m.store.Status().Live && m.store.Err() == nil },
@@ -72,8 +72,7 @@ func (m *membership) start(ctx context.Context, svc *service.Service, st store.S
 	if m.address, err = m.config.advertised(ctx, listeners); err != nil {
 		return err
 	}
-	m.service, m.store = svc, st.(*etcd.Store) //nolint:errcheck // openStore returns no other with --store
-	m.isolated = time.Now()
+	m.state, m.store = svc.State, st.(*etcd.Store)              //nolint:errcheck // openStore returns no other with --store
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // until Close
 	m.stop = stop
 	go func() {
@@ -82,8 +81,7 @@ func (m *membership) start(ctx context.Context, svc *service.Service, st store.S
 			m.log.Error("the fleet is left", "error", err)
 		}
 	}()
-	svc.AddConditions(m.conditions)
-	svc.Registry().MustRegister(observe.Collector(m.collect))
+	svc.Metrics.MustRegister(observe.Collector(m.collect))
 	return nil
 }
 
@@ -123,7 +121,7 @@ func (m *membership) summarize(ctx context.Context) roster.Summary {
 	if !m.made.IsZero() && now.Sub(m.made) < summaryAge {
 		return m.summary
 	}
-	picks, status := m.service.Succeeded(), m.store.Status()
+	picks, status := m.state.Succeeded(), m.store.Status()
 	s := roster.Summary{Index: status.Index}
 	if !m.made.IsZero() && picks >= m.picks { // else a cluster was removed
 		s.PicksPerSecond = float64(picks-m.picks) / now.Sub(m.made).Seconds()
@@ -131,7 +129,7 @@ func (m *membership) summarize(ctx context.Context) roster.Summary {
 	if !status.Current.IsZero() {
 		s.BehindSeconds = max(0, now.Sub(status.Current).Seconds())
 	}
-	unreachable, more := m.service.Unreachable(ctx, roster.MaxFailing)
+	unreachable, more := m.state.Unreachable(ctx, roster.MaxFailing)
 	for _, u := range unreachable {
 		s.Failing = append(s.Failing, roster.Failing(u))
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/lastgood"
 	"github.com/lbd-dev/lbd/xds/lrs"
-	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // loadBootstrap reads the bootstrap of the flag or the environment; nil if there is none.
@@ -37,23 +36,21 @@ type following struct {
 	kept    *lastgood.Resources
 }
 
-// follow connects the service to management servers. The service starts with the last good
+// follow returns what connects the service to management servers. The service starts with the last good
 // version of their resources.
 func follow(c Config, svc *service.Service, b *bootstrap.Config, lacks *overload.Monitor, turns *overload.Turns, log *slog.Logger) (*following, error) {
 	xds, err := client.New(client.Options{
-		Bootstrap: b, Logger: log, Policies: lb.PolicyTraits, OnUpdate: svc.ServerUpdate, Events: svc.ServerEvent, Overload: lacks,
+		Bootstrap: b, Logger: log, Policies: lb.PolicyTraits, OnUpdate: svc.Inbound.ServerUpdate, Events: svc.Inbound.ServerEvent, Overload: lacks,
 		Turns: turns, Fleet: c.Store != "",
 	})
 	if err != nil {
 		return nil, err
 	}
-	f := &following{
+	return &following{
 		client:  xds,
 		kept:    lastgood.OpenResources(c.Data, log),
-		reports: lrs.New(lrs.Options{Node: b.Node, Loads: svc.Loads(), Logger: log}),
-	}
-	svc.Follow(f.client, f.kept, f.reports)
-	return f, nil
+		reports: lrs.New(lrs.Options{Node: b.Node, Loads: svc.Loads, Logger: log}),
+	}, nil
 }
 
 // close sends the last load report and stores the last good version. The service must be
@@ -67,32 +64,32 @@ func (f *following) close() error {
 	return nil
 }
 
-// resourceFiles watches the directory of --resources.
+// resourceFiles is the directory of --resources, with the versions of its files that were last in use.
 type resourceFiles struct {
-	watcher *files.Watcher
-	archive *files.Archive
+	archive   *files.Archive
+	directory string
+	options   files.Options
+	watcher   *files.Watcher // nil before watch
 }
 
-// watchFiles connects the service to the resource directory. The service starts with the
-// versions of the files that were last in use. An unreadable directory is an error only
-// if there are none.
-func watchFiles(c Config, svc *service.Service, st store.Store, b *bootstrap.Config, turns *overload.Turns, log *slog.Logger) (*resourceFiles, error) {
-	f := &resourceFiles{archive: files.OpenArchive(c.Data, c.Resources, log)}
+func openFiles(c Config, b *bootstrap.Config, turns *overload.Turns, log *slog.Logger) *resourceFiles {
+	return &resourceFiles{archive: files.OpenArchive(c.Data, c.Resources, log), directory: c.Resources, options: files.Options{
+		Logger: log, Lenient: c.LenientFiles, Policies: lb.PolicyTraits, Certificates: b.Instances(), Turns: turns, Fleet: c.Store != "",
+	}}
+}
+
+// watch begins to watch. An unreadable directory is an error only if no versions are known.
+func (f *resourceFiles) watch(scanned func(*files.Scan)) (err error) {
 	known, _ := f.archive.Load()
-	svc.FollowFiles(f.archive, st)
-	var err error
-	f.watcher, err = files.Open(c.Resources, files.Options{
-		Logger: log, OnScan: svc.FilesScanned, Lenient: c.LenientFiles, MayBeAway: len(known) > 0,
-		Policies: lb.PolicyTraits, Certificates: b.Instances(), Turns: turns, Fleet: c.Store != "",
-	})
-	if err != nil {
-		return nil, errors.Join(err, f.archive.Close())
-	}
-	return f, nil
+	f.options.OnScan, f.options.MayBeAway = scanned, len(known) > 0
+	f.watcher, err = files.Open(f.directory, f.options)
+	return err
 }
 
-func (f *resourceFiles) close() error {
-	err := f.watcher.Close()
+func (f *resourceFiles) close() (err error) {
+	if f.watcher != nil {
+		err = f.watcher.Close()
+	}
 	if closeErr := f.archive.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("store the versions of resource files: %w", closeErr))
 	}

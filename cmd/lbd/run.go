@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
@@ -20,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/changelog"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/web"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -59,6 +59,11 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 	dialer := lb.NewLimitedDialer(b, budget, lacks, permit)
 	defer dialer.Close()
+	sec, err := newSecurity(c, lacks, log)
+	if err != nil {
+		return err
+	}
+	defer sec.close()
 	member, err := newMembership(c, log)
 	if err != nil {
 		return err
@@ -67,10 +72,9 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		Logger:     log,
 		Connectors: dialer.Connectors(c.connectMode()),
 		Dialer:     dialer,
-		Wait:       c.PickWait,
 		Name:       c.daemonName(),
 		Version:    buildVersion(),
-		Settings: sources.Settings{
+		Sources: sources.Settings{
 			ConnectMode: c.connectMode(), Bootstrap: b, Targets: c.Target, RequireIfMatch: c.RequireIfMatch, MaxRemoved: c.MaxRemoved,
 			Changelog: changelog.Limits{Changes: c.ChangeHistory, Bytes: c.ChangeHistoryBytes, Age: c.ChangeHistoryAge},
 			OnDemand:  c.OnDemand, OnDemandUnknown: c.OnDemandUnknown, OnDemandIdle: c.OnDemandIdle,
@@ -80,62 +84,56 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		Overload:     lacks,
 		Turns:        turns,
 		MaxLeases:    c.MaxLeases, MaxLeaseShare: c.MaxLeaseShare,
-		MaxWatchers: c.maxStreams(budget),
+		MaxWatchers:  c.maxStreams(budget),
+		Conditions:   []func() []observe.Condition{sec.conditions},
+		Certificates: sec.certificates,
 	}
 	if member != nil {
-		options.Fleet = member
+		options.Fleet, options.Conditions = member, append(options.Conditions, member.conditions)
 	}
 	svc := service.New(options)
 	defer svc.Close()
 
-	sec, err := newSecurity(c, lacks, log)
-	if err != nil {
-		return err
-	}
-	defer sec.close()
-	svc.AddConditions(sec.conditions)
-	svc.AddCertificates(sec.certificates)
 	listeners, err := sec.listen(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeAll(listeners)
 	own.set(listeners)
-	st, err := openStore(ctx, c, svc, log)
+	to, err := openStore(ctx, c, svc, log)
 	if err != nil {
 		return err
 	}
 	// The trees close before the store, whose last commits update them.
 	defer func() {
 		svc.Close()
-		err = errors.Join(err, st.Close())
+		err = errors.Join(err, to.Store.Close())
 	}()
 	if b != nil {
 		f, followErr := follow(c, svc, b, lacks, turns, log)
 		if followErr != nil {
 			return followErr
 		}
+		to.Servers, to.LastGood, to.Reports = f.client, f.kept, f.reports
 		defer func() {
 			svc.Close()
 			err = errors.Join(err, f.close())
 		}()
 	}
 	if c.Resources != "" {
-		source, sourceErr := watchFiles(c, svc, st, b, turns, log)
-		if sourceErr != nil {
-			return sourceErr
-		}
-		defer func() { err = errors.Join(err, source.close()) }()
+		directory := openFiles(c, b, turns, log)
+		to.Files, to.WatchFiles = directory.archive, directory.watch
+		defer func() { err = errors.Join(err, directory.close()) }()
 	}
-	err = svc.Start(ctx, st)
+	err = svc.Start(ctx, to)
 	if ctx.Err() != nil { // a signal, not a failure
 		log.Info("stopped before serving")
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("build the trees of pushed resources: %w", err)
+		return err
 	}
-	if err = member.start(ctx, svc, st, listeners); err != nil {
+	if err = member.start(ctx, svc, to.Store, listeners); err != nil {
 		return err
 	}
 
@@ -146,22 +144,23 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	defer peers.Close()
 	quotas, shedder := c.quotas(c.maxStreams(budget)), newShedder(lacks)
 	shedding := api.NewShedding(shedder.Sheds)
-	svc.Registry().MustRegister(quotas, shedding, lines.lost())
-	handler := api.New(api.Options{
-		Service: svc, Peers: peers, Callers: sec.callers(), Audit: sec.audit, AccessLog: sec.access, Logger: log, OpenAPI: lbd.OpenAPI, Dashboard: web.Files(),
-		Limits: api.Limits{Quotas: quotas, Shedding: shedding, Turns: turns, MaxTTL: c.maxTTL()},
-	})
+	svc.Metrics.MustRegister(quotas, shedding, lines.lost())
+	served := servedParts(svc)
+	served.Peers, served.Callers, served.Audit, served.AccessLog, served.Logger = peers, sec.callers(), sec.audit, sec.access, log
+	served.OpenAPI, served.Dashboard = lbd.OpenAPI, web.Files()
+	served.Limits = api.Limits{Quotas: quotas, Shedding: shedding, Turns: turns, MaxTTL: c.maxTTL(), Wait: c.PickWait}
+	handler := api.New(served)
 	front := newFrontend(handler, connections.Options{Max: budget.Connections, MaxPeer: c.maxPeerConnections(budget)}, lacks, log)
 	if err = front.startLoops(c.eventLoops(), handler, listeners, log); err != nil {
 		return err
 	}
-	svc.Registry().MustRegister(front.limiter)
-	svc.Registry().MustRegister(sec.collectors()...)
+	svc.Metrics.MustRegister(front.limiter)
+	svc.Metrics.MustRegister(sec.collectors()...)
 	addresses := make([]string, len(listeners))
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error { sec.reopenLogs(failed, hangups); return nil })
 	group.Go(func() error {
-		shedder.Run(failed, logShedding(log), endStreams(shedding.EndStreams, svc.ReportEndedStreams))
+		shedder.Run(failed, logShedding(log), endStreams(shedding.EndStreams, svc.Events.StreamsEnded))
 		return nil
 	})
 	front.serving.Add(len(listeners))
@@ -169,7 +168,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		addresses[i] = printable(l)
 		group.Go(func() error { return front.serve(l, sec) })
 	}
-	log.Info("serving", "addresses", addresses, "version", buildVersion(), "data", c.Data, "resources", resources(st.Snapshot()))
+	log.Info("serving", "addresses", addresses, "version", buildVersion(), "data", c.Data, "resources", resources(to.Store.Snapshot()))
 	ready(addresses)
 	notify(log, daemon.SdNotifyReady)
 

@@ -20,6 +20,7 @@ import (
 	"github.com/lbd-dev/lbd/cmd/lbd/demo"
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -130,16 +131,18 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: pending{}},
 	})
 	defer svc.Close()
-	st, err := file.Open("", file.Options{OnCommit: svc.Commit})
+	st, err := file.Open("", file.Options{OnCommit: svc.Inbound.Commit})
 	noError(t, err)
 	defer func() {
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
-	noError(t, svc.Start(t.Context(), st))
+	noError(t, svc.Start(t.Context(), sources.Connections{Store: st}))
 	inside := make(chan struct{}, 1)
-	handler := api.New(api.Options{Service: svc, Logger: slog.New(slog.DiscardHandler), OpenAPI: lbd.OpenAPI})
+	served := servedParts(svc)
+	served.Logger, served.OpenAPI = slog.New(slog.DiscardHandler), lbd.OpenAPI
+	handler := api.New(served)
 	ts := httptest.NewUnstartedServer(nil)
 	ts.Config = newServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {

@@ -132,37 +132,39 @@ func readRoots(flag, path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// openStore opens the store of pushed resources, and reports its state.
-func openStore(ctx context.Context, c Config, svc *service.Service, log *slog.Logger) (store.Store, error) {
+// openStore opens the store of pushed resources, with what only its kind knows.
+func openStore(ctx context.Context, c Config, svc *service.Service, log *slog.Logger) (to sources.Connections, err error) {
 	if c.Store == "" {
-		s, err := file.Open(c.Data, file.Options{Logger: log, OnCommit: svc.Commit, OnLost: svc.StoreLost})
+		s, err := file.Open(c.Data, file.Options{Logger: log, OnCommit: svc.Inbound.Commit, OnLost: svc.Inbound.StoreLost})
 		if err != nil {
-			return nil, err
+			return to, err
 		}
-		svc.Registry().MustRegister(storeMetrics(s, nil))
-		if c.Data == "" {
-			svc.DescribeStore(func(state *sources.StoreState) { state.Kind = sources.StoreInMemory })
+		svc.Metrics.MustRegister(storeMetrics(s, nil))
+		if to.Store = s; c.Data == "" {
+			to.DescribeStore = func(state *sources.StoreState) { state.Kind = sources.StoreInMemory }
 		}
-		return s, nil
+		return to, nil
 	}
 	e, err := c.StoreAccess.config(c.Store)
 	if err != nil {
-		return nil, err
+		return to, err
 	}
-	o := etcd.Options{Logger: log, OnCommit: svc.Commit, OnLost: svc.StoreLost}
+	o := etcd.Options{Logger: log, OnCommit: svc.Inbound.Commit, OnLost: svc.Inbound.StoreLost}
 	if c.Data != "" {
 		if o.Copy, err = file.Open(filepath.Join(c.Data, copyDirectory), file.Options{Logger: log, BeginEmpty: true}); err != nil {
-			return nil, err
+			return to, err
 		}
 	}
 	s, err := etcd.Open(ctx, e, o)
 	if err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
+		return to, fmt.Errorf("open store: %w", err)
 	}
-	svc.Registry().MustRegister(storeMetrics(s, s.Status))
-	svc.DescribeStore(func(state *sources.StoreState) { describeEtcd(state, s.Status()) })
-	svc.AddConditions((&storeConditions{status: s.Status, began: map[string]time.Time{}}).list)
-	return s, nil
+	svc.Metrics.MustRegister(storeMetrics(s, s.Status))
+	return sources.Connections{
+		Store:           s,
+		DescribeStore:   func(state *sources.StoreState) { describeEtcd(state, s.Status()) },
+		StoreConditions: (&storeConditions{status: s.Status, began: map[string]time.Time{}}).list,
+	}, nil
 }
 
 // describeEtcd adds what is known about a store in etcd.

@@ -29,7 +29,7 @@ func TestPushedClusterChoosesThePolicy(t *testing.T) {
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil},
 	})
 	defer s.Close()
-	st, err := file.Open("", file.Options{OnCommit: s.Commit})
+	st, err := file.Open("", file.Options{OnCommit: s.Inbound.Commit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestPushedClusterChoosesThePolicy(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if err := s.Start(t.Context(), st); err != nil {
+	if err := s.Start(t.Context(), sources.Connections{Store: st}); err != nil {
 		t.Fatal(err)
 	}
 	config, err := os.ReadFile("cluster.yaml")
@@ -48,7 +48,7 @@ func TestPushedClusterChoosesThePolicy(t *testing.T) {
 	push := func(r sources.PushRequest) {
 		t.Helper()
 		r.Cluster = "orders"
-		if _, err := s.Push(t.Context(), &r); err != nil {
+		if _, err := s.Sources.Push(t.Context(), &r); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,12 +60,12 @@ func TestPushedClusterChoosesThePolicy(t *testing.T) {
 		for range 3 {
 			var out picks.Picks
 			r := picks.Request{Cluster: "orders", N: 1}
-			if err := s.Pick(t.Context(), &r, &out); err != nil || out.Picks[0].Address != first+":80" {
+			if err := s.Picks.Pick(t.Context(), &r, &out); err != nil || out.Picks[0].Address != first+":80" {
 				t.Fatalf("after push %d: %+v, %v", i, out, err)
 			}
 		}
 	}
-	c, err := s.Cluster(t.Context(), "orders", "", true)
+	c, err := s.State.Cluster(t.Context(), "orders", "", true)
 	if err != nil || c.Policy != custompolicy.Name {
 		t.Errorf("policy %q, %v", c.Policy, err)
 	}

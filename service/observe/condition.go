@@ -68,16 +68,6 @@ type Condition struct {
 	NotReady bool `json:"not_ready,omitempty"`
 }
 
-// AddConditions registers a function that returns the conditions of one part of
-// the daemon as they are now, or nothing. It is called for every probe of
-// readiness and once a second while a dashboard is open, from any goroutine, so it
-// must not block. Conditions that last must keep their Since.
-func (s *State) AddConditions(source func() []Condition) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.conditions = append(s.conditions, source)
-}
-
 // Conditions returns the current conditions of the daemon within a scope, the most
 // urgent kind first and the oldest of each kind first. Beyond [MaxConditions] of a
 // kind, one more condition says how many were left out.
@@ -128,11 +118,8 @@ func (c Condition) within(s *ledger.Scope) (_ Condition, ok bool) {
 
 // allConditions returns the conditions of all sources, the oldest first.
 func (s *State) allConditions() []Condition {
-	s.mu.Lock()
-	sources := slices.Clone(s.conditions)
-	s.mu.Unlock()
 	var out []Condition
-	for _, source := range sources {
+	for _, source := range s.options.Conditions {
 		for _, c := range source() {
 			c.Since, c.Text = c.Since.UTC().Truncate(time.Millisecond), difference.Clip(c.Text, maxConditionText)
 			out = append(out, c)

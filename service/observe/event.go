@@ -3,6 +3,7 @@ package observe
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -192,6 +193,15 @@ func (es *Events) Add(e Event) {
 	e.ID, e.Time = es.last, time.Now().UTC()
 	es.ring(e.Type).add(&remembered{Event: e})
 	es.added.Notify()
+}
+
+// StreamsEnded adds an event: streams and long polls of callers without identity were ended because
+// lbd is overloaded.
+func (es *Events) StreamsEnded(n int) {
+	es.Add(Event{
+		Type: EventStreamsEnded,
+		Says: fmt.Sprintf("lbd is overloaded: streams and long polls of callers without identity were ended: %d", n),
+	})
 }
 
 // EventFilter chooses events.

@@ -8,19 +8,11 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Registry is a registry whose Gather adds the series of clusters, of which there may be hundreds
-// of thousands.
-type Registry struct {
-	*prometheus.Registry
-
-	gather func(*gathering)
-}
-
 // Gather returns all metrics, in the order of their names.
-func (r *Registry) Gather() ([]*dto.MetricFamily, error) {
-	all, err := r.Registry.Gather()
+func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
+	all, err := m.Registry.Gather()
 	g := newGathering()
-	r.gather(g)
+	m.state.gather(g, m.history.store)
 	return sorted(append(all, g.families...)), err
 }
 

@@ -9,34 +9,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Metrics are lbd's metrics.
+// Metrics are lbd's metrics: a registry whose Gather adds the series of clusters, of which there may
+// be hundreds of thousands.
 type Metrics struct {
+	*prometheus.Registry
+
 	state        *State
-	registry     *Registry
+	history      *History
 	maxEndpoints int // with series
 }
 
-// NewMetrics returns the metrics of a state and a history. The other parts of the
-// daemon add theirs to its registry.
-func NewMetrics(s *State, h *History) *Metrics {
-	m := &Metrics{
-		state: s, maxEndpoints: MaxEndpointsWithSeries,
-		registry: &Registry{Registry: prometheus.NewRegistry(), gather: func(g *gathering) { s.gather(g, h.store) }},
-	}
+// NewMetrics returns a registry with the metrics of a state and a history. The other parts of the
+// daemon add theirs.
+func NewMetrics(r *prometheus.Registry, s *State, h *History) *Metrics {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "lbd_build_info",
 		Help:        "Version of lbd. The value is always 1.",
 		ConstLabels: prometheus.Labels{"version": s.options.Version, "goversion": runtime.Version()},
 	})
 	build.Set(1)
-	m.registry.MustRegister(
+	r.MustRegister(
 		s.waiting, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	return m
+	return &Metrics{Registry: r, state: s, history: h, maxEndpoints: MaxEndpointsWithSeries}
 }
-
-// Registry holds all of lbd's metrics.
-func (m *Metrics) Registry() *Registry { return m.registry }
 
 // Collector sends series that are not known in advance. It is the Collect of a
 // [prometheus.Collector].

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
@@ -22,8 +23,8 @@ func BenchmarkScrape(b *testing.B) {
 		a.Drops = []resource.Drop{{Category: "throttle", PerMillion: 10}}
 		apply(b, s, name, ledgertest.Config(name, a))
 	}
-	m := NewMetrics(s, NewHistory(s.ledger, -1))
-	h := promhttp.HandlerFor(m.Registry(), promhttp.HandlerOpts{})
+	m := NewMetrics(prometheus.NewRegistry(), s, NewHistory(s.ledger, -1))
+	h := promhttp.HandlerFor(m, promhttp.HandlerOpts{})
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,6 +39,10 @@ type StateOptions struct {
 	Covers func(c *resource.ClusterConfig, name string) []Cover
 	// Registered returns the ttl of a registered endpoint of an assignment, and when it expires; 0 for others.
 	Registered func(assignment, address string) (ttl time.Duration, expires time.Time)
+	// Conditions return the conditions of one part of the daemon each as they are now, or nothing. They
+	// are called for every probe of readiness and once a second while a dashboard is open, from any
+	// goroutine, so they must not block. Conditions that last must keep their Since.
+	Conditions []func() []Condition
 	// Draining ends when the daemon drains, and every wait for a change with it.
 	Draining context.Context
 }
@@ -55,9 +58,6 @@ type State struct {
 	unwatch func()               // ends the reports of shortages
 
 	shortages map[overload.Resource]overload.State // as of the monitor's last call
-
-	mu         sync.Mutex // guards what follows
-	conditions []func() []Condition
 }
 
 // NewState returns a State. It must be closed.
@@ -70,7 +70,7 @@ func NewState(o StateOptions) *State {
 	s.waiting.WithLabelValues("longpoll")
 	s.waiting.WithLabelValues("sse")
 	s.unwatch = o.Overload.Watch(s.overloaded)
-	s.AddConditions(s.shortageConditions)
+	s.options.Conditions = append(slices.Clip(o.Conditions), s.shortageConditions)
 	return s
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/connectivity"
@@ -148,7 +149,7 @@ func TestFeedReadsWhatChanged(t *testing.T) {
 // same, is reported and left out.
 func TestEndpointMetricsAreBounded(t *testing.T) {
 	s := newState(t)
-	m := NewMetrics(s, NewHistory(s.ledger, -1))
+	m := NewMetrics(prometheus.NewRegistry(), s, NewHistory(s.ledger, -1))
 	m.maxEndpoints = 7
 	zones := []resource.Locality{{Zone: "a"}, {Zone: "b"}, {Zone: "c"}, {Zone: "d"}, {Zone: "e"}}
 	apply(t, s, "a", ledgertest.Config("a", ledgertest.Assignment("a", zones...)))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
@@ -180,15 +181,15 @@ func TestMetricsWithinAScope(t *testing.T) {
 	for _, name := range []string{"orders", "users"} {
 		apply(t, s, name, ledgertest.Config(name, ledgertest.Assignment(name, resource.Locality{})))
 	}
-	m := NewMetrics(s, NewHistory(s.ledger, -1))
-	all, err := m.Registry().Gather()
+	m := NewMetrics(prometheus.NewRegistry(), s, NewHistory(s.ledger, -1))
+	all, err := m.Gather()
 	if err != nil || len(all) == 0 {
 		t.Fatal(all, err)
 	}
 	for family, want := range map[string]int{
 		"lbd_picks_total": 1, "lbd_leases_active": 1, "lbd_conditions": 0, "lbd_overload": 1, "lbd_history_bytes": 0, "go_goroutines": 1,
 	} {
-		n, err := testutil.GatherAndCount(Within(ordersOnly, m.Registry()), family)
+		n, err := testutil.GatherAndCount(Within(ordersOnly, m), family)
 		if err != nil || (n > 0) != (want > 0) || family == "lbd_picks_total" && n != want {
 			t.Errorf("%s: %d series, %v", family, n, err)
 		}

@@ -102,6 +102,9 @@ func (w *Watch) Notify(f func()) { w.reader.notifyWith(f) }
 // The error is the cause of the end of ctx.
 func (w *Watch) Pace(ctx context.Context) error { return w.watches.pace.wait(ctx, 1) }
 
+// Draining ends when the service drains, which ends every watch.
+func (w *Watch) Draining() context.Context { return w.watches.draining }
+
 // Close ends the watch. It must be called once.
 func (w *Watch) Close() {
 	w.reader.close()
@@ -173,9 +176,6 @@ func NewWatches(s *State, watchers int) *Watches {
 		pace: pacer{begin: time.Now()}, feeds: make(map[any]*sharedFeed),
 	}
 }
-
-// Draining ends when the service drains, which ends every watch.
-func (ws *Watches) Draining() context.Context { return ws.draining }
 
 // admit begins a watch. join, called under ws.mu, returns its reader and its feed.
 func (ws *Watches) admit(join func() (reader, *sharedFeed, error)) (*Watch, error) {

@@ -29,7 +29,7 @@ func (s *Picker) admit(call *call, r *Request) *fault.Error {
 		case <-time.After(boundPoll):
 		case <-call.Done():
 			waited = boundWait
-		case <-s.draining.Done():
+		case <-s.options.Draining.Done():
 			waited = boundWait
 		}
 		a = call.shared.Admits(r.TTL, policy.Clock())

@@ -29,9 +29,12 @@ type ReplicaTag uint64
 // tagShift is the number of random bits beside a ReplicaTag.
 const tagShift = 24
 
-// TagOf returns the tag of the replica with an ID. Two of a thousand replicas have the same with a
+// TagOf returns the tag of the replica with an ID; 0 for an empty one. Two of a thousand replicas have the same with a
 // probability of 1 in 2 millions: the leases of one are not found through the other then.
 func TagOf(replica string) ReplicaTag {
+	if replica == "" {
+		return 0
+	}
 	return max(1, ReplicaTag(xxhash.Sum64String(replica)>>tagShift))
 }
 

@@ -132,7 +132,7 @@ func (s *Picker) EndLeases(f LeaseFilter, by string) map[EndedLeases]int {
 		}
 	}
 	if n > 0 {
-		s.events.Add(observe.Event{
+		s.options.Events.Add(observe.Event{
 			Type: observe.EventLeasesEnded, Cluster: f.Cluster, By: by,
 			Says: fmt.Sprintf("%d leases were ended, among them %d of %v", n, ended[largest], largest),
 		})

@@ -205,7 +205,7 @@ func TestLeasesOutliveTheirCluster(t *testing.T) {
 
 func TestMaxLeaseShare(t *testing.T) {
 	k := newKit(t, 0, nil, 10, locality("a", 0, 1, 1))
-	k.leaseShare = 0.25
+	k.options.MaxLeaseShare = 0.25
 	greedy, other := owned("", "greedy"), owned("", "other")
 	out, err := k.pick(Request{N: 5, TTL: time.Hour, Owner: greedy})
 	if err != nil || len(out.Picks) != 3 { // a quarter of 10, rounded up
@@ -224,7 +224,7 @@ func TestMaxLeaseShare(t *testing.T) {
 		t.Errorf("after a lease ended: %v", err)
 	}
 	k.expect(4)
-	k.leaseShare = 0
+	k.options.MaxLeaseShare = 0
 	if out, err = k.pick(Request{N: 7, TTL: time.Hour, Owner: greedy}); err != nil || len(out.Picks) != 6 {
 		t.Fatalf("without a share: %d leases, %v", len(out.Picks), err)
 	}
@@ -238,7 +238,7 @@ func TestMaxLeaseShare(t *testing.T) {
 // The share of a cluster's own config replaces the default.
 func TestMaxLeaseShareOfCluster(t *testing.T) {
 	k := newKit(t, 0, nil, 10, locality("a", 0, 1, 1))
-	k.leaseShare = 0.9
+	k.options.MaxLeaseShare = 0.9
 	config := *k.ledger.Hosted().Own("orders").Cluster("orders").Config
 	own, cluster := *config.Clusters.Get("orders"), *config.Clusters.Get("orders").Cluster
 	cluster.MaxLeaseShare = 0.5

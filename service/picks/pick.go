@@ -190,7 +190,7 @@ type recent struct {
 func (s *Picker) begin(ctx context.Context, r *Request, out *Picks) *call {
 	if out.call == nil {
 		out.call = &call{picks: rand.Uint32()}
-		if s.ownDraws {
+		if s.options.OwnDraws {
 			out.call.source.Seed(rand.Uint64(), rand.Uint64())
 			out.call.Source = &out.call.source
 		}
@@ -364,7 +364,7 @@ func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Dur
 	if r.TTL > 0 {
 		if refused = s.admit(call, r); refused == nil {
 			p.shared = call.shared
-			refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.leaseShare, &p.Lease)
+			refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.options.MaxLeaseShare, &p.Lease)
 		}
 		if refused != nil {
 			steps := p.Explain
@@ -380,7 +380,7 @@ func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Dur
 // successor returns the target for a pick whose own was closed meanwhile, such as an
 // on-demand cluster that was just released; or nil.
 func (s *Picker) successor(t *ledger.Target, r *Request, call *call, refused *fault.Error) *ledger.Target {
-	if !errors.Is(refused, lb.ErrClosed) || s.draining.Err() != nil {
+	if !errors.Is(refused, lb.ErrClosed) || s.options.Draining.Err() != nil {
 		return nil
 	}
 	next, err := s.targetOf(r, &call.recent)
@@ -419,7 +419,7 @@ func (s *Picker) refusal(t *ledger.Target, call *policy.Call, err error) *fault.
 	if refused, ok := errors.AsType[*policy.Refusal](err); ok { // the most frequent
 		e.Code, e.Category = refusalCodes[refused.Kind], refused.Category
 		if e.Code == fault.CircuitBroken {
-			s.events.BreakerFull(t.Cluster(call.Cluster))
+			s.options.Events.BreakerFull(t.Cluster(call.Cluster))
 		}
 	} else {
 		s.failed(e, t, call, err)
@@ -460,14 +460,14 @@ func (s *Picker) failed(e *fault.Error, t *ledger.Target, call *policy.Call, err
 		if t.Label == "" && !t.Cluster(call.Cluster).Known() {
 			e.Detail = fmt.Sprintf("cluster %q is not known yet: the management server sent no answer within %v", call.Cluster, timeout.Wait)
 		}
-		for _, lacking := range s.overload.Current() {
+		for _, lacking := range s.options.Overload.Current() {
 			if lacking.Resource != overload.APIConnections { // which keeps no dial waiting
 				e.Detail += "; " + lacking.Resource.Text()
 				break
 			}
 		}
 	case errors.Is(err, lb.ErrClosed):
-		*e = *s.targets.Gone(call.Cluster, t.Label)
+		*e = *s.options.Ledger.Gone(call.Cluster, t.Label)
 	case call.Err() != nil, errors.Is(err, lb.ErrCanceled):
 		e.Code = fault.CallerGone
 	default:

@@ -40,25 +40,15 @@ type Options struct {
 // Picker answers picks, and holds the leases.
 type Picker struct {
 	// Fixed after build.
-	targets  *ledger.Ledger
-	events   *observe.Events
-	demand   func(cluster string, by *quota.Account) (*ledger.Target, error)
-	overload *overload.Monitor
-	draining context.Context
-	leases   *leases
-	// leaseShare is Options.MaxLeaseShare.
-	leaseShare float64
-	ownDraws   bool
-	replica    ReplicaTag
-
+	options                Options
+	leases                 *leases
 	pickDuration, pickWait prometheus.Histogram
 }
 
 // New returns a Picker without leases.
 func New(o Options) *Picker {
 	s := &Picker{
-		replica: o.Replica, targets: o.Ledger, events: o.Events, demand: o.Demand, overload: o.Overload, draining: o.Draining,
-		leaseShare: o.MaxLeaseShare, ownDraws: o.OwnDraws,
+		options: o,
 		pickDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "lbd_pick_duration_seconds",
 			Help:    "Duration of the decision of a pick, without queueing. One pick in 256 is measured.",
@@ -75,9 +65,6 @@ func New(o Options) *Picker {
 	return s
 }
 
-// Grants reports whether a lease may be one of this daemon: the tag of its ID is not that of another one.
-func (s *Picker) Grants(id LeaseID) bool { return s.replica == 0 || id.Replica() == s.replica }
-
 // Close ends all leases.
 func (s *Picker) Close() { s.leases.close() }
 
@@ -85,9 +72,9 @@ func (s *Picker) Close() { s.leases.close() }
 // one before.
 func (s *Picker) targetOf(r *Request, last *recent) (*ledger.Target, error) {
 	if r.Target != "" {
-		return s.targets.XDSTarget(r.Target)
+		return s.options.Ledger.XDSTarget(r.Target)
 	}
-	h := s.targets.Hosted()
+	h := s.options.Ledger.Hosted()
 	if last.hosted == h && last.cluster == r.Cluster {
 		last.target.MarkUsed()
 		return last.target, nil
@@ -100,7 +87,7 @@ func (s *Picker) targetOf(r *Request, last *recent) (*ledger.Target, error) {
 	if r.NoWait {
 		return nil, ErrWouldWait
 	}
-	if t, err := s.demand(r.Cluster, r.Account); t != nil || err != nil {
+	if t, err := s.options.Demand(r.Cluster, r.Account); t != nil || err != nil {
 		return t, err
 	}
 	err := ledger.UnknownCluster(r.Cluster)

@@ -59,7 +59,7 @@ func TestRecentTarget(t *testing.T) {
 // TestOwnDraws: picks take their random numbers from the answer, if the Picker says so.
 func TestOwnDraws(t *testing.T) {
 	k := newKit(t, 0, []resource.Drop{{Category: "few", PerMillion: 500_000}}, 1024, locality("a", 0, 1, 1), locality("b", 0, 1, 1))
-	k.ownDraws = true
+	k.options.OwnDraws = true
 	k.draw = func() uint64 {
 		t.Error("a pick drew from the tree")
 		return 0

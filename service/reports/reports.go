@@ -90,8 +90,8 @@ func (t *Table) InFlight() int {
 	return t.count
 }
 
-// CloseReports ends all requests in flight, and takes no more.
-func (t *Table) CloseReports() {
+// Close ends all requests in flight, and takes no more.
+func (t *Table) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.closed = true
@@ -100,10 +100,10 @@ func (t *Table) CloseReports() {
 	}
 }
 
-// TakeReport takes one part of a report, and returns the addresses that are no endpoints of the cluster, or of
+// Take takes one part of a report, and returns the addresses that are no endpoints of the cluster, or of
 // which the tree does not know: their requests count in no policy. It fails with UnknownCluster,
 // UnknownTarget, and RateLimited.
-func (t *Table) TakeReport(r *Report, part *Cluster) (unknown []string, err error) {
+func (t *Table) Take(r *Report, part *Cluster) (unknown []string, err error) {
 	c, err := t.ledger.Find(part.Cluster, part.Target)
 	if err != nil {
 		return nil, err

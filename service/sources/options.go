@@ -21,9 +21,12 @@ import (
 // Options configure New.
 type Options struct {
 	Settings
-	Logger *slog.Logger
-	Ledger *ledger.Ledger
-	Events *observe.Events
+	// SharedStore is true for a daemon that shares its store with others. Replica identifies it among them.
+	SharedStore bool
+	Replica     string
+	Logger      *slog.Logger
+	Ledger      *ledger.Ledger
+	Events      *observe.Events
 	// Draining ends when the daemon begins to shut down.
 	Draining context.Context
 	Registry *prometheus.Registry
@@ -45,8 +48,6 @@ type Settings struct {
 	// MaxRemoved limits how many clusters one change of the resource files may remove;
 	// nil is half of those that they provide, at least 1.
 	MaxRemoved *int
-	// SharedStore is true for a daemon that shares its store with others: the service sets it.
-	SharedStore bool
 	// Changelog limits the history of pushed resources. Without Changes, there is none.
 	Changelog changelog.Limits
 	// Targets are the full names of xds targets that are always hosted, as
@@ -65,9 +66,6 @@ type Settings struct {
 	// each: [DefaultMaxRegistrations] and so on.
 	MaxRegistrations int
 	MaxExpired       float64
-	// Replica identifies the daemon among those that share its store; empty without others. The service
-	// sets it.
-	Replica string
 }
 
 const (

@@ -41,10 +41,8 @@ type pushes struct {
 	expiry   overlays.Expiry
 	// registered has the endpoints with a ttl of all that is pushed.
 	registered *registration.Table
-	// describeStore is nil, or set before Start.
-	describeStore func(*StoreState)
-	store         atomic.Pointer[store.Store] // nil before Start has loaded it
-	trimmer       changelog.Trimmer           // of the functions of Updates, which the store runs one by one
+	store      atomic.Pointer[store.Store] // nil before Start has loaded it
+	trimmer    changelog.Trimmer           // of the functions of Updates, which the store runs one by one
 
 	committing sync.Mutex // orders Start's snapshot among the commits that are published
 }

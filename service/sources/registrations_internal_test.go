@@ -22,7 +22,7 @@ func TestOutdatedExpiryRemovesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
-	if err := s.Start(t.Context(), st); err != nil {
+	if err := s.Start(t.Context(), Connections{Store: st}); err != nil {
 		t.Fatal(err)
 	}
 	set := func(address string, ttl time.Duration) {
@@ -96,7 +96,7 @@ func TestNewsOfDaemonsThatAreGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = st.Close() }()
-		if err := s.Start(t.Context(), st); err != nil {
+		if err := s.Start(t.Context(), Connections{Store: st}); err != nil {
 			t.Fatal(err)
 		}
 		write := func(names ...string) {

@@ -54,12 +54,12 @@ type servers struct {
 	demand *onDemand
 	recent recentStatus
 
-	// Fixed after Follow; nil without a management server.
+	// Fixed after Start; nil without a management server.
 	client  ManagementServer
 	kept    LastGood
 	reports LoadReports
 
-	// Of the client's goroutine only, which calls ServerEvent.
+	// Of the client's goroutine only, which calls event.
 
 	// unreachable are the servers that were last reported as unreachable, with the error.
 	unreachable map[string]string
@@ -67,9 +67,8 @@ type servers struct {
 	moved map[[2]string]time.Time
 }
 
-// Follow subscribes targets at management servers, beginning with the last good
-// versions. It is called once, before Start.
-func (s *servers) Follow(c ManagementServer, kept LastGood, reports LoadReports) {
+// follow subscribes targets at management servers, beginning with the last good versions.
+func (s *servers) follow(c ManagementServer, kept LastGood, reports LoadReports) {
 	s.client, s.kept, s.reports = c, kept, reports
 	s.unreachable, s.moved = make(map[string]string), make(map[[2]string]time.Time)
 	s.Ledger.Follow(c, reports)
@@ -77,16 +76,12 @@ func (s *servers) Follow(c ManagementServer, kept LastGood, reports LoadReports)
 	s.publish(&resolver.Proposal{From: resource.SourceCache, Updates: slices.Collect(kept.All())})
 }
 
-// Loads returns the load of the picks of all trees, for load reports.
-func (s *servers) Loads() lrs.Loads { return s.Ledger.Loads() }
-
 // absorbTimeout bounds how long a management server's next response waits until the
 // trees have the configs of the last one.
 const absorbTimeout = 30 * time.Second
 
-// ServerUpdate publishes what a management server sent, and returns when the trees have
-// it. The xDS client calls it; its next response waits for that.
-func (s *servers) ServerUpdate(updates []resource.Update) {
+// update is ServerUpdate of Inbound.
+func (s *servers) update(updates []resource.Update) {
 	affected, vs := s.publish(&resolver.Proposal{From: resource.SourceADS, Updates: updates}, func(r *resolver.Resolver) []resolver.Change {
 		return s.keep(r, updates)
 	})
@@ -216,9 +211,8 @@ const (
 	unknownMoveInterval = time.Minute
 )
 
-// ServerEvent reports what happens between the xDS client and its servers. The client
-// calls it, and waits.
-func (s *servers) ServerEvent(e client.Event) {
+// event is ServerEvent of Inbound.
+func (s *servers) event(e client.Event) {
 	log := s.Logger
 	switch e := e.(type) {
 	case client.Connected:

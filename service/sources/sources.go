@@ -2,10 +2,14 @@ package sources
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
 
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
@@ -19,11 +23,41 @@ type Sources struct {
 	*overlayChanges
 	endpointChanges
 	registrations *registrations
+
+	// Those of Connections, fixed when the store is open.
+	describeStore   func(*StoreState)
+	storeConditions func() []observe.Condition
 }
 
-// New returns sources without resources. The store must call [Sources.Commit] and
-// [Sources.StoreLost].
-func New(o Options) *Sources {
+// Inbound are the functions that the parts below call.
+type Inbound struct {
+	// Commit and StoreLost are OnCommit and OnLost of the store, which may call them before Start.
+	Commit    func(store.Commit)
+	StoreLost func(error)
+	// ServerUpdate and ServerEvent are OnUpdate and Events of the xDS client, which waits for them.
+	ServerUpdate func([]resource.Update)
+	ServerEvent  func(client.Event)
+}
+
+// Connections are what Start connects the sources to. All but Store may be nil.
+type Connections struct {
+	// Store has what is pushed. DescribeStore adds to a StoreState what only the kind of store knows, and
+	// StoreConditions returns its problems, besides those that StoreLost reports.
+	Store           store.Store
+	DescribeStore   func(*StoreState)
+	StoreConditions func() []observe.Condition
+	// Servers is the xDS client, with the last good versions and the load reports; all three or none.
+	Servers  ManagementServer
+	LastGood LastGood
+	Reports  LoadReports
+	// Files keeps the versions of resource files. WatchFiles begins to call a function with the scans of
+	// their directory: with the first one before it returns.
+	Files      FileArchive
+	WatchFiles func(scanned func(*files.Scan)) error
+}
+
+// New returns sources without resources, and what is called from below.
+func New(o Options) (*Sources, Inbound) {
 	if o.Lookup == nil {
 		o.Lookup = net.DefaultResolver.LookupHost
 	}
@@ -38,14 +72,28 @@ func New(o Options) *Sources {
 	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
 	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory),
 		observe.Collector(s.overlayChanges.collect), observe.Collector(s.collectCovered), observe.Collector(s.registrations.collect))
-	return s
+	return s, Inbound{Commit: s.pushes.Commit, StoreLost: s.pushes.StoreLost, ServerUpdate: s.servers.update, ServerEvent: s.servers.event}
 }
 
-// Start loads the resources of st, and returns once every tree has its config.
-func (s *Sources) Start(ctx context.Context, st store.Store) error {
-	err := s.pushes.start(ctx, st)
-	s.warnOfTargets(st.Snapshot().Get)
-	return err
+// Start subscribes to management servers, reads the files, loads what the store has, and returns once
+// every tree has its config. It is called once.
+func (s *Sources) Start(ctx context.Context, c Connections) error {
+	s.describeStore, s.storeConditions = c.DescribeStore, c.StoreConditions
+	if c.Servers != nil {
+		s.servers.follow(c.Servers, c.LastGood, c.Reports)
+	}
+	if c.Files != nil {
+		s.resourceFiles.FollowFiles(c.Files, c.Store)
+		if err := c.WatchFiles(s.resourceFiles.FilesScanned); err != nil {
+			return err
+		}
+	}
+	err := s.pushes.start(ctx, c.Store)
+	s.warnOfTargets(c.Store.Snapshot().Get)
+	if err != nil {
+		return fmt.Errorf("build the trees of pushed resources: %w", err)
+	}
+	return nil
 }
 
 // Close stops the look-ups of addresses, releases no more clusters, and ends all waits for an
@@ -58,7 +106,11 @@ func (s *Sources) Close() {
 	s.onDemand.dns.Close()
 }
 
-// SourceConditions returns what is wrong with the sources now.
-func (s *Sources) SourceConditions() []observe.Condition {
-	return slices.Concat(s.servers.conditions(), s.resourceFiles.conditions(), s.storeHealth.conditions())
+// Conditions returns what is wrong with the sources now.
+func (s *Sources) Conditions() []observe.Condition {
+	out := slices.Concat(s.servers.conditions(), s.resourceFiles.conditions(), s.storeHealth.conditions())
+	if _, err := s.open(); err == nil && s.storeConditions != nil {
+		out = append(out, s.storeConditions()...)
+	}
+	return out
 }

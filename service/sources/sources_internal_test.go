@@ -45,7 +45,7 @@ func newTestSources(t *testing.T) *Sources {
 		},
 		Report: events.Report, Draining: draining,
 	})
-	s := New(Options{
+	s, _ := New(Options{
 		Logger: log, Ledger: hosted, Events: events, Draining: draining,
 		Registry: prometheus.NewRegistry(),
 	})

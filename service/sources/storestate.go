@@ -36,28 +36,24 @@ type StoreState struct {
 	FailingSince *time.Time `json:"failing_since,omitempty"`
 }
 
-// DescribeStore sets the function that adds to a StoreState what only the kind of store knows. It
-// must be called before Start.
-func (p *pushes) DescribeStore(describe func(*StoreState)) { p.describeStore = describe }
-
 // Store returns the state of the store.
-func (p *pushes) Store() (StoreState, error) {
-	st, err := p.open()
+func (s *Sources) Store() (StoreState, error) {
+	st, err := s.open()
 	if err != nil {
 		return StoreState{}, err
 	}
-	served := p.served.now() // first: it is not greater than Index
+	served := s.pushes.served.now() // first: it is not greater than Index
 	index := st.Snapshot().Index()
 	out := StoreState{Kind: StoreInFile, Served: served, Index: index, Last: index, Loaded: st.Loaded()}
-	if p.describeStore != nil {
-		p.describeStore(&out)
+	if s.describeStore != nil {
+		s.describeStore(&out)
 	}
 	if err := st.Err(); err != nil {
 		out.Error = err.Error()
 	}
-	p.storeHealth.mu.Lock()
-	defer p.storeHealth.mu.Unlock()
-	if f := p.lost; f.err != nil {
+	s.storeHealth.mu.Lock()
+	defer s.storeHealth.mu.Unlock()
+	if f := s.lost; f.err != nil {
 		since := f.since.UTC()
 		out.FailingSince = &since
 	}

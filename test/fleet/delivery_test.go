@@ -133,7 +133,7 @@ func TestRate(t *testing.T) {
 			return err
 		})
 		ours += run(func(client, n int) error {
-			_, err := svc.Push(t.Context(), &sources.PushRequest{
+			_, err := svc.Sources.Push(t.Context(), &sources.PushRequest{
 				Kind: sources.Endpoints, Cluster: fmt.Sprint("c", client), Body: versions[client][n%2], Format: sources.Protobuf,
 			})
 			return err
@@ -148,11 +148,11 @@ func startService(t *testing.T, m *member) *service.Service {
 	svc := service.New(service.Options{
 		Logger:     slog.New(slog.DiscardHandler),
 		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		Settings:   sources.Settings{ConnectMode: resource.ConnectNone, Changelog: changelog.Limits{Changes: 1000, Bytes: 32 << 20}},
+		Sources:    sources.Settings{ConnectMode: resource.ConnectNone, Changelog: changelog.Limits{Changes: 1000, Bytes: 32 << 20}},
 	})
-	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{OnCommit: svc.Commit, OnLost: svc.StoreLost})
+	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{OnCommit: svc.Inbound.Commit, OnLost: svc.Inbound.StoreLost})
 	t.Cleanup(svc.Close)
-	if err := svc.Start(t.Context(), s); err != nil {
+	if err := svc.Start(t.Context(), sources.Connections{Store: s}); err != nil {
 		t.Fatal(err)
 	}
 	return svc

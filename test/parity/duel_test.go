@@ -193,7 +193,7 @@ func (d *duel) failure() string {
 		err = d.grpc.conn.Invoke(metadata.NewOutgoingContext(ctx, nil), method, &emptypb.Empty{}, &emptypb.Empty{})
 	} else {
 		var out lbdpicks.Picks
-		err = d.lbd.service.Pick(ctx, &lbdpicks.Request{Target: d.lbd.target, Path: method, N: 1}, &out)
+		err = d.lbd.service.Picks.Pick(ctx, &lbdpicks.Request{Target: d.lbd.target, Path: method, N: 1}, &out)
 	}
 	if err == nil {
 		return "no failure"

@@ -49,21 +49,20 @@ func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lb
 	log := slog.New(slog.DiscardHandler)
 	l.service = service.New(service.Options{
 		Logger: log, Connectors: l.dialer.Connectors(resource.ConnectTCPHold),
-		Settings: sources.Settings{ConnectMode: resource.ConnectTCPHold, Bootstrap: b, Targets: []string{full}},
+		Sources: sources.Settings{ConnectMode: resource.ConnectTCPHold, Bootstrap: b, Targets: []string{full}},
 	})
-	if l.store, err = file.Open(dir, file.Options{Logger: log, OnCommit: l.service.Commit}); err != nil {
+	if l.store, err = file.Open(dir, file.Options{Logger: log, OnCommit: l.service.Inbound.Commit}); err != nil {
 		return nil, err
 	}
 	l.client, err = client.New(client.Options{
-		Bootstrap: b, Logger: log, Policies: lb.PolicyTraits, OnUpdate: l.service.ServerUpdate, Events: l.service.ServerEvent,
+		Bootstrap: b, Logger: log, Policies: lb.PolicyTraits, OnUpdate: l.service.Inbound.ServerUpdate, Events: l.service.Inbound.ServerEvent,
 	})
 	if err != nil {
 		return nil, err
 	}
 	l.kept = lastgood.OpenResources("", log)
-	l.reports = lrs.New(lrs.Options{Node: b.Node, Loads: l.service.Loads(), Logger: log})
-	l.service.Follow(l.client, l.kept, l.reports)
-	return l, l.service.Start(ctx, l.store)
+	l.reports = lrs.New(lrs.Options{Node: b.Node, Loads: l.service.Loads, Logger: log})
+	return l, l.service.Start(ctx, sources.Connections{Store: l.store, Servers: l.client, LastGood: l.kept, Reports: l.reports})
 }
 
 func (l *lbdTarget) ask(ctx context.Context, r *request) directed {
@@ -72,7 +71,7 @@ func (l *lbdTarget) ask(ctx context.Context, r *request) directed {
 		req.Headers = append(req.Headers, lbdpicks.Header{Name: h.name, Value: h.value})
 	}
 	var out lbdpicks.Picks
-	err := l.service.Pick(ctx, &req, &out)
+	err := l.service.Picks.Pick(ctx, &req, &out)
 	if err == nil {
 		p := out.Picks[0]
 		return directed{reply{kind: picked, address: p.Address, done: func() {}}, p.Cluster}
@@ -132,7 +131,7 @@ var states = map[string]connectivity.State{
 
 // look returns the view of a cluster.
 func (l *lbdTarget) look(ctx context.Context, cluster string) (view, error) {
-	c, err := l.service.Cluster(ctx, cluster, l.target, true)
+	c, err := l.service.State.Cluster(ctx, cluster, l.target, true)
 	if e, ok := errors.AsType[*fault.Error](err); ok && e.Code == fault.UnknownCluster {
 		return view{state: connectivity.Shutdown, saw: "none"}, nil
 	}
@@ -168,7 +167,7 @@ func takeState(known map[string]connectivity.State, e observe.EndpointState) {
 
 // clusters lists those that have a tree.
 func (l *lbdTarget) clusters() ([]string, error) {
-	t, err := l.service.Target(l.target)
+	t, err := l.service.State.Target(l.target)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func Closest(name string, known []string) string {
 	begun, begins := "", 0
 	for _, k := range known {
 		other := strings.ToLower(plain.Replace(k))
-		if n := edits(wanted, other, fewest); n < fewest {
+		if n := Edits(wanted, other, fewest); n < fewest {
 			best, fewest = k, n
 		}
 		if rest, ok := strings.CutPrefix(k, name); ok && rest != "" && (rest[0] < 'a' || rest[0] > 'z') {
@@ -32,9 +32,9 @@ func Closest(name string, known []string) string {
 	return best
 }
 
-// edits counts the letters to insert, delete, replace or swap with their neighbor
+// Edits counts the letters to insert, delete, replace or swap with their neighbor
 // to make b of a (optimal string alignment); it may stop counting at limit.
-func edits(a, b string, limit int) int {
+func Edits(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}
