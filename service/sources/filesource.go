@@ -37,7 +37,7 @@ type FileArchive interface {
 // archived, and is published.
 type resourceFiles struct {
 	*publisher
-	archive FileArchive               // nil without a resource directory; fixed after FollowFiles
+	archive FileArchive               // nil without a resource directory; fixed after Start
 	inUse   atomic.Pointer[files.Set] // nil before the first scan
 
 	mu          sync.Mutex // held from a scan or a permission until it is published
@@ -57,10 +57,10 @@ type Permission struct {
 	Kept bool `json:"kept"`
 }
 
-// FollowFiles prepares for scans of the resource directory, beginning with the
+// follow prepares for scans of the resource directory, beginning with the
 // versions of an archive. st has the pushed resources. It is called once, before
-// the first FilesScanned.
-func (f *resourceFiles) FollowFiles(archive FileArchive, st store.Store) {
+// the first call of scanned.
+func (f *resourceFiles) follow(archive FileArchive, st store.Store) {
 	kept, id := archive.Load()
 	f.archive, f.directory = archive, id
 	f.proposals = proposal.NewFiles(proposal.FilesOptions{
@@ -93,8 +93,8 @@ func (f *resourceFiles) has(key resource.Key) bool {
 	return ok
 }
 
-// FilesScanned handles a scan of the resource directory. The watcher calls it.
-func (f *resourceFiles) FilesScanned(scan *files.Scan) {
+// scanned handles a scan of the resource directory. The watcher calls it.
+func (f *resourceFiles) scanned(scan *files.Scan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	o := f.proposals.Scanned(scan, time.Now())

@@ -142,8 +142,8 @@ func (p *pushes) load(st store.Store) (index uint64) {
 	return stored.Index()
 }
 
-// Commit publishes what the store has committed. The store's writer calls it.
-func (p *pushes) Commit(c store.Commit) {
+// committed is Commit of Inbound.
+func (p *pushes) committed(c store.Commit) {
 	p.committing.Lock()
 	defer p.committing.Unlock()
 	is := p.propose(c.After, c.Changed)

@@ -17,7 +17,7 @@ import (
 // written, and the deadlines.
 func TestOutdatedExpiryRemovesNothing(t *testing.T) {
 	s := newTestSources(t)
-	st, err := file.Open("", file.Options{OnCommit: s.Commit})
+	st, err := file.Open("", file.Options{OnCommit: s.committed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestNewsOfDaemonsThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestSources(t)
 		defer s.Close()
-		st, err := file.Open("", file.Options{OnCommit: s.Commit})
+		st, err := file.Open("", file.Options{OnCommit: s.committed})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,7 @@ func New(o Options) (*Sources, Inbound) {
 	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
 	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory),
 		observe.Collector(s.overlayChanges.collect), observe.Collector(s.collectCovered), observe.Collector(s.registrations.collect))
-	return s, Inbound{Commit: s.pushes.Commit, StoreLost: s.pushes.StoreLost, ServerUpdate: s.servers.update, ServerEvent: s.servers.event}
+	return s, Inbound{Commit: s.pushes.committed, StoreLost: s.pushes.storeLost, ServerUpdate: s.servers.update, ServerEvent: s.servers.event}
 }
 
 // Start subscribes to management servers, reads the files, loads what the store has, and returns once
@@ -83,8 +83,8 @@ func (s *Sources) Start(ctx context.Context, c Connections) error {
 		s.servers.follow(c.Servers, c.LastGood, c.Reports)
 	}
 	if c.Files != nil {
-		s.resourceFiles.FollowFiles(c.Files, c.Store)
-		if err := c.WatchFiles(s.resourceFiles.FilesScanned); err != nil {
+		s.resourceFiles.follow(c.Files, c.Store)
+		if err := c.WatchFiles(s.resourceFiles.scanned); err != nil {
 			return err
 		}
 	}

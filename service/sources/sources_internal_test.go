@@ -350,7 +350,7 @@ func TestForecastsTakeTurns(t *testing.T) {
 // others have changed what it reads, is not made.
 func TestGuardedChange(t *testing.T) {
 	s := newTestSources(t)
-	st, err := file.Open("", file.Options{OnCommit: s.Commit})
+	st, err := file.Open("", file.Options{OnCommit: s.committed})
 	if err != nil {
 		t.Fatal(err)
 	}

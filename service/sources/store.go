@@ -48,13 +48,13 @@ func (h *storeHealth) set(f *failure, err error, began, ended string) (changed b
 	return (was.err == nil) != (err == nil)
 }
 
-// StoreLost records that the store cannot commit: its open file lost its name, or the store that
+// storeLost records that the store cannot commit: its open file lost its name, or the store that
 // daemons share cannot be reached. With nil, it can again. It is the store's OnLost.
-func (h *storeHealth) StoreLost(err error) {
+func (h *storeHealth) storeLost(err error) {
 	h.set(&h.lost, err, "nothing can be stored: pushes are rejected", "pushes are accepted again")
 }
 
-// wrote records whether a push could be made durable. StoreLost reports that none can.
+// wrote records whether a push could be made durable. storeLost reports that none can.
 func (h *storeHealth) wrote(err error) {
 	const began, ended = "a push could not be written to disk", "pushes are written to disk again"
 	switch {
