@@ -227,6 +227,14 @@ check-fix:
 check-tidy:
 	for module in $(MODULES); do go mod -C "$$module" tidy -diff; done
 
+.PHONY: lines
+lines: ## Print the lines of code and of tests of each package
+	go run -C tools ./lines -C ..
+
+.PHONY: mutants
+mutants: ## Run the tests of lb, xds/decode and service for MUTANTS (30) random changes of their code, seed MUTANTS_SEED (default random)
+	go run -C tools ./mutate -C .. -n $(or $(MUTANTS),30) -seed $(or $(MUTANTS_SEED),0) $(or $(MUTANTS_IN),./lb/... ./xds/decode/... ./service/...)
+
 .PHONY: check-cycles
 check-cycles: ## Print the largest reference cycle between the files of each package, and check its size
 	go run -C tools ./refcycle -C .. -max 8 ./...

@@ -1,0 +1,3 @@
+module example.org/clamp
+
+go 1.26

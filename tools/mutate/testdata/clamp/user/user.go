@@ -1,0 +1,2 @@
+// Package user tests what it imports.
+package user
