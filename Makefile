@@ -41,19 +41,31 @@ bin/lbd-etcd:
 build: ## Build the static binary bin/lbd, with the dashboard if make web has built it
 	$(GO_BUILD) -o bin/lbd ./cmd/lbd
 
-# The race detector makes sync.Pool drop items at random, so files that count allocations
-# (tests named TestAlloc…) are built only without it and have a pass of their own.
-#
+# Tests build much and keep little: a garbage collection is less often worth its time than in a daemon.
+# Daemons that the tests of other modules start do not inherit it.
+TEST := GOGC=400 go test
+
+# Some test files are built only without the race detector: what counts allocations, because the race
+# detector makes sync.Pool drop items at random, and long computations of one goroutine, which it would make
+# ten times as long for nothing. Their tests have a pass of their own.
+WITHOUT_RACE = git grep --untracked -lE '^//go:build .*!race' -- '*_test.go' ':!bench' ':!clients' ':!test' ':!tools'
+
 # Tests that wait for processes run 8 at once. A package that takes longer than its budget is named at
 # the end, which fails nothing: how long it takes depends on the machine too.
 TEST_BUDGET := 60
 
 .PHONY: test
-test: ## Run the tests: all with the race detector, then the allocation tests without
-	go test -race -parallel 8 -timeout 8m ./... | awk -v budget=$(TEST_BUDGET) '{ print; fflush() } \
+test: ## Run all tests: with the race detector, and without it those that are for one goroutine or count allocations
+	$(TEST) -race -parallel 8 -timeout 8m ./... | awk -v budget=$(TEST_BUDGET) '{ print; fflush() } \
 		$$1 == "ok" && $$3 + 0 > budget { slow = slow "\n  " $$2 " " $$3 } \
 		END { if (slow) print "longer than the budget of " budget "s:" slow }'
-	go test -run '^TestAlloc' ./...
+	files=$$($(WITHOUT_RACE)) && \
+	$(TEST) -timeout 8m -run "^($$(sed -nE 's/^func ((Test|Fuzz)[A-Za-z0-9_]*)\(.*/\1/p' $$files | sort -u | paste -sd'|'))$$" \
+		$$(dirname $$files | sort -u | sed 's,^,./,')
+
+.PHONY: quick
+quick: ## Run the tests without the race detector and without the long ones, of PKG (./...)
+	$(TEST) -short -parallel 8 $(or $(PKG),./...)
 
 # The daemon that the tests of other modules start: bin/lbd, so that it is linked once.
 DAEMON := LBD_TEST_DAEMON=$(CURDIR)/bin/lbd

@@ -1,3 +1,5 @@
+//go:build !race
+
 package client
 
 import (
@@ -20,6 +22,9 @@ import (
 // reached, the servers return and the messages in flight arrive: then each target has the
 // resources of the first server, from that server.
 func TestSearchFallback(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: visits hundreds of thousands of states")
+	}
 	deeper := 0
 	if os.Getenv("LBD_TEST_LONG") != "" {
 		deeper = 2

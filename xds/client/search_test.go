@@ -1,3 +1,8 @@
+// The searches run state machines without goroutines, millions of times: the race detector has nothing to
+// find in them.
+
+//go:build !race
+
 package client
 
 import (

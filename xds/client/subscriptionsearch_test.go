@@ -1,9 +1,12 @@
+//go:build !race
+
 package client
 
 import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,6 +18,40 @@ import (
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+// TestSearchSubscriptions runs every interleaving of events between one client and one
+// server, for each kind of server. From each state that is reached, the messages in flight
+// arrive. Then each subscribed resource that exists must have been delivered since it was
+// subscribed last, the timeout must run for the others, and the server must have the
+// client's list.
+func TestSearchSubscriptions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: visits hundreds of thousands of states")
+	}
+	deeper := 0
+	if os.Getenv("LBD_TEST_LONG") != "" {
+		deeper = 2
+	}
+	for _, scenario := range []struct {
+		exist     string // one digit a name: 1 if it exists
+		behaviors []behavior
+		limits    limits
+		depth     int
+	}{
+		{exist: "11", behaviors: behaviors, limits: limits{updates: 1, disconnects: 1}, depth: 11},
+		{exist: "10", behaviors: behaviors, limits: limits{updates: 2}, depth: 10},
+		{exist: "111", behaviors: behaviors[:3], limits: limits{updates: 1, disconnects: 1}, depth: 9},
+	} {
+		for i := range scenario.behaviors {
+			b := &scenario.behaviors[i]
+			t.Run(scenario.exist+" "+b.name, func(t *testing.T) {
+				t.Parallel()
+				depth := scenario.depth + deeper
+				search(t, newSubscriptionModel(scenario.exist, b, scenario.limits), depth)
+			})
+		}
+	}
+}
 
 // TestSearchStateIsComplete fails if a struct has a new field: the copies and the
 // fingerprints of the searches must have it.

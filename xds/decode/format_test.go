@@ -10,7 +10,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/lbd-dev/lbd/xds/decode"
-	"github.com/lbd-dev/lbd/xds/decode/text"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -301,37 +300,5 @@ func TestEnvelopesOfSomethingElse(t *testing.T) {
 		if got := refusals(t, err, key); !reflect.DeepEqual(got, []string{c.want}) {
 			t.Errorf("%s: refusals %q, want %q", c.name, got, c.want)
 		}
-	}
-}
-
-// TestYAMLIsBoundedBeforeItIsRead: a tree of YAML takes a hundred times its text.
-func TestYAMLIsBoundedBeforeItIsRead(t *testing.T) {
-	quoted := func(n int) string { return `cluster_name: "` + strings.Repeat(",", n) + `"` } // one entry, and n
-	for name, c := range map[string]struct {
-		body string
-		want string // empty where it is read, and is wrong otherwise
-	}{
-		"as many bytes":    {strings.Repeat(" ", text.MaxYAMLBytes), ""},
-		"one byte more":    {strings.Repeat(" ", text.MaxYAMLBytes+1), "8388609 bytes"},
-		"as many entries":  {quoted(text.MaxYAMLEntries - 1), ""},
-		"one entry more":   {quoted(text.MaxYAMLEntries), "524289 entries"},
-		"mappings":         {"[" + strings.Repeat("{},", text.MaxYAMLEntries/2) + "]", "524289 entries"},
-		"lists":            {strings.Repeat("-\n", text.MaxYAMLEntries+1), "524289 entries"},
-		"pairs":            {"[" + strings.Repeat("a: 1,", text.MaxYAMLEntries/2) + "]", "524289 entries"},
-		"keys in quotes":   {strings.Repeat("\"a\":1\n", text.MaxYAMLEntries+1), "524289 entries"},
-		"keys of a block":  {strings.Repeat("a:\n", text.MaxYAMLEntries+1), "524289 entries"},
-		"keys with a mark": {strings.Repeat("? a\n", text.MaxYAMLEntries+1), "524289 entries"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := decode.Options{Format: decode.FormatYAML}
-			_, err := decode.One(resource.TypeAssignment, []byte(c.body), o)
-			_, ofBundle := decode.All([]byte(c.body), o)
-			for _, err := range []error{err, ofBundle} {
-				tooLarge, ok := errors.AsType[*decode.SizeError](err)
-				if ok != (c.want != "") || ok && !strings.Contains(tooLarge.Error(), c.want) || err == nil {
-					t.Errorf("err = %v, want %q", err, c.want)
-				}
-			}
-		})
 	}
 }

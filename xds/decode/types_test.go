@@ -118,50 +118,6 @@ func TestFaultsOfInlineRoutesAreLocated(t *testing.T) {
 	}
 }
 
-func TestLimitsOfRoutes(t *testing.T) {
-	host := func(i int) string {
-		return fmt.Sprintf(`{"domains":["d%d"],"routes":[%s]}`, i, acting(`"cluster":"a"`))
-	}
-	domains := func(n int) string { return `{"domains":["d"` + strings.Repeat(`,"d"`, n-1) + `]}` }
-	const one = `{"match":{"prefix":""},"redirect":{}}`
-	repeat := func(s string, n int) string { return strings.TrimSuffix(strings.Repeat(s+",", n), ",") }
-	var many []string
-	for i := range decode.MaxVirtualHosts + 1 {
-		many = append(many, host(i))
-	}
-	for name, c := range map[string]struct {
-		body string
-		want string // the one problem; empty where it is accepted
-	}{
-		"virtual hosts":          {hosts(many[:decode.MaxVirtualHosts]...), ""},
-		"one virtual host more":  {hosts(many...), "virtual_hosts: holds 10001 virtual hosts, of at most 10000"},
-		"one domain more":        {hosts(domains(decode.MaxDomains + 1)), "virtual_hosts: holds 100001 domains, of at most 100000"},
-		"one route more":         {routes(repeat(one, decode.MaxRoutes+1)), "virtual_hosts: holds 100001 routes, of at most 100000"},
-		"clusters":               {routes(acting(`"weighted_clusters":{"clusters":[` + repeat(`{"name":"a","weight":1}`, decode.MaxWeightedClusters) + `]}`)), ""},
-		"one cluster more":       {routes(acting(`"weighted_clusters":{"clusters":[` + repeat(`{"name":"a","weight":1}`, decode.MaxWeightedClusters+1) + `]}`)), "virtual_hosts[0].routes[0].route.weighted_clusters.clusters: holds 1001 clusters, of at most 1000"},
-		"one hash policy more":   {routes(acting(`"cluster":"a"`, `"hash_policy":[`+repeat(`{"header":{"header_name":"x"}}`, decode.MaxHashPolicies+1)+`]`)), "virtual_hosts[0].routes[0].route.hash_policy: holds 101 policies, of at most 100"},
-		"a long regex":           {routes(matching(`"safe_regex":{"regex":"` + strings.Repeat("a", decode.MaxRegexBytes) + `"}`)), ""},
-		"a regex of a byte more": {routes(matching(`"safe_regex":{"regex":"` + strings.Repeat("a", decode.MaxRegexBytes+1) + `"}`)), "virtual_hosts[0].routes[0].match.safe_regex.regex: is 4097 bytes long, of at most 4096"},
-		"large regexes":          {routes(repeat(matching(`"safe_regex":{"regex":"(?:a{1000})"}`), 1000)), ""},
-		"a large regex": {
-			routes(repeat(matching(`"safe_regex":{"regex":"(?:`+strings.Repeat("a", 100)+`){1000}"}`), 11)),
-			"virtual_hosts[0].routes[10].match.safe_regex.regex: makes the regular expressions exceed 1048576 instructions: repeat less, as in {1,1000}",
-		},
-	} {
-		d, err := decode.One(resource.TypeRoutes, []byte(c.body), decode.Options{})
-		got := ""
-		if err != nil {
-			got = strings.Join(reported(d, err), "\n")
-		}
-		if got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
-		}
-		if d, err := decode.One(resource.TypeRoutes, []byte(c.body), decode.Options{Origin: decode.FromServer}); err != nil {
-			t.Errorf("%s from a server: %+v, %v", name, d, err)
-		}
-	}
-}
-
 func wrap(t *testing.T, name string, a *anypb.Any) *anypb.Any {
 	t.Helper()
 	value, err := proto.Marshal(&discoveryv3.Resource{Name: name, Resource: a})

@@ -93,16 +93,3 @@ func FuzzOnePass(f *testing.F) {
 	}
 	f.Fuzz(compareSeries)
 }
-
-// TestDecodersAgree is a part of FuzzOnePass for each run of the tests.
-func TestDecodersAgree(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 0))
-	seeds := ordinary(t)
-	for range 2000 {
-		body := seeds[random.IntN(len(seeds))].body
-		if random.IntN(2) == 0 {
-			body = randomAssignment(random)
-		}
-		compareSeries(t, body, random.Uint64())
-	}
-}

@@ -1,3 +1,7 @@
+// The model has no goroutines: the race detector has nothing to find in it.
+
+//go:build !race
+
 package share
 
 import (
