@@ -35,7 +35,14 @@ func TestExit(t *testing.T) {
 		args []string
 		want string // the error; empty: none
 	}{
-		"every cycle within the limit":          {[]string{"-max=3"}, ""},
+		"every cycle within the limit":          {[]string{"-max=3", "-small=5"}, ""},
+		"more than half of a package":           {[]string{"-max=3", "-small=4"}, "cycles/members: 3 of 5 files form one cycle of references, more than half"},
+		"more than half of two packages":        {[]string{"-max=3", "-small=3"}, "cycles/ring: 3 of 4 files"},
+		"an exception":                          {[]string{"-max=3", "-small=4", "-except=members=3"}, ""},
+		"an exception that is too small":        {[]string{"-max=3", "-small=4", "-except=members=2"}, "cycles/members: 3 of 5 files"},
+		"an exception that is too large":        {[]string{"-max=3", "-small=4", "-except=members=4"}, "cycles/members: its exception of 4 files is too large for a cycle of 3"},
+		"an exception that is not needed":       {[]string{"-max=3", "-small=5", "-except=members=3"}, "cycles/members: its exception"},
+		"an exception of no package":            {[]string{"-max=3", "-small=5", "-except=absent=3"}, "absent: an exception of no package"},
 		"a cycle above the limit":               {[]string{"-max=2"}, "example.org/cycles/ring: 3 files form one cycle of references, more than 2"},
 		"a pattern that matches broken code":    {[]string{"./absent"}, "absent"},
 		"two packages above the limit, by name": {[]string{"-max=1"}, "cycles/members: 3 files"},
