@@ -43,7 +43,7 @@ build: ## Build the static binary bin/lbd, with the dashboard if make web has bu
 
 # Tests build much and keep little: a garbage collection is less often worth its time than in a daemon.
 # Daemons that the tests of other modules start do not inherit it.
-TEST := GOGC=400 go test
+TEST := GOGC=400 GORACE=atexit_sleep_ms=20 go test
 
 # Some test files are built only without the race detector: what counts allocations, because the race
 # detector makes sync.Pool drop items at random, and long computations of one goroutine, which it would make
