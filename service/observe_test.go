@@ -147,6 +147,9 @@ func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 // TestTargetsMoveUnderPicks: while targets come and go, every pick is answered, and no
 // lease remains.
 func TestTargetsMoveUnderPicks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: picks all the time while targets change")
+	}
 	s, _ := start(t, "", nil)
 	clusters := []object{assigned("a", "a-1"), assigned("b", "b-1"), assigned("c", "c-1")}
 	pushAll(t, s, append(clusters, listener("shop", route("/", "a")))...)

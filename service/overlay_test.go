@@ -409,6 +409,9 @@ func TestUnknownOverlay(t *testing.T) {
 
 // TestOverlayLimits: the number of overlays is limited, of a cluster and of the store.
 func TestOverlayLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: puts as many overlays as the limit permits")
+	}
 	s, _ := start(t, "", nil)
 	for i := range overlays.MaxOverlays/overlays.MaxOfCluster + 1 {
 		push(t, s, sources.Endpoints, fmt.Sprint("c", i), assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))

@@ -130,6 +130,9 @@ func (s *shop) owners() []string {
 // each endpoint are as dry_run has predicted them, within 2 points, and so are the hash keys that move
 // and the connections.
 func TestEffectAgainstReality(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: counts thousands of picks after each of 12 pushes")
+	}
 	t.Parallel()
 	pushes, seed := 12, uint64(3)
 	if os.Getenv("LBD_TEST_LONG") != "" {

@@ -208,6 +208,9 @@ func TestServerWithoutGRPC(t *testing.T) {
 
 // TestManyUpdates sends 10,000 versions without waiting for ACKs.
 func TestManyUpdates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: sends 10,000 versions of a resource")
+	}
 	const versions = 10_000
 	begin := make(chan struct{})
 	var sent atomic.Int64

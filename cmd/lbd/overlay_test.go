@@ -97,6 +97,9 @@ func (h *leaseholders) more(address string) {
 // none that begins after the response has the endpoint, its requests in flight end, the next change of
 // the source takes effect beside the overlay, and the overlay ends by itself.
 func TestDrainUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: picks all the time from three sources")
+	}
 	t.Parallel()
 	const drained, stays, added = "10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"
 	cache, plane := serveSnapshot(t, types.Resource(edsCluster("served")), assignmentOf("served", drained, stays))

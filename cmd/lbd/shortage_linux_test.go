@@ -46,6 +46,9 @@ func (c *heldCaller) get(path string) (string, error) {
 // TestIdleCallersTakeNoDescriptors: with a limit of 1024 descriptors and 1,300 idle connections of
 // callers, the first pick from each of 80 new clusters succeeds.
 func TestIdleCallersTakeNoDescriptors(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: opens 1,300 connections")
+	}
 	t.Parallel()
 	p := start(t, inShell(command("serve", "--listen=127.0.0.1:0", "--data=", "--log-format=json", "--pick-wait=5s"), "ulimit -n 1024;"))
 	address, _ := upstream(t)
