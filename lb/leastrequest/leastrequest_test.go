@@ -154,6 +154,7 @@ func TestLeastRequest(t *testing.T) {
 // TestChoice: of what is drawn the one with the fewest in flight is taken, the
 // first of several. In flight are a:3 b:1 c:1 d:0.
 func TestChoice(t *testing.T) {
+	const seated = "dabc"
 	tests := []struct {
 		choices  uint32
 		draws    string
@@ -163,6 +164,7 @@ func TestChoice(t *testing.T) {
 	}{
 		{2, "a b", "", "b", "a:3 b:1"},
 		{2, "b a", "", "b", "b:1 a:3"},
+		{2, "d a", "", "d", "d:0 a:3"}, // the first seat
 		{2, "b c", "", "b", "b:1 c:1"},
 		{2, "c b", "", "c", "c:1 b:1"},
 		{2, "a a", "", "a", "a:3 a:3"},
@@ -177,10 +179,10 @@ func TestChoice(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprint(tt.choices, tt.draws, "without", tt.exclude), func(t *testing.T) {
-			s := newStage(t, choices(tt.choices), config("a", "b", "c", "d"), together("a", "b", "c", "d"), holds("a", 3), holds("b", 1), holds("c", 1))
+			s := newStage(t, choices(tt.choices), config("d", "a", "b", "c"), together("d", "a", "b", "c"), holds("a", 3), holds("b", 1), holds("c", 1))
 			var places []int
 			for d := range strings.FieldsSeq(tt.draws) {
-				places = append(places, int(d[0]-'a'))
+				places = append(places, strings.Index(seated, d))
 			}
 			draw(s, append(places, 4)...)
 			call := &policy.Call{Exclude: strings.Fields(tt.exclude), Trace: new(policy.Trace)}
@@ -199,7 +201,7 @@ func TestChoice(t *testing.T) {
 			if got := call.Endpoint.Addresses[0]; got != tt.want || lbtest.Picked(t, res) != s.SubConn(got) {
 				t.Errorf("picked %s by %v, want %s", got, res.SubConn, tt.want)
 			}
-			if e.Policy != leastrequest.Name || e.Rotation != 4 || e.Index != int(tt.want[0]-'a') || e.Endpoint != call.Endpoint {
+			if e.Policy != leastrequest.Name || e.Rotation != 4 || e.Index != strings.Index(seated, tt.want) || e.Endpoint != call.Endpoint {
 				t.Errorf("trace %+v", e)
 			}
 		})
