@@ -259,10 +259,11 @@ func TestLoopStreamOfSlowReader(t *testing.T) {
 func TestLoopStreamSendsLongMessagesInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := start(t, nil)
-		const clusters = 500
-		for i := range clusters {
-			d.must(http.StatusCreated, "PUT", fmt.Sprintf("/v1/clusters/cluster-%d/endpoints", i), assignment("", "10.0.0.7:8080"))
+		var names []string
+		for i := range 500 {
+			names = append(names, fmt.Sprintf("cluster-%d", i))
 		}
+		d.must(http.StatusOK, "POST", "/v1/snapshot", bundle(names...))
 		whole, broken := onLoop(t, d.handler, "/v1/clusters/watch"), onLoop(t, d.handler, "/v1/clusters/watch")
 		synctest.Wait()
 		yields := 0
@@ -270,7 +271,7 @@ func TestLoopStreamSendsLongMessagesInParts(t *testing.T) {
 			whole.state = whole.stream.Continue(whole)
 		}
 		all, _ := whole.events()
-		if kinds(all) != "heartbeat resync" || yields < 2 || len(decode[api.WatchedClusters](t, []byte(all[1].data)).Clusters) != clusters {
+		if kinds(all) != "heartbeat resync" || yields < 2 || len(decode[api.WatchedClusters](t, []byte(all[1].data)).Clusters) != len(names) {
 			t.Errorf("%s after %d turns", kinds(all), yields)
 		}
 		for _, b := range whole.sends {
