@@ -81,6 +81,9 @@ func TestNamesThatAreWanted(t *testing.T) {
 			t.Errorf("%s: %t", tt.match.Words(), got)
 		}
 	}
+	if got := presented(&x509.Certificate{DNSNames: slices.Repeat([]string{"a"}, maxNames)}); got != strings.Repeat(`DNS "a", `, maxNames-1)+`DNS "a"` {
+		t.Errorf("as many names as are listed: %s", got)
+	}
 	many := &x509.Certificate{DNSNames: slices.Repeat([]string{strings.Repeat("a", 300)}, 1000)}
 	if got := presented(many); len(got) > 3000 || !strings.HasSuffix(got, " and 990 more") {
 		t.Errorf("%d bytes of names: …%s", len(got), got[max(0, len(got)-40):])
