@@ -96,7 +96,7 @@ func TestRunningOutOfDescriptors(t *testing.T) {
 	p := startProcess(t, "--data=")
 	// A daemon without descriptors accepts no connection: this client uses only one, also while it
 	// reads a response.
-	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
 	t.Cleanup(client.CloseIdleConnections)
 	ask := func(method, path, body string) answer {
 		t.Helper()
