@@ -127,6 +127,11 @@ func TestPickFirst(t *testing.T) {
 		},
 
 		{"lost: IDLE, and nothing is tried", []step{config("a", "b"), says("a", connecting, ready, idle), passes(time.Hour), connected("a"), reports(3)}, idle},
+		{"lost later, without the error of an earlier attempt", []step{config("a"), fails("a"), says("a", idle, connecting, ready, idle), func(s *stage) {
+			if n := s.Describe().Endpoints[0]; n.LastErr != nil {
+				s.Errorf("last error %v", n.LastErr)
+			}
+		}}, idle},
 		{"until there is a pick", []step{config("a", "b"), says("a", connecting, ready, idle), pick("queue"), connected("a a"), says("a", connecting, ready), pick("a")}, ready},
 		{"which begins with the first again", []step{config("a", "b"), fails("a"), says("b", connecting, ready, idle), pick("queue"), connected("a b a"), open("b a")}, connecting},
 		{"however many picks there are", []step{config("a"), says("a", connecting, ready, idle), pick("queue"), pick("queue"), connected("a a"), reports(4)}, connecting},
