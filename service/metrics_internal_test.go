@@ -30,7 +30,7 @@ func newLimitedService(t *testing.T, maxSeries int) *Service {
 // apply gives a target a config, and waits until its tree has it.
 func apply(t *testing.T, s *Service, target string, config *resource.Config) {
 	t.Helper()
-	s.targets.Apply([]resolver.Change{{Target: target, Config: config}})
+	s.targets.Apply([]resolver.TargetConfig{{Target: target, Config: config}})
 	if err := s.targets.Settle(t.Context(), []string{target}); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ lbd_picks_total{cluster="own2",result="ok",target=""} 1
 		CompareSeries(t, s.Metrics, want)
 	}
 	compare(2)
-	s.targets.Apply([]resolver.Change{{Target: resolver.Target("b")}}).Close()
+	s.targets.Apply([]resolver.TargetConfig{{Target: resolver.Target("b")}}).Close()
 	compare(1)
 }
 
@@ -117,7 +117,7 @@ lbd_connect_attempts_total{cluster="agg",result="ok",target="` + name + `"} 1`
 lbd_connect_attempts_total{cluster="leaf",result="ok",target="` + name + `"} 1`
 		}
 		CompareSeries(t, s.Metrics, want)
-		s.targets.Apply([]resolver.Change{{Target: name}}).Close()
+		s.targets.Apply([]resolver.TargetConfig{{Target: name}}).Close()
 	}
 }
 

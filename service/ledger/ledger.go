@@ -98,7 +98,7 @@ const yieldChanges = 16
 // Apply adds and updates targets, and returns those that it removed, which the caller
 // must close when it holds no lock. It does not wait for the trees. Of more than
 // [MaxBuiltAtOnce] changes, the new targets are warming afterwards.
-func (l *Ledger) Apply(changes []resolver.Change) (gone Ended) {
+func (l *Ledger) Apply(changes []resolver.TargetConfig) (gone Ended) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	gone = Ended{of: l}

@@ -64,7 +64,7 @@ func TestClustersAreReleased(t *testing.T) {
 	const shop = "xds:///shop"
 	apply := func(config *resource.Config, records, clusters int) {
 		t.Helper()
-		l.Apply([]resolver.Change{{Target: shop, Config: config}}).Close()
+		l.Apply([]resolver.TargetConfig{{Target: shop, Config: config}}).Close()
 		if err := l.Settle(t.Context(), []string{shop}); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func TestLeavesAreReleased(t *testing.T) {
 	l := newTestLedger(t)
 	apply := func(cluster string, config *resource.Config) {
 		t.Helper()
-		l.Apply([]resolver.Change{{Target: resolver.Target(cluster), Config: config}}).Close()
+		l.Apply([]resolver.TargetConfig{{Target: resolver.Target(cluster), Config: config}}).Close()
 		if err := l.Settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
 			t.Fatal(err)
 		}

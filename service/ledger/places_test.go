@@ -24,7 +24,7 @@ func host(t *testing.T, l *Ledger, ids ...resource.Locality) *Cluster {
 	for i, locality := range a.Localities {
 		locality.Priority = uint32(i)
 	}
-	gone := l.Apply([]resolver.Change{{Target: resolver.Target("orders"), Config: ledgertest.Config("orders", a)}})
+	gone := l.Apply([]resolver.TargetConfig{{Target: resolver.Target("orders"), Config: ledgertest.Config("orders", a)}})
 	gone.Close()
 	return l.Hosted().Own("orders").View().Only
 }
@@ -73,7 +73,7 @@ func TestPlaces(t *testing.T) {
 	if got := maps.Collect(fourth.Results()); got[OK] != 7 || len(got) != 1 {
 		t.Errorf("results %v", got)
 	}
-	gone := l.Apply([]resolver.Change{{Target: resolver.Target("orders")}})
+	gone := l.Apply([]resolver.TargetConfig{{Target: resolver.Target("orders")}})
 	gone.Close()
 	again := host(t, l, far, near)
 	again.CountPick(picked(u, 1))

@@ -19,12 +19,12 @@ import (
 )
 
 // changesOf returns the configs of clusters by number, with one endpoint each.
-func changesOf(n int, zone string) []resolver.Change {
-	changes := make([]resolver.Change, n)
+func changesOf(n int, zone string) []resolver.TargetConfig {
+	changes := make([]resolver.TargetConfig, n)
 	for i := range changes {
 		name := fmt.Sprintf("c%05d", i)
 		target := resolver.Target(name)
-		changes[i] = resolver.Change{Target: target, Config: &resource.Config{
+		changes[i] = resolver.TargetConfig{Target: target, Config: &resource.Config{
 			Target: target, Roots: []string{name},
 			Clusters: few.Of(map[string]*resource.ClusterConfig{name: {
 				Cluster: resource.DefaultCluster(name),
@@ -106,7 +106,7 @@ func TestWarming(t *testing.T) {
 		if err := l.Settle(t.Context(), []string{resolver.Target("c00997")}); err != nil || warming(l) != n-warmingBatch-2 {
 			t.Errorf("%v; %d are warming", err, warming(l))
 		}
-		gone := l.Apply([]resolver.Change{{Target: resolver.Target("c00998")}})
+		gone := l.Apply([]resolver.TargetConfig{{Target: resolver.Target("c00998")}})
 		gone.Close()
 		time.Sleep(n / warmingBatch / 2 * warmingPause)
 		if got := warming(l); got < n/4 || got > n*3/4 {
@@ -122,7 +122,7 @@ func TestWarming(t *testing.T) {
 		// Another large change is built in the background again: until time passes, only one batch of
 		// what is new. That is the target that was removed, too.
 		const added = 3*warmingBatch + 2
-		l.Apply(append(changesOf(n+added-2, "d"), resolver.Change{Target: "xds:///x", Config: &resource.Config{Target: "xds:///x", Pending: true}})).Close()
+		l.Apply(append(changesOf(n+added-2, "d"), resolver.TargetConfig{Target: "xds:///x", Config: &resource.Config{Target: "xds:///x", Pending: true}})).Close()
 		if err := l.Settle(t.Context(), []string{resolver.Target("c00000"), "xds:///x"}); err != nil || pickedAddress(t, l, "c00000") != "d:80" {
 			t.Error(err)
 		}
@@ -230,7 +230,7 @@ func TestWarmingConcurrently(t *testing.T) {
 	all.Go(func() { l.Apply(changesOf(n, "b")).Close() })
 	all.Go(func() {
 		for i := range n / 2 {
-			l.Apply([]resolver.Change{{Target: resolver.Target(fmt.Sprintf("c%05d", 2*i))}}).Close()
+			l.Apply([]resolver.TargetConfig{{Target: resolver.Target(fmt.Sprintf("c%05d", 2*i))}}).Close()
 		}
 	})
 	all.Wait()

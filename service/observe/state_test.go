@@ -48,7 +48,7 @@ func newState(tb testing.TB) *State {
 // apply gives a cluster a tree of its own.
 func apply(tb testing.TB, s *State, cluster string, config *resource.Config) {
 	tb.Helper()
-	s.ledger.Apply([]resolver.Change{{Target: resolver.Target(cluster), Config: config}})
+	s.ledger.Apply([]resolver.TargetConfig{{Target: resolver.Target(cluster), Config: config}})
 	if err := s.ledger.Settle(tb.Context(), []string{resolver.Target(cluster)}); err != nil {
 		tb.Fatal(err)
 	}

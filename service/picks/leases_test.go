@@ -181,14 +181,14 @@ func TestLeasesOutliveTheirCluster(t *testing.T) {
 	}
 	target := resolver.Target("orders")
 	config := k.ledger.Hosted().Own("orders").Cluster("orders").Config
-	k.ledger.Apply([]resolver.Change{{Target: target}}).Close()
+	k.ledger.Apply([]resolver.TargetConfig{{Target: target}}).Close()
 	if list, _ := k.Leases(LeaseFilter{Cluster: "orders", Limit: 10}); len(list) != 4 {
 		t.Errorf("%d leases of the removed cluster", len(list))
 	}
 	if ended := k.EndLeases(LeaseFilter{Cluster: "orders", Owner: "goes"}, ""); ended[EndedLeases{"orders", owned("", "goes")}] != 1 {
 		t.Errorf("ended %v", ended)
 	}
-	k.ledger.Apply([]resolver.Change{{Target: target, Config: config}})
+	k.ledger.Apply([]resolver.TargetConfig{{Target: target, Config: config}})
 	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestLeasesOutliveTheirCluster(t *testing.T) {
 		t.Errorf("%d leases beside the three, %v", len(out.Picks), err)
 	}
 	k.expect(4)
-	k.ledger.Apply([]resolver.Change{{Target: target}}).Close()
+	k.ledger.Apply([]resolver.TargetConfig{{Target: target}}).Close()
 	k.EndLeases(LeaseFilter{}, "")
 	if list, _ := k.Leases(LeaseFilter{Limit: 10}); len(list) != 0 {
 		t.Errorf("%d leases remain", len(list))
@@ -245,7 +245,7 @@ func TestMaxLeaseShareOfCluster(t *testing.T) {
 	own.Cluster = &cluster
 	config.Clusters = few.Of(map[string]*resource.ClusterConfig{"orders": &own})
 	target := resolver.Target("orders")
-	k.ledger.Apply([]resolver.Change{{Target: target, Config: &config}})
+	k.ledger.Apply([]resolver.TargetConfig{{Target: target, Config: &config}})
 	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
 		t.Fatal(err)
 	}

@@ -303,7 +303,7 @@ func newKitOf(t testing.TB, maxLeases int, config *resource.Config, fleet ledger
 	t.Cleanup(k.close)
 	t.Cleanup(drain)
 	target := resolver.Target("orders")
-	k.ledger.Apply([]resolver.Change{{Target: target, Config: config}})
+	k.ledger.Apply([]resolver.TargetConfig{{Target: target, Config: config}})
 	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
 		t.Fatal(err)
 	}

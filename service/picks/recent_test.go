@@ -15,11 +15,11 @@ func TestRecentTarget(t *testing.T) {
 	apply := func(cluster string, localities ...*resource.LocalityEndpoints) {
 		t.Helper()
 		target := resolver.Target(cluster)
-		change := resolver.Change{Target: target}
+		change := resolver.TargetConfig{Target: target}
 		if localities != nil {
 			change.Config = ledgertest.Config(cluster, &resource.Assignment{Name: cluster, Localities: localities})
 		}
-		gone := k.ledger.Apply([]resolver.Change{change})
+		gone := k.ledger.Apply([]resolver.TargetConfig{change})
 		gone.Close()
 		if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
 			t.Fatal(err)

@@ -198,7 +198,7 @@ func (f *inFlight) begin(c *change) {
 	f.changes[c] = nil
 }
 
-func (f *inFlight) commit(affected []string) {
+func (f *inFlight) committed(affected []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c, all := range f.changes {
@@ -217,7 +217,7 @@ func (f *inFlight) end(c *change) []string {
 // apply checks and makes a change. When it returns without error, the change is durable
 // and picks see it.
 func (p *pushes) apply(ctx context.Context, c *change) (*PushResult, error) {
-	do := p.commit
+	do := p.make
 	switch {
 	case c.DryRun:
 		do = p.dryRun
@@ -232,7 +232,7 @@ func (p *pushes) apply(ctx context.Context, c *change) (*PushResult, error) {
 	return c.res, nil
 }
 
-func (p *pushes) commit(ctx context.Context, c *change) error {
+func (p *pushes) make(ctx context.Context, c *change) error {
 	if p.RequireIfMatch && !c.own && !c.Precondition.required() {
 		return fault.Errorf(fault.PreconditionRequired, "If-Match or If-None-Match is required (--require-if-match): send If-Match with the ETag of the present content, or If-None-Match: *")
 	}
@@ -242,7 +242,7 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	}
 	initial := *c.res
 	initial.Changes, initial.Warnings = slices.Clip(initial.Changes), slices.Clip(initial.Warnings)
-	after, err := p.update(ctx, st, func(tx *store.Tx) error {
+	after, err := p.transact(ctx, st, func(tx *store.Tx) error {
 		*c.res, c.replaced, c.evaluated = initial, nil, new(proposal.Outcome) // a store may run this again
 		if c.Precondition.required() {
 			if err := c.Precondition.check(c.current(tx)); err != nil {
@@ -296,8 +296,8 @@ func (p *pushes) commit(ctx context.Context, c *change) error {
 	return nil
 }
 
-// update is [store.Store.Update]. If the resolver is behind the store, it waits a moment and tries again.
-func (p *pushes) update(ctx context.Context, st store.Store, fn func(tx *store.Tx) error) (after *store.Snapshot, err error) {
+// transact is [store.Store.Update]. If the resolver is behind the store, it waits a moment and tries again.
+func (p *pushes) transact(ctx context.Context, st store.Store, fn func(tx *store.Tx) error) (after *store.Snapshot, err error) {
 	for n := 1; n <= maxAttempts; n++ {
 		if after, err = st.Update(ctx, fn); !errors.Is(err, errBehind) {
 			return after, err

@@ -195,7 +195,7 @@ func (p *pushes) effect(ctx context.Context, c *change) (*forecast.Effect, error
 func (p *pushes) dryRun(ctx context.Context, c *change) error {
 	requested := c.DryRun
 	c.DryRun = true
-	err := p.commit(ctx, c)
+	err := p.make(ctx, c)
 	c.DryRun = requested
 	if err != nil || len(c.res.Changes) == 0 {
 		return err
@@ -229,7 +229,7 @@ func (c *change) shifted(e *forecast.Effect) error {
 // percent writes a part of 1.
 func percent(part float64) string { return strconv.FormatFloat(100*part, 'g', 3, 64) + " %" }
 
-// guarded is commit for a change with MaxShift: it commits what it has predicted the effect of.
+// guarded is make for a change with MaxShift: it commits what it has predicted the effect of.
 func (p *pushes) guarded(ctx context.Context, c *change) error {
 	initial := *c.res
 	initial.Warnings = slices.Clip(initial.Warnings)
@@ -239,7 +239,7 @@ func (p *pushes) guarded(ctx context.Context, c *change) error {
 			return err
 		}
 		*c.res, c.predicted = initial, &prediction{c.evaluated, c.replaced}
-		if err := p.commit(ctx, c); !errors.Is(err, errOutdated) {
+		if err := p.make(ctx, c); !errors.Is(err, errOutdated) {
 			return err
 		}
 	}

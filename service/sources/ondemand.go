@@ -146,7 +146,7 @@ func (d *onDemand) demand(cluster string, by *quota.Account) (_ *ledger.Target, 
 		}
 		return nil, ended, err
 	}
-	_, ended = d.change(func(r *resolver.Resolver) []resolver.Change {
+	_, ended = d.update(func(r *resolver.Resolver) []resolver.TargetConfig {
 		return append(r.Unhost(resolver.Target(evicted)), r.Host(resolver.Target(cluster))...)
 	})
 	return d.Ledger.Hosted().Own(cluster), ended, nil
@@ -262,7 +262,7 @@ func (d *onDemand) removeUnknown(cluster string) {
 
 // confirm gives unknown names that turn out to be known a place among the known clusters.
 // If the limit of these is reached, the cluster is released: its next pick is refused.
-func (d *onDemand) confirm(changes []resolver.Change) {
+func (d *onDemand) confirm(changes []resolver.TargetConfig) {
 	var refused []string
 	d.mu.Lock()
 	for _, c := range changes {
@@ -288,7 +288,7 @@ func (d *onDemand) release(clusters []string) (ended ledger.Ended) {
 	if len(clusters) == 0 {
 		return ended
 	}
-	_, ended = d.change(func(r *resolver.Resolver) (changes []resolver.Change) {
+	_, ended = d.update(func(r *resolver.Resolver) (changes []resolver.TargetConfig) {
 		for _, cluster := range clusters {
 			changes = append(changes, r.Unhost(resolver.Target(cluster))...)
 		}

@@ -222,7 +222,7 @@ func (c *overlayChanges) expire() {
 			}
 			return nil
 		}
-		if err := p.commit(ctx, ch); err != nil {
+		if err := p.make(ctx, ch); err != nil {
 			if !c.unremoved { // once for all retries
 				p.Logger.Warn("an expired overlay has no effect any more, and cannot be removed from the store yet", "overlay", key.Name, "error", err)
 			}

@@ -26,7 +26,7 @@ type publisher struct {
 	// subscribes to the resources that the targets need now.
 	subscribe func(*resolver.Resolver)
 	// confirm is called with the published configs, without the lock.
-	confirm func([]resolver.Change)
+	confirm func([]resolver.TargetConfig)
 	// index returns the index of the store that picks use.
 	index    func() uint64
 	observed changelog.Observed
@@ -52,9 +52,9 @@ func (p *publisher) withResolver(f func(*resolver.Resolver)) {
 	f(p.resolver)
 }
 
-// change runs f, which changes the resolver, and publishes the configs that f returns.
+// update runs f, which changes the resolver, and publishes the configs that f returns.
 // The caller must close the ended targets when it holds no lock.
-func (p *publisher) change(f func(*resolver.Resolver) []resolver.Change) (changes []resolver.Change, ended ledger.Ended) {
+func (p *publisher) update(f func(*resolver.Resolver) []resolver.TargetConfig) (changes []resolver.TargetConfig, ended ledger.Ended) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	changes = f(p.resolver)
@@ -68,7 +68,7 @@ func (p *publisher) change(f func(*resolver.Resolver) []resolver.Change) (change
 // setAmbientErrors updates the ambient errors of the targets whose config or ambient
 // errors changed, which already have their newest configs. Trees and pickers stay as
 // they are.
-func (p *publisher) setAmbientErrors(changes []resolver.Change) {
+func (p *publisher) setAmbientErrors(changes []resolver.TargetConfig) {
 	targets := p.resolver.AmbientChanges()
 	for _, c := range changes {
 		targets = append(targets, c.Target)
@@ -83,9 +83,9 @@ func (p *publisher) setAmbientErrors(changes []resolver.Change) {
 
 // publish makes the changes of a proposal, and then more. It returns the targets with new configs, and the versions of
 // the updated resources.
-func (p *publisher) publish(is *resolver.Proposal, more ...func(*resolver.Resolver) []resolver.Change) (affected []string, vs difference.Versions) {
+func (p *publisher) publish(is *resolver.Proposal, more ...func(*resolver.Resolver) []resolver.TargetConfig) (affected []string, vs difference.Versions) {
 	var covered difference.Versions
-	changes := p.publishChange(func(r *resolver.Resolver) []resolver.Change {
+	changes := p.updateAndClose(func(r *resolver.Resolver) []resolver.TargetConfig {
 		vs = make(difference.Versions, len(is.Updates))
 		for i, u := range is.Updates {
 			vs[i].Before = r.Value(is.From, u.Target, u.Key)
@@ -115,9 +115,9 @@ func (p *publisher) publish(is *resolver.Proposal, more ...func(*resolver.Resolv
 	return affected, vs
 }
 
-// publishChange is change for a caller that holds no lock.
-func (p *publisher) publishChange(f func(*resolver.Resolver) []resolver.Change) []resolver.Change {
-	changes, ended := p.change(f)
+// updateAndClose is update for a caller that holds no lock.
+func (p *publisher) updateAndClose(f func(*resolver.Resolver) []resolver.TargetConfig) []resolver.TargetConfig {
+	changes, ended := p.update(f)
 	ended.Close()
 	p.confirm(changes)
 	return changes
@@ -155,7 +155,7 @@ func (p *publisher) addressesResolved(host string, addresses []string, err error
 		p.Logger.Warn("name does not resolve", "host", host, "error", err)
 	}
 	var before, after []string
-	_, ended := p.change(func(r *resolver.Resolver) []resolver.Change {
+	_, ended := p.update(func(r *resolver.Resolver) []resolver.TargetConfig {
 		before = r.HostAddresses(host)
 		changes := r.ApplyHost(host, addresses, err)
 		after = r.HostAddresses(host)

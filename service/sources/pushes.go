@@ -137,7 +137,7 @@ func (p *pushes) load(st store.Store) (index uint64) {
 		is.Hosted[name] = true
 	}
 	p.register(is)
-	p.publishChange(func(r *resolver.Resolver) []resolver.Change { return r.Accept(&is.Proposal) })
+	p.updateAndClose(func(r *resolver.Resolver) []resolver.TargetConfig { return r.Accept(&is.Proposal) })
 	p.expireOverlays(stored, is)
 	return stored.Index()
 }
@@ -151,7 +151,7 @@ func (p *pushes) committed(c store.Commit) {
 	affected, _ := p.publish(&is.Proposal)
 	p.expireOverlays(c.After, is)
 	p.served.published(c.After.Index(), affected)
-	p.inFlight.commit(affected)
+	p.inFlight.committed(affected)
 }
 
 // expireOverlays sets the time at which the next overlay of a snapshot expires, if overlays have changed.

@@ -162,7 +162,7 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, expireTimeout)
 	defer cancel()
-	if err := p.commit(ctx, ch); err != nil {
+	if err := p.make(ctx, ch); err != nil {
 		if r.ctx.Err() == nil {
 			p.Logger.Warn("endpoints that were not renewed cannot be removed yet", "cluster", x.Cluster, "error", err)
 		}

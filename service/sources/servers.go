@@ -82,7 +82,7 @@ const absorbTimeout = 30 * time.Second
 
 // update is ServerUpdate of Inbound.
 func (s *servers) update(updates []resource.Update) {
-	affected, vs := s.publish(&resolver.Proposal{From: resource.SourceADS, Updates: updates}, func(r *resolver.Resolver) []resolver.Change {
+	affected, vs := s.publish(&resolver.Proposal{From: resource.SourceADS, Updates: updates}, func(r *resolver.Resolver) []resolver.TargetConfig {
 		return s.keep(r, updates)
 	})
 	s.addChanges(observe.Event{Type: observe.EventXDSChanged}, vs)
@@ -94,7 +94,7 @@ func (s *servers) update(updates []resource.Update) {
 // keep keeps the last good versions of needed resources for when the management servers
 // cannot be reached. An update of a fallback server neither replaces nor removes the one of
 // a preferred server (gRFC A71). Only a final error removes a version (gRFC A88).
-func (s *servers) keep(r *resolver.Resolver, updates []resource.Update) []resolver.Change {
+func (s *servers) keep(r *resolver.Resolver, updates []resource.Update) []resolver.TargetConfig {
 	updates = s.keepable(r, updates)
 	s.kept.Put(updates)
 	return r.Apply(resource.SourceCache, updates)

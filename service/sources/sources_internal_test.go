@@ -190,7 +190,7 @@ func TestStatesOfResourcesFromDisk(t *testing.T) {
 	const shop = "xds:///shop"
 	s := newTestSources(t)
 	for _, name := range []string{shop, "xds:///other"} {
-		s.pushes.Ledger.Apply([]resolver.Change{{Target: name, Config: &resource.Config{Target: name, Pending: true}}})
+		s.pushes.Ledger.Apply([]resolver.TargetConfig{{Target: name, Config: &resource.Config{Target: name, Pending: true}}})
 	}
 	h := s.pushes.Ledger.Hosted()
 	h.Named(shop).SetAmbient(resolver.AmbientErrors{All: []resolver.AmbientError{{Key: key, Err: errors.New("deleted")}}})

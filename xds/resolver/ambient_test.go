@@ -117,7 +117,7 @@ func TestAmbientErrorSince(t *testing.T) {
 		r := resolver.New(resolver.Options{Server: true})
 		r.Host(target)
 		r.Wanted()
-		from := func(u resource.Update) []resolver.Change {
+		from := func(u resource.Update) []resolver.TargetConfig {
 			u.Target = target
 			return r.Apply(ads, []resource.Update{u})
 		}

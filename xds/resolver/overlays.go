@@ -23,7 +23,7 @@ type overlaid struct {
 
 // ApplyOverlays replaces the overlays of a cluster, the oldest first, and returns the changed targets
 // by name. The cluster need not exist.
-func (r *Resolver) ApplyOverlays(cluster string, list []*resource.Overlay) []Change {
+func (r *Resolver) ApplyOverlays(cluster string, list []*resource.Overlay) []TargetConfig {
 	return r.Accept(&Proposal{Overlays: map[string][]*resource.Overlay{cluster: list}})
 }
 

@@ -12,7 +12,7 @@ import (
 func TestOverlays(t *testing.T) {
 	t.Parallel()
 	r := resolver.New(resolver.Options{})
-	config := func(changes []resolver.Change) *resource.ClusterConfig {
+	config := func(changes []resolver.TargetConfig) *resource.ClusterConfig {
 		t.Helper()
 		if len(changes) != 1 {
 			t.Fatalf("%d changes", len(changes))

@@ -197,7 +197,7 @@ func (m *model) watched(w targetResource) bool {
 		(m.received[w].Raw != nil || m.content[cache][w.key].Raw != nil)
 }
 
-func (m *model) note(changes []resolver.Change) {
+func (m *model) note(changes []resolver.TargetConfig) {
 	for _, c := range changes {
 		if c.Config == nil {
 			delete(m.current, c.Target)

@@ -19,8 +19,8 @@ func Target(cluster string) string { return clusterScheme + cluster }
 // other target.
 func Cluster(target string) (name string, ok bool) { return strings.CutPrefix(target, clusterScheme) }
 
-// Change is a new config of a target.
-type Change struct {
+// TargetConfig is a new config of a target.
+type TargetConfig struct {
 	Target string           // "cluster:NAME" or "xds:///NAME"
 	Config *resource.Config // nil if the target was removed
 }
@@ -94,7 +94,7 @@ type Proposal struct {
 }
 
 // Accept makes the changes of a proposal at once, and returns the changed targets by name.
-func (r *Resolver) Accept(p *Proposal) []Change {
+func (r *Resolver) Accept(p *Proposal) []TargetConfig {
 	var b batch
 	r.apply(p.From, p.Updates, &b)
 	for cluster, list := range p.Overlays {
@@ -108,7 +108,7 @@ func (r *Resolver) Accept(p *Proposal) []Change {
 
 // Apply applies the updates of a source, and returns the changed targets by name. It ignores
 // updates of a management server for resources that are not requested.
-func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []Change {
+func (r *Resolver) Apply(s resource.Source, updates []resource.Update) []TargetConfig {
 	return r.Accept(&Proposal{From: s, Updates: updates})
 }
 
@@ -250,7 +250,7 @@ func (r *Resolver) updateHosted(key resource.Key, b *batch) {
 }
 
 // ApplyHost applies the addresses of a DNS name. With an error, the last ones stay.
-func (r *Resolver) ApplyHost(host string, addresses []string, err error) []Change {
+func (r *Resolver) ApplyHost(host string, addresses []string, err error) []TargetConfig {
 	is := &result{source: resource.SourceDNS}
 	if was := r.hosts[host]; was != nil {
 		*is = *was
@@ -284,12 +284,12 @@ func (r *Resolver) Hosts() map[string]bool {
 
 // Host hosts a target such as "cluster:NAME", "xds:///NAME" or "xds://AUTHORITY/NAME" until
 // Unhost.
-func (r *Resolver) Host(target string) []Change {
+func (r *Resolver) Host(target string) []TargetConfig {
 	return r.Accept(&Proposal{Hosted: map[string]bool{target: true}})
 }
 
 // Unhost reverts Host. The target stays if a push or a file hosts it.
-func (r *Resolver) Unhost(target string) []Change {
+func (r *Resolver) Unhost(target string) []TargetConfig {
 	return r.Accept(&Proposal{Hosted: map[string]bool{target: false}})
 }
 
@@ -354,7 +354,7 @@ func yield(i int) {
 }
 
 // settle updates what a batch affects, and returns the changed targets by name.
-func (r *Resolver) settle(b *batch) []Change {
+func (r *Resolver) settle(b *batch) []TargetConfig {
 	for x := range b.roots {
 		r.traced(x)
 		if r.resolve(x) && x.chosen {
@@ -366,7 +366,7 @@ func (r *Resolver) settle(b *batch) []Change {
 		r.route(t)
 		b.publish(t)
 	}
-	var changes []Change
+	var changes []TargetConfig
 	for i, t := range slices.SortedFunc(maps.Keys(b.targets), func(a, b *target) int { return strings.Compare(a.name, b.name) }) {
 		yield(i)
 		if c, ok := r.publish(t); ok {

@@ -53,7 +53,7 @@ func cds(t *testing.T, name, service string) resource.Update {
 
 // describe returns changes of cluster: targets as "orders=a,b(push)", with "?why" after an
 // error that left them in use, "orders!why" or "orders gone".
-func describe(changes []resolver.Change) string {
+func describe(changes []resolver.TargetConfig) string {
 	var out []string
 	for _, c := range changes {
 		name := clusterOf(c)
@@ -145,7 +145,7 @@ func TestClusterTargets(t *testing.T) {
 
 func TestReuse(t *testing.T) {
 	r := resolver.New(resolver.Options{})
-	clusterA := func(changes []resolver.Change) *resource.ClusterConfig { return changes[0].Config.Clusters.Get("a") }
+	clusterA := func(changes []resolver.TargetConfig) *resource.ClusterConfig { return changes[0].Config.Clusters.Get("a") }
 	first := clusterA(r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h2")}))
 	next := clusterA(r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h3")}))
 	if first.Cluster != next.Cluster {
@@ -176,7 +176,7 @@ func aggregate(name string, leaves ...string) resource.Update {
 
 // leaves returns the leaves of each changed cluster, each followed by "!" and its
 // error if it has one; or the cluster's own error.
-func leaves(changes []resolver.Change) string {
+func leaves(changes []resolver.TargetConfig) string {
 	var out []string
 	for _, c := range changes {
 		name := clusterOf(c)
@@ -205,9 +205,9 @@ func leavesOf(config *resource.Config, root *resource.ClusterConfig) string {
 }
 
 // clusterOf is the cluster of a cluster: target.
-func clusterOf(c resolver.Change) string { return strings.TrimPrefix(c.Target, "cluster:") }
+func clusterOf(c resolver.TargetConfig) string { return strings.TrimPrefix(c.Target, "cluster:") }
 
-func root(c resolver.Change) *resource.ClusterConfig {
+func root(c resolver.TargetConfig) *resource.ClusterConfig {
 	if c.Config == nil {
 		return nil
 	}
@@ -222,7 +222,7 @@ func TestAggregates(t *testing.T) {
 		}
 		return all
 	}
-	last := func(changes []resolver.Change) string { return leaves(changes[:1]) }
+	last := func(changes []resolver.TargetConfig) string { return leaves(changes[:1]) }
 	for name, c := range map[string]struct {
 		updates []resource.Update
 		want    string

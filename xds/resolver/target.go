@@ -241,17 +241,17 @@ func (r *Resolver) serve(t *target) {
 
 // publish updates the config of a target. ok is false if it does not change, also while a
 // new resource is unknown (gRFC A74).
-func (r *Resolver) publish(t *target) (c Change, ok bool) {
+func (r *Resolver) publish(t *target) (c TargetConfig, ok bool) {
 	if !r.hosted(t) {
 		r.remove(t)
-		return Change{Target: t.name}, t.config != nil
+		return TargetConfig{Target: t.name}, t.config != nil
 	}
 	is := &resource.Config{Target: t.name}
 	switch {
 	case t.err != nil:
 		is.Err = t.err
 	case t.config != nil && (t.pending > 0 || t.routing == nil && !t.ofCluster()):
-		return Change{}, false
+		return TargetConfig{}, false
 	case !t.ofCluster() && (t.pending > 0 || t.routing == nil):
 		is.Pending = true
 	default:
@@ -261,10 +261,10 @@ func (r *Resolver) publish(t *target) (c Change, ok bool) {
 		r.serve(t)
 	}
 	if t.config != nil && same(t.config, is) {
-		return Change{}, false
+		return TargetConfig{}, false
 	}
 	t.config = is
-	return Change{Target: t.name, Config: is}, true
+	return TargetConfig{Target: t.name, Config: is}, true
 }
 
 func fill(c *resource.Config, t *target) {

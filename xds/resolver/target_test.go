@@ -116,13 +116,13 @@ const (
 // step is something that happens to a resolver, which targets change by it, and
 // what a management server is asked for then.
 type step struct {
-	do   func(*resolver.Resolver) []resolver.Change
+	do   func(*resolver.Resolver) []resolver.TargetConfig
 	want string
 	asks string
 }
 
-func apply(s resource.Source, updates ...resource.Update) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) []resolver.Change { return r.Apply(s, toAll(r, s, updates)) }
+func apply(s resource.Source, updates ...resource.Update) func(*resolver.Resolver) []resolver.TargetConfig {
+	return func(r *resolver.Resolver) []resolver.TargetConfig { return r.Apply(s, toAll(r, s, updates)) }
 }
 
 // toAll sends updates of a management server to all targets that request them.
@@ -146,18 +146,18 @@ func toCluster(cluster string, u resource.Update) resource.Update {
 }
 
 // fromServer returns an update for the target of cluster a only.
-func fromServer(u resource.Update) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) []resolver.Change {
+func fromServer(u resource.Update) func(*resolver.Resolver) []resolver.TargetConfig {
+	return func(r *resolver.Resolver) []resolver.TargetConfig {
 		return r.Apply(ads, []resource.Update{toCluster("a", u)})
 	}
 }
 
-func host(target string) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) []resolver.Change { return r.Host(target) }
+func host(target string) func(*resolver.Resolver) []resolver.TargetConfig {
+	return func(r *resolver.Resolver) []resolver.TargetConfig { return r.Host(target) }
 }
 
-func unhost(target string) func(*resolver.Resolver) []resolver.Change {
-	return func(r *resolver.Resolver) []resolver.Change { return r.Unhost(target) }
+func unhost(target string) func(*resolver.Resolver) []resolver.TargetConfig {
+	return func(r *resolver.Resolver) []resolver.TargetConfig { return r.Unhost(target) }
 }
 
 // asks returns the result of Wanted for all targets, such as "+Cluster/a -Listener/x".
@@ -178,7 +178,7 @@ func asks(r *resolver.Resolver) string {
 
 // describeTargets is describe with xds: targets as "shop{a=h1(ads) b!why}",
 // "shop!why", "shop pending" or "shop gone".
-func describeTargets(changes []resolver.Change) string {
+func describeTargets(changes []resolver.TargetConfig) string {
 	var out []string
 	for _, c := range changes {
 		if _, ok := resolver.Cluster(c.Target); ok {
@@ -186,7 +186,7 @@ func describeTargets(changes []resolver.Change) string {
 			case c.Config != nil && root(c).Pending:
 				out = append(out, clusterOf(c)+" pending")
 			default:
-				out = append(out, describe([]resolver.Change{c}))
+				out = append(out, describe([]resolver.TargetConfig{c}))
 			}
 			continue
 		}
@@ -202,7 +202,7 @@ func describeTargets(changes []resolver.Change) string {
 			var clusters []string
 			for _, cluster := range c.Config.Roots {
 				part := &resource.Config{Clusters: c.Config.Clusters}
-				clusters = append(clusters, describe([]resolver.Change{{Target: resolver.Target(cluster), Config: part}}))
+				clusters = append(clusters, describe([]resolver.TargetConfig{{Target: resolver.Target(cluster), Config: part}}))
 			}
 			out = append(out, name+"{"+strings.Join(clusters, " ")+"}")
 		}
@@ -233,7 +233,7 @@ func TestTargets(t *testing.T) {
 			step{host(shop), "shop pending", "+Listener/shop"},
 			step{apply(ads, lds("shop", "r")), "", "+RouteConfiguration/r"})},
 		"needed again before Wanted: the state is kept": {steps: after(hosted,
-			step{func(r *resolver.Resolver) []resolver.Change { return append(r.Unhost(shop), r.Host(shop)...) }, "shop gone; shop{a=h1(ads)}", ""})},
+			step{func(r *resolver.Resolver) []resolver.TargetConfig { return append(r.Unhost(shop), r.Host(shop)...) }, "shop gone; shop{a=h1(ads)}", ""})},
 		"everything at once": {steps: []step{
 			{host(shop), "shop pending", "+Listener/shop"},
 			{apply(cache, everything...), "shop{a=h1(cache)}", "+Cluster/a +ClusterLoadAssignment/a +RouteConfiguration/r"},
@@ -472,7 +472,7 @@ func TestTargets(t *testing.T) {
 func TestProvenance(t *testing.T) {
 	r := resolver.New(resolver.Options{Server: true})
 	r.Host("xds:///shop")
-	var changes []resolver.Change
+	var changes []resolver.TargetConfig
 	for i, u := range []resource.Update{lds("shop", "r"), rds("r", "*: a"), cds(t, "a", "a"), eds(t, "a", "h1")} {
 		u.Version = fmt.Sprint("v", i)
 		changes = r.Apply(ads, toAll(r, ads, []resource.Update{u}))
