@@ -41,7 +41,9 @@ var converters = []converter{
 	converterOf("pick_first", policyValidator.pickFirst),
 }
 
-// endpointPolicyFields is the part of [fieldTable] for these protos.
+// These protos are a part of the table here, so that a new policy changes one file.
+func init() { fieldTable += endpointPolicyFields }
+
 const endpointPolicyFields = `envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin
   - slow_start_config locality_lb_config
 envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin

@@ -10,8 +10,8 @@ package decode
 //     the code that reads it; the words are for the documentation
 //   - "-" are not applied, and cause a warning; the words say what lbd does instead
 //
-// A deeper indent continues a line.
-const fieldTable = `envoy.config.endpoint.v3.ClusterLoadAssignment
+// A deeper indent continues a line. The endpoint policies add the part for their protos.
+var fieldTable = `envoy.config.endpoint.v3.ClusterLoadAssignment
   + cluster_name endpoints policy
   - named_endpoints: write each endpoint in lb_endpoints
 envoy.config.endpoint.v3.ClusterLoadAssignment.Policy
@@ -145,7 +145,7 @@ envoy.extensions.clusters.aggregate.v3.ClusterConfig
   + clusters
 envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality
   + endpoint_picking_policy
-` + endpointPolicyFields + `xds.type.v3.TypedStruct
+xds.type.v3.TypedStruct
   + type_url value
 udpa.type.v1.TypedStruct
   + type_url value

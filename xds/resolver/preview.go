@@ -85,24 +85,6 @@ func (r *Resolver) Preview(p *Proposal, earlier ...*Proposal) []Preview {
 	return all
 }
 
-// touch identifies a cluster of a target.
-type touch struct{ target, cluster string }
-
-// traced adds the needs of a root to those of a fork that previews a proposal.
-func (r *Resolver) traced(x *root) {
-	if r.touches == nil {
-		return
-	}
-	at := touch{x.target.name, x.cluster}
-	all := r.touches[at]
-	for _, key := range x.needs {
-		if !slices.Contains(all, key) {
-			all = append(all, key)
-		}
-	}
-	r.touches[at] = all
-}
-
 // touched adds the targets that a proposal may change.
 func (r *Resolver) touched(p *Proposal, names map[string]struct{}) {
 	need := func(key resource.Key) {

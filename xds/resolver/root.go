@@ -89,6 +89,24 @@ func (r *Resolver) resolve(x *root) (changed bool) {
 	return true
 }
 
+// touch identifies a cluster of a target.
+type touch struct{ target, cluster string }
+
+// traced adds the needs of a root to those of a fork that previews a proposal.
+func (r *Resolver) traced(x *root) {
+	if r.touches == nil {
+		return
+	}
+	at := touch{x.target.name, x.cluster}
+	all := r.touches[at]
+	for _, key := range x.needs {
+		if !slices.Contains(all, key) {
+			all = append(all, key)
+		}
+	}
+	r.touches[at] = all
+}
+
 func count(pending bool) int {
 	if pending {
 		return 1
