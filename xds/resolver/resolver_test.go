@@ -145,7 +145,9 @@ func TestClusterTargets(t *testing.T) {
 
 func TestReuse(t *testing.T) {
 	r := resolver.New(resolver.Options{})
-	clusterA := func(changes []resolver.TargetConfig) *resource.ClusterConfig { return changes[0].Config.Clusters.Get("a") }
+	clusterA := func(changes []resolver.TargetConfig) *resource.ClusterConfig {
+		return changes[0].Config.Clusters.Get("a")
+	}
 	first := clusterA(r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h2")}))
 	next := clusterA(r.Apply(resource.SourcePush, []resource.Update{eds(t, "a", "h1", "h3")}))
 	if first.Cluster != next.Cluster {
