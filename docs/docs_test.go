@@ -1,5 +1,3 @@
-//go:build !race
-
 // Package docs_test compares the documentation with the code: what it links to,
 // names and shows must exist.
 package docs_test

@@ -1,5 +1,3 @@
-//go:build !race
-
 package docs_test
 
 import (
