@@ -67,8 +67,8 @@ test: ## Run all tests: with the race detector, and without it those that are fo
 quick: ## Run the tests without the race detector and without the long ones, of PKG (./...)
 	$(TEST) -short -parallel 8 $(or $(PKG),./...)
 
-# The daemon that the tests of other modules start: bin/lbd, so that it is linked once.
-DAEMON := LBD_TEST_DAEMON=$(CURDIR)/bin/lbd
+# The daemon and the etcd that the tests of other modules start: they are linked once.
+DAEMON := LBD_TEST_DAEMON=$(CURDIR)/bin/lbd LBD_TEST_ETCD=$(CURDIR)/bin/lbd-etcd
 
 # Debian's package, unpacked and not installed: nothing is started by it.
 PROMETHEUS := bin/prometheus/usr/bin
@@ -77,7 +77,7 @@ $(PROMETHEUS)/prometheus:
 	mkdir -p bin/prometheus && cd bin/prometheus && apt-get download prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb
 
 .PHONY: test-prometheus
-test-prometheus: build $(PROMETHEUS)/prometheus ## Test rules and dashboard against a real Prometheus that scrapes a real lbd (Debian)
+test-prometheus: build bin/lbd-etcd $(PROMETHEUS)/prometheus ## Test rules and dashboard against a real Prometheus that scrapes a real lbd (Debian)
 	$(DAEMON) LBD_TEST_PROMETHEUS=$(CURDIR)/$(PROMETHEUS) go test -C test/observability -count=1 -timeout 6m ./...
 
 # gRPC's C-core, for Python, in an environment of its own.
@@ -106,7 +106,7 @@ test-schema: build $(SCHEMATHESIS) ## Test openapi.yaml with all checks of schem
 	test/schema/run bin/lbd $(SCHEMATHESIS) $(or $(SCHEMA_TIME),600) $(or $(SCHEMA_SEED),$$RANDOM)
 
 .PHONY: test-fleet
-test-fleet: build ## Test the store in etcd, and daemons that share it, with real members of etcd and faults, for FLEET_TIME (60s)
+test-fleet: build bin/lbd-etcd ## Test the store in etcd, and daemons that share it, with real members of etcd and faults, for FLEET_TIME (60s)
 	$(DAEMON) LBD_FLEET_TIME=$(or $(FLEET_TIME),60s) go test -C test/fleet -count=1 -parallel 8 -timeout 90m -v . | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
 # SOAK_SAMPLES is a file that gets a line for each sample.

@@ -18,10 +18,11 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
 	lbd := filepath.Join(bin, "lbd")
-	for _, c := range []*exec.Cmd{
-		exec.CommandContext(t.Context(), "cp", buildDaemon(t, ""), lbd),
-		exec.CommandContext(t.Context(), "go", "build", "-C", "../../tools/lbd-etcd", "-o", filepath.Join(bin, "lbd-etcd"), "."),
-	} {
+	etcd := exec.CommandContext(t.Context(), "go", "build", "-C", "../../tools/lbd-etcd", "-o", filepath.Join(bin, "lbd-etcd"), ".")
+	if built := os.Getenv("LBD_TEST_ETCD"); built != "" {
+		etcd = exec.CommandContext(t.Context(), "cp", built, bin)
+	}
+	for _, c := range []*exec.Cmd{exec.CommandContext(t.Context(), "cp", buildDaemon(t, ""), lbd), etcd} {
 		if text, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", c.Args, err, text)
 		}

@@ -115,11 +115,14 @@ func startDaemon(t *testing.T, command ...string) daemon {
 	}
 }
 
-// startEtcd builds and starts tools/lbd-etcd, with an empty store.
+// startEtcd starts LBD_TEST_ETCD, or a tools/lbd-etcd that it builds, with an empty store.
 func startEtcd(t *testing.T) endpoint {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "lbd-etcd")
-	runIn(t, filepath.Join(root, "tools/lbd-etcd"), "go", "build", "-o", file, ".")
+	file := os.Getenv("LBD_TEST_ETCD")
+	if file == "" {
+		file = filepath.Join(t.TempDir(), "lbd-etcd")
+		runIn(t, filepath.Join(root, "tools/lbd-etcd"), "go", "build", "-o", file, ".")
+	}
 	cmd := exec.Command(file)
 	stdin, err := cmd.StdinPipe()
 	must(t, err)
