@@ -17,7 +17,7 @@ import (
 type demoCommand struct {
 	Config
 	Control  string `help:"Address of the HTTP API that stops and starts the demo's upstreams (default ${default})" default:"127.0.0.1:8081" env:"LBD_DEMO_CONTROL" placeholder:"ADDRESS"`
-	Replicas int    `help:"Number of daemons, 1 to 5; more than one share the etcd of --store, or else one that the demo starts (default ${default})" default:"1" env:"LBD_DEMO_REPLICAS" placeholder:"N"`
+	Replicas int    `help:"Number of daemons, 1 to 5; more than one share the etcd of the store, or else one that the demo starts (default ${default})" default:"1" env:"LBD_DEMO_REPLICAS" placeholder:"N"`
 }
 
 // maxReplicas is the maximum of --replicas.
