@@ -8,6 +8,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"flag"
 	"fmt"
 	"io"
@@ -41,7 +42,7 @@ func (c *count) add(o count) {
 }
 
 func run(dir string, out io.Writer) error {
-	list := exec.Command("git", "ls-files", "-z", "*.go")
+	list := exec.CommandContext(context.Background(), "git", "ls-files", "-z", "*.go")
 	list.Dir = dir
 	files, err := list.Output()
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,8 +21,8 @@ type pkg struct {
 }
 
 func list(dir string, patterns []string) ([]*pkg, error) {
-	cmd := exec.Command("go", append([]string{"list", "-json"}, patterns...)...)
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	cmd := goCommand(dir, append([]string{"list", "-json"}, patterns...)...)
+	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
@@ -51,9 +52,7 @@ func test(o options, packages []*pkg, m mutant) (by string, err error) {
 		return "", err
 	}
 	defer remove()
-	build := exec.Command("go", "build", "-overlay", overlay, m.pkg.ImportPath)
-	build.Dir = o.dir
-	if build.Run() != nil {
+	if goCommand(o.dir, "build", "-overlay", overlay, m.pkg.ImportPath).Run() != nil {
 		return notCompiled, nil
 	}
 	rounds := []struct {
@@ -97,9 +96,13 @@ func write(m mutant) (overlay string, remove func(), err error) {
 // goTest runs tests, without vet: it would find some mutants, and only tests are asked.
 func goTest(o options, overlay string, args ...string) (output []byte, err error) {
 	all := []string{"test", "-vet=off", "-failfast", "-timeout", o.timeout.String(), "-overlay", overlay}
-	cmd := exec.Command("go", append(all, args...)...)
-	cmd.Dir = o.dir
-	return cmd.CombinedOutput()
+	return goCommand(o.dir, append(all, args...)...).CombinedOutput()
+}
+
+func goCommand(dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(context.Background(), "go", args...) //nolint:gosec // the arguments are those of the developer
+	cmd.Dir = dir
+	return cmd
 }
 
 // importers returns the paths of the packages whose code or tests import a package.

@@ -142,7 +142,7 @@ func (v *visitor) negate(cond ast.Expr) {
 // compile, and a log line is for people.
 func (v *visitor) remove(list []ast.Stmt) {
 	for _, s := range list {
-		what := ""
+		var what string
 		switch s := s.(type) {
 		case *ast.ExprStmt:
 			if logs(s.X) {
