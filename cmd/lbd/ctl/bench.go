@@ -57,8 +57,8 @@ func (b *benchCommand) Run(ctx context.Context, o *Options, app *kong.Kong) erro
 		if err != nil {
 			return err
 		}
-		names, rates, results := m.tables()
-		if err := s.print(raw, names, rates, results); err != nil {
+		rates, results := m.tables()
+		if err := s.printTables(raw, rates, results); err != nil {
 			return err
 		}
 		if m.picks == 0 {
@@ -184,8 +184,8 @@ func (m *measurement) report() map[string]any {
 	}
 }
 
-// tables returns the measurement for people, and the names of the results.
-func (m *measurement) tables() (names []string, rates, results *table) {
+// tables returns the measurement for people. Their names are those of the results.
+func (m *measurement) tables() (rates, results *table) {
 	header := []string{"SECONDS", "REQUESTS", "REQUESTS/S", "PICKS", "PICKS/S"}
 	decimal := func(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 	row := []string{
@@ -201,8 +201,8 @@ func (m *measurement) tables() (names []string, rates, results *table) {
 	results = newTable("RESULT", "REQUESTS", "SHARE")
 	for _, result := range slices.Sorted(maps.Keys(m.results)) {
 		n := m.results[result]
-		names = append(names, result)
 		results.add(result, strconv.Itoa(n), percent(float64(n)/float64(len(m.latencies))))
 	}
-	return names, rates, results
+	rates.names = results.names
+	return rates, results
 }

@@ -169,13 +169,18 @@ func (c *client) do(ctx context.Context, r request) (response, error) {
 	return response{answer.Header, body}, nil
 }
 
-// get decodes the response to a GET.
-func (c *client) get(ctx context.Context, path string, query url.Values, v any) (response, error) {
-	answer, err := c.do(ctx, request{method: http.MethodGet, path: path, query: query})
+// read makes a request and decodes its response.
+func (c *client) read(ctx context.Context, r request, v any) (response, error) {
+	answer, err := c.do(ctx, r)
 	if err != nil {
 		return answer, err
 	}
 	return answer, decode(answer.body, v)
+}
+
+// get decodes the response to a GET.
+func (c *client) get(ctx context.Context, path string, query url.Values, v any) (response, error) {
+	return c.read(ctx, request{method: http.MethodGet, path: path, query: query}, v)
 }
 
 func decode(body []byte, v any) error {
@@ -185,39 +190,43 @@ func decode(body []byte, v any) error {
 	return nil
 }
 
-// list reads all parts of a list, up to a limit of items (0: all), into one list of the same form.
-func (c *client) list(ctx context.Context, path, field string, query url.Values, limit int) ([]byte, []json.RawMessage, error) {
-	var items []json.RawMessage
-	for {
-		var part map[string]json.RawMessage
-		if _, err := c.get(ctx, path, query, &part); err != nil {
-			return nil, nil, err
+// list reads all parts of a list, up to a limit of items (0: all). raw is one list of the same form.
+func list[T any](ctx context.Context, c *client, path, field string, query url.Values, limit int) (raw []byte, all []T, err error) {
+	items := []json.RawMessage{}
+	for more := true; more; {
+		var part struct {
+			Next string `json:"next"`
+		}
+		var fields map[string]json.RawMessage
+		answer, err := c.get(ctx, path, query, &part)
+		if err == nil {
+			err = decode(answer.body, &fields)
 		}
 		var some []json.RawMessage
-		if err := decode(part[field], &some); err != nil {
+		if err == nil {
+			err = decode(fields[field], &some)
+		}
+		if err != nil {
 			return nil, nil, err
 		}
 		items = append(items, some...)
-		if limit > 0 && len(items) >= limit {
-			items = items[:limit]
-			break
-		}
-		var next string
-		if len(part["next"]) > 0 {
-			if err := decode(part["next"], &next); err != nil {
-				return nil, nil, err
-			}
-		}
-		if next == "" {
-			break
-		}
-		query.Set("after", next)
+		query.Set("after", part.Next)
+		more = part.Next != "" && (limit == 0 || len(items) < limit)
 	}
-	if items == nil {
-		items = []json.RawMessage{}
+	if limit > 0 {
+		items = items[:min(len(items), limit)]
 	}
-	raw, err := json.Marshal(map[string][]json.RawMessage{field: items})
-	return raw, items, err
+	return join[T](field, items)
+}
+
+// join returns a list of items of the daemon, as JSON and decoded.
+func join[T any](field string, items []json.RawMessage) (raw []byte, all []T, err error) {
+	if raw, err = json.Marshal(map[string][]json.RawMessage{field: items}); err != nil {
+		return nil, nil, err
+	}
+	var list map[string][]T
+	err = decode(raw, &list)
+	return raw, list[field], err
 }
 
 // errNoResponse is the cause of a timeout.

@@ -74,7 +74,7 @@ func TestList(t *testing.T) {
 			}
 			fmt.Fprint(w, parts[r.URL.Query().Get("after")])
 		})
-		raw, items, err := c.list(t.Context(), "/v1/items", "items", parameters("limit", "2"), test.limit)
+		raw, items, err := list[json.RawMessage](t.Context(), c, "/v1/items", "items", parameters("limit", "2"), test.limit)
 		var list struct{ Items []int }
 		if err := errors.Join(err, json.Unmarshal(raw, &list)); err != nil {
 			t.Fatal(err)

@@ -30,17 +30,15 @@ func (listContexts) Run(o *Options, app *kong.Kong) error {
 		return err
 	}
 	t := newTable("CURRENT", "NAME", "URL", "TOKEN FILE", "CA", "CERT", "KEY")
-	var names []string
 	for _, name := range slices.Sorted(maps.Keys(all.Contexts)) {
 		e, mark := all.Contexts[name], ""
 		if name == all.Current {
 			mark = "*"
 		}
-		t.add(mark, name, e.URL, e.TokenFile, e.CA, e.Cert, e.Key)
-		names = append(names, name)
+		t.addNamed(name, mark, name, e.URL, e.TokenFile, e.CA, e.Cert, e.Key)
 	}
 	s := o.local(app)
-	if err := s.print(raw, names, t); err != nil {
+	if err := s.printTables(raw, t); err != nil {
 		return err
 	}
 	return s.written()

@@ -61,7 +61,7 @@ func TestOutputIsEscaped(t *testing.T) {
 		s := &session{output: format, stdout: &output{to: &out}}
 		table := newTable("NAME")
 		table.add(name)
-		if err := s.print(raw, []string{name}, table); err != nil {
+		if err := s.printTables(raw, table); err != nil {
 			t.Errorf("%s: %v", format, err)
 		}
 		if strings.ContainsAny(out.String(), "\x1b\x07\u009b") || !strings.Contains(out.String(), "]0;b") {

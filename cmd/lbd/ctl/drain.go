@@ -63,10 +63,7 @@ func (s *session) await(ctx context.Context, done changed, path string, wait tim
 		step := min(max(time.Until(until), 0), drainStep)
 		r := request{method: http.MethodGet, path: path, query: parameters("wait", step.String()), wait: step}
 		var err error
-		if answer, err = s.client.do(ctx, r); err != nil {
-			return err
-		}
-		if err := decode(answer.body, &state); err != nil {
+		if answer, err = s.client.read(ctx, r, &state); err != nil {
 			return err
 		}
 		if state.InFlight == nil || *state.InFlight == 0 || step == 0 {
@@ -117,7 +114,7 @@ func (u *undrainCommand) Run(ctx context.Context, o *Options, app *kong.Kong) er
 		return err
 	}
 	return o.with(app, func(s *session) error {
-		list, _, err := s.client.overlays(ctx, "/v1/clusters/"+segment(u.Cluster)+"/overlays")
+		list, _, err := s.client.overlays(ctx, clusterPath(u.Cluster, "overlays"))
 		if err != nil {
 			return err
 		}
@@ -164,12 +161,9 @@ func (u *undrainCommand) delete(ctx context.Context, s *session, list []overlayS
 		todo := ofOverlay(http.MethodDelete, u.Cluster, one.ID)
 		todo.header.Set("If-Match", "*")
 		u.describe(&todo.request)
-		answer, err := s.client.do(ctx, todo.request)
-		if err != nil {
-			return err
-		}
 		var done pushAnswer
-		if err := decode(answer.body, &done); err != nil {
+		answer, err := s.client.read(ctx, todo.request, &done)
+		if err != nil {
 			return err
 		}
 		all.Index, all.Changes = done.Index, append(all.Changes, done.Changes...)
@@ -207,11 +201,7 @@ func (u *undrainCommand) stillOut(ctx context.Context, s *session) error {
 	if _, err := s.client.get(ctx, "/v1/clusters/"+segment(u.Cluster), nil, &state); err != nil {
 		return err
 	}
-	items, err := flatten(state)
-	if err != nil {
-		return err
-	}
-	endpoints, err := decodeAll[endpointState](items)
+	_, endpoints, err := flatten(state)
 	if err != nil {
 		return err
 	}

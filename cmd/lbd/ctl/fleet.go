@@ -3,7 +3,6 @@ package ctl
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strconv"
 
 	"github.com/alecthomas/kong"
@@ -45,12 +44,11 @@ type fleetState struct {
 func (fleetCommand) Run(ctx context.Context, o *Options, app *kong.Kong) error {
 	return o.with(app, func(s *session) error {
 		var fleet fleetState
-		answer, err := s.client.get(ctx, "/v1/fleet", url.Values{}, &fleet)
+		answer, err := s.client.get(ctx, "/v1/fleet", nil, &fleet)
 		if err != nil {
 			return err
 		}
 		daemons := newTable("NAME", "ID", "STATE", "ZONE", "VERSION", "INDEX", "BEHIND", "PICKS/S")
-		var names []string
 		for _, r := range fleet.Replicas {
 			name, index, behind, picks := r.Name, "", "", ""
 			if r.Self {
@@ -60,8 +58,7 @@ func (fleetCommand) Run(ctx context.Context, o *Options, app *kong.Kong) error {
 				index, behind = strconv.FormatUint(r.Summary.Index, 10), strconv.FormatUint(r.Summary.Behind, 10)
 				picks = strconv.FormatFloat(r.Summary.Picks, 'f', 1, 64)
 			}
-			daemons.add(name, r.ID, r.State, r.Zone, r.Version, index, behind, picks)
-			names = append(names, r.ID)
+			daemons.addNamed(r.ID, name, r.ID, r.State, r.Zone, r.Version, index, behind, picks)
 		}
 		limits := newTable("CLUSTER", "LIMIT", "SHARES", "DEMAND", "FREE", "DAEMONS")
 		for _, l := range fleet.Limits {
@@ -79,6 +76,6 @@ func (fleetCommand) Run(ctx context.Context, o *Options, app *kong.Kong) error {
 		if !fleet.Joined && fleet.Shared {
 			s.notice("this daemon has no session in the store: it admits no requests of limits of the fleet")
 		}
-		return s.print(answer.body, names, daemons, limits, disagreements)
+		return s.printTables(answer.body, daemons, limits, disagreements)
 	})
 }

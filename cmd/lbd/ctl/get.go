@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -40,8 +39,8 @@ type clusterState struct {
 		State      string `json:"state"`
 		Why        string `json:"why"`
 		Localities []struct {
-			Locality  locality          `json:"locality"`
-			Endpoints []json.RawMessage `json:"endpoints"`
+			Locality  locality         `json:"locality"`
+			Endpoints []map[string]any `json:"endpoints"`
 		} `json:"localities"`
 	} `json:"priorities"`
 	Generation int64         `json:"generation"`
@@ -116,11 +115,7 @@ func (g *getClusters) Run(ctx context.Context, o *Options, app *kong.Kong) error
 		return usage("set either names or --prefix, not both")
 	}
 	return o.with(app, func(s *session) error {
-		raw, items, err := s.client.readNamed(ctx, "clusters", g.Names, g.Prefix, parameters("endpoints", "false"))
-		if err != nil {
-			return err
-		}
-		clusters, err := decodeAll[clusterState](items)
+		raw, clusters, err := readNamed[clusterState](ctx, s.client, "clusters", g.Names, g.Prefix, parameters("endpoints", "false"))
 		if err != nil {
 			return err
 		}
@@ -130,17 +125,18 @@ func (g *getClusters) Run(ctx context.Context, o *Options, app *kong.Kong) error
 				return err
 			}
 		}
-		return s.print(raw, clusterNames(clusters), clusterTable(clusters, counts), priorityTable(clusters))
+		return s.printTables(raw, clusterTable(clusters, counts), priorityTable(clusters))
 	})
 }
 
 // readNamed returns the items with these names of a list of the API, or, without names, those whose
 // names begin with prefix. query is that of a single item.
-func (c *client) readNamed(ctx context.Context, list string, names []string, prefix string, query url.Values) (raw []byte, items []json.RawMessage, err error) {
-	path := "/v1/" + list
+func readNamed[T any](ctx context.Context, c *client, kind string, names []string, prefix string, query url.Values) (raw []byte, all []T, err error) {
+	path := "/v1/" + kind
 	if len(names) == 0 {
-		return c.list(ctx, path, list, parameters("prefix", prefix, "limit", strconv.Itoa(pageSize)), 0)
+		return list[T](ctx, c, path, kind, parameters("prefix", prefix, "limit", strconv.Itoa(pageSize)), 0)
 	}
+	var items []json.RawMessage
 	for _, name := range names {
 		answer, err := c.do(ctx, request{method: http.MethodGet, path: path + "/" + segment(name), query: query})
 		if err != nil {
@@ -148,11 +144,11 @@ func (c *client) readNamed(ctx context.Context, list string, names []string, pre
 		}
 		items = append(items, answer.body)
 	}
+	raw, all, err = join[T](kind, items)
 	if len(items) == 1 {
-		return items[0], items, nil
+		raw = items[0]
 	}
-	raw, err = json.Marshal(map[string][]json.RawMessage{list: items})
-	return raw, items, err
+	return raw, all, err
 }
 
 // pageSize is the number of items in one part of a list.
@@ -167,6 +163,14 @@ func parameters(pairs ...string) url.Values {
 		}
 	}
 	return q
+}
+
+// ifSet returns the value of a parameter for a flag.
+func ifSet(flag bool) string {
+	if flag {
+		return "true"
+	}
+	return ""
 }
 
 // counts returns the picks of each cluster by result. Only the stream of all clusters has them for
@@ -187,7 +191,7 @@ func (g *getClusters) counts(ctx context.Context, c *client) (map[string]cluster
 		return nil, err
 	}
 	defer answer.Body.Close()
-	events := newEventReader(bufio.NewReader(answer.Body))
+	events := newEventReader(answer.Body)
 	for {
 		e, err := events.next()
 		if err != nil {
@@ -208,14 +212,6 @@ func (g *getClusters) counts(ctx context.Context, c *client) (map[string]cluster
 		}
 		return all, nil
 	}
-}
-
-func clusterNames(clusters []clusterState) []string {
-	names := make([]string, len(clusters))
-	for i, c := range clusters {
-		names[i] = c.Name
-	}
-	return names
 }
 
 // clusterTable shows clusters with their picks: PICKS are successful, FAILURES are all others.
@@ -260,40 +256,35 @@ type getTargets struct {
 	Prefix string   `help:"Only targets whose full names (xds:///…) begin with this (default all)" placeholder:"PREFIX"`
 }
 
+// targetState has what tables show of a target.
+type targetState struct {
+	Name     string         `json:"name"`
+	State    string         `json:"state"`
+	Clusters int            `json:"clusters"`
+	HostedBy []string       `json:"hosted_by"`
+	Error    string         `json:"error"`
+	States   []clusterState `json:"cluster_states"`
+}
+
 // Run prints a table of targets, and of the clusters of the named ones.
 func (g *getTargets) Run(ctx context.Context, o *Options, app *kong.Kong) error {
 	if len(g.Names) > 0 && g.Prefix != "" {
 		return usage("set either names or --prefix, not both")
 	}
 	return o.with(app, func(s *session) error {
-		raw, items, err := s.client.readNamed(ctx, "targets", g.Names, g.Prefix, nil)
-		if err != nil {
-			return err
-		}
-		targets, err := decodeAll[struct {
-			Name     string         `json:"name"`
-			State    string         `json:"state"`
-			Clusters int            `json:"clusters"`
-			HostedBy []string       `json:"hosted_by"`
-			Error    string         `json:"error"`
-			States   []clusterState `json:"cluster_states"`
-		}](items)
+		raw, targets, err := readNamed[targetState](ctx, s.client, "targets", g.Names, g.Prefix, nil)
 		if err != nil {
 			return err
 		}
 		t := newTable("NAME", "STATE", "CLUSTERS", "HOSTED BY", "ERROR")
-		var names []string
-		var clusters []clusterState
+		clusters := newTable("TARGET", "CLUSTER", "STATE", "PRIORITY", "READY", "SOURCE")
 		for _, one := range targets {
 			t.add(one.Name, one.State, strconv.Itoa(one.Clusters), strings.Join(one.HostedBy, ","), one.Error)
-			names = append(names, one.Name)
-			clusters = append(clusters, one.States...)
+			for _, c := range one.States {
+				clusters.add(c.Target, c.Name, c.State, priority(c.PriorityInUse), c.Endpoints.String(), c.Source)
+			}
 		}
-		of := newTable("TARGET", "CLUSTER", "STATE", "PRIORITY", "READY", "SOURCE")
-		for _, one := range clusters {
-			of.add(one.Target, one.Name, one.State, priority(one.PriorityInUse), one.Endpoints.String(), one.Source)
-		}
-		return s.print(raw, names, t, of)
+		return s.printTables(raw, t, clusters)
 	})
 }
 
@@ -323,51 +314,40 @@ func (g *getEndpoints) Run(ctx context.Context, o *Options, app *kong.Kong) erro
 		if _, err := s.client.get(ctx, path, parameters("target", g.Target), &state); err != nil {
 			return err
 		}
-		items, err := flatten(state)
-		if err != nil {
-			return err
-		}
-		raw, err := json.Marshal(map[string]any{"cluster": state.Name, "endpoints": items})
-		if err != nil {
-			return err
-		}
-		endpoints, err := decodeAll[endpointState](items)
+		raw, endpoints, err := flatten(state)
 		if err != nil {
 			return err
 		}
 		t := newTable("ADDRESS", "PRIORITY", "LOCALITY", "WEIGHT", "HEALTH", "OVERLAY", "STATE", "SHARE", "ERROR")
-		names := make([]string, len(endpoints))
-		for i, e := range endpoints {
+		for _, e := range endpoints {
 			share := ""
 			if e.Share != nil {
 				share = percent(*e.Share)
 			}
 			t.add(e.Address, priority(e.Priority), e.Locality.String(), strconv.Itoa(e.Weight), e.Health, e.Overlay,
 				e.State, share, e.Error)
-			names[i] = e.Address
 		}
-		return s.print(raw, names, t)
+		return s.printTables(raw, t)
 	})
 }
 
-// flatten returns the endpoints of a cluster, each with its priority and locality.
-func flatten(state clusterState) ([]json.RawMessage, error) {
-	items := []json.RawMessage{}
+// flatten returns the endpoints of a cluster, each with its priority and locality, as JSON and decoded.
+func flatten(state clusterState) (raw []byte, all []endpointState, err error) {
+	items := []map[string]any{}
 	for _, p := range state.Priorities {
 		for _, l := range p.Localities {
 			for _, e := range l.Endpoints {
-				var fields map[string]any
-				if err := decode(e, &fields); err != nil {
-					return nil, err
-				}
-				fields["priority"], fields["locality"] = p.Priority, l.Locality
-				item, err := json.Marshal(fields)
-				if err != nil {
-					return nil, err
-				}
-				items = append(items, item)
+				e["priority"], e["locality"] = p.Priority, l.Locality
+				items = append(items, e)
 			}
 		}
 	}
-	return slices.Clip(items), nil
+	if raw, err = json.Marshal(map[string]any{"cluster": state.Name, "endpoints": items}); err != nil {
+		return nil, nil, err
+	}
+	var list struct {
+		Endpoints []endpointState `json:"endpoints"`
+	}
+	err = decode(raw, &list)
+	return raw, list.Endpoints, err
 }

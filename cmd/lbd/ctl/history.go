@@ -42,12 +42,10 @@ func (h *historyCommand) Run(ctx context.Context, o *Options, app *kong.Kong) er
 			return err
 		}
 		t := newTable("INDEX", "TIME", "SOURCE", "CALLER", "MESSAGE", "CHANGE")
-		names := make([]string, len(list.Changes))
-		for i, one := range list.Changes {
-			names[i] = strconv.FormatUint(one.Index, 10)
-			t.add(names[i], clock(one.Time), one.Source, firstOf(one.Caller, one.Address), one.Message, one.Says)
+		for _, one := range list.Changes {
+			t.add(strconv.FormatUint(one.Index, 10), clock(one.Time), one.Source, firstOf(one.Caller, one.Address), one.Message, one.Says)
 		}
-		if err := s.print(answer.body, names, t); err != nil {
+		if err := s.printTables(answer.body, t); err != nil {
 			return err
 		}
 		if s.output == "table" && list.Next > 0 {
@@ -82,21 +80,11 @@ func (r *restoreCommand) Run(ctx context.Context, o *Options, app *kong.Kong) er
 }
 
 func (r *restoreCommand) change() change {
-	q := parameters("cluster", r.Cluster, "resource", r.Resource)
-	if r.All {
-		q.Set("all", "true")
-	}
-	if r.AllowEmpty {
-		q.Set("allow_empty", "true")
-	}
+	todo := newChange(http.MethodPost, fmt.Sprintf("/v1/history/%d/restore", r.Index))
+	todo.precondition = "/v1/snapshot"
+	todo.query = parameters("cluster", r.Cluster, "resource", r.Resource, "all", ifSet(r.All), "allow_empty", ifSet(r.AllowEmpty))
 	if r.MaxRemoved != nil {
-		q.Set("max_removed", strconv.Itoa(*r.MaxRemoved))
-	}
-	todo := change{
-		request: request{
-			method: http.MethodPost, path: fmt.Sprintf("/v1/history/%d/restore", r.Index), query: q, header: http.Header{},
-		},
-		precondition: "/v1/snapshot",
+		todo.query.Set("max_removed", strconv.Itoa(*r.MaxRemoved))
 	}
 	switch {
 	case r.All:
@@ -117,9 +105,9 @@ func resourcePath(resource string) string {
 	kind, name, _ := strings.Cut(resource, "/")
 	switch kind {
 	case "Cluster":
-		return "/v1/clusters/" + segment(name) + "/config"
+		return clusterPath(name, "config")
 	case "ClusterLoadAssignment":
-		return "/v1/clusters/" + segment(name) + "/endpoints"
+		return clusterPath(name, "endpoints")
 	default:
 		return ""
 	}

@@ -26,11 +26,7 @@ func (l *leasesCommand) Run(ctx context.Context, o *Options, app *kong.Kong) err
 		q.Set("limit", strconv.Itoa(min(l.Limit, pageSize)))
 	}
 	return o.with(app, func(s *session) error {
-		raw, items, err := s.client.list(ctx, "/v1/leases", "leases", q, l.Limit)
-		if err != nil {
-			return err
-		}
-		leases, err := decodeAll[struct {
+		raw, leases, err := list[struct {
 			ID       string `json:"id"`
 			Cluster  string `json:"cluster"`
 			Address  string `json:"address"`
@@ -38,16 +34,14 @@ func (l *leasesCommand) Run(ctx context.Context, o *Options, app *kong.Kong) err
 			Identity string `json:"identity"`
 			Granted  string `json:"granted_at"`
 			Expires  string `json:"expires_at"`
-		}](items)
+		}](ctx, s.client, "/v1/leases", "leases", q, l.Limit)
 		if err != nil {
 			return err
 		}
 		t := newTable("ID", "CLUSTER", "ADDRESS", "OWNER", "IDENTITY", "GRANTED", "EXPIRES")
-		names := make([]string, len(leases))
-		for i, one := range leases {
-			names[i] = one.ID
+		for _, one := range leases {
 			t.add(one.ID, one.Cluster, one.Address, one.Owner, one.Identity, clock(one.Granted), clock(one.Expires))
 		}
-		return s.print(raw, names, t)
+		return s.printTables(raw, t)
 	})
 }

@@ -58,11 +58,17 @@ func escapeJSON(body []byte) []byte {
 type table struct {
 	header []string
 	rows   [][]string
+	names  []string // of the rows, for -o name
 }
 
 func newTable(header ...string) *table { return &table{header: header} }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// add adds a row whose name is its first cell.
+func (t *table) add(cells ...string) { t.addNamed(cells[0], cells...) }
+
+func (t *table) addNamed(name string, cells ...string) {
+	t.rows, t.names = append(t.rows, cells), append(t.names, name)
+}
 
 // colors of states, as SGR parameters.
 var colors = map[string]string{
@@ -128,9 +134,26 @@ func (s *session) color() bool {
 	return isTerminal(s.stdout.to) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// print prints a result in the format of --output: JSON or YAML of the daemon, names, or tables.
-// Tables after the first one are printed if they have rows.
-func (s *session) print(raw []byte, names []string, tables ...*table) error {
+// printTables prints a result in the format of --output: JSON or YAML of the daemon, the names of the
+// rows of the first table, or tables. Tables after the first one are printed if they have rows.
+func (s *session) printTables(raw []byte, tables ...*table) error {
+	if s.output != "table" {
+		return s.print(raw, tables[0].names)
+	}
+	for i, t := range tables {
+		if i > 0 && len(t.rows) == 0 {
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(s.stdout)
+		}
+		t.write(s.stdout, s.color())
+	}
+	return nil
+}
+
+// print prints a result in another format than a table.
+func (s *session) print(raw []byte, names []string) error {
 	switch s.output {
 	case "json":
 		return s.printJSON(raw)
@@ -143,19 +166,9 @@ func (s *session) print(raw []byte, names []string, tables ...*table) error {
 		}
 		_, err = s.stdout.Write(body)
 		return err
-	case "name":
+	default:
 		for _, name := range names {
 			fmt.Fprintln(s.stdout, escape(name))
-		}
-	default:
-		for i, t := range tables {
-			if i > 0 && len(t.rows) == 0 {
-				continue
-			}
-			if i > 0 {
-				fmt.Fprintln(s.stdout)
-			}
-			t.write(s.stdout, s.color())
 		}
 	}
 	return nil
@@ -180,15 +193,4 @@ func clock(s string) string {
 		return s
 	}
 	return t.UTC().Format("2006-01-02T15:04:05.000Z")
-}
-
-// decodeAll decodes the items of a list.
-func decodeAll[T any](items []json.RawMessage) ([]T, error) {
-	all := make([]T, len(items))
-	for i, item := range items {
-		if err := decode(item, &all[i]); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
 }

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -70,7 +69,7 @@ type overlaysList struct {
 func (l *overlaysList) Run(ctx context.Context, o *Options, app *kong.Kong) error {
 	path := "/v1/overlays"
 	if l.Cluster != "" {
-		path = "/v1/clusters/" + segment(l.Cluster) + "/overlays"
+		path = clusterPath(l.Cluster, "overlays")
 	}
 	return o.with(app, func(s *session) error {
 		list, answer, err := s.client.overlays(ctx, path)
@@ -78,15 +77,14 @@ func (l *overlaysList) Run(ctx context.Context, o *Options, app *kong.Kong) erro
 			return err
 		}
 		t := newTable("CLUSTER", "ID", "WHAT", "IN FLIGHT", "AUTHOR", "AGE", "EXPIRES", "REASON")
-		names := make([]string, len(list))
-		for i, one := range list {
-			names[i] = one.ID
+		for _, one := range list {
+			name := one.ID
 			if l.Cluster == "" {
-				names[i] = one.Cluster + "/" + one.ID
+				name = one.Cluster + "/" + one.ID
 			}
-			t.add(one.Cluster, one.ID, one.what(), one.inFlight(), one.Author, age(one.Created, answer.header), one.expires(), one.Reason)
+			t.addNamed(name, one.Cluster, one.ID, one.what(), one.inFlight(), one.Author, age(one.Created, answer.header), one.expires(), one.Reason)
 		}
-		return s.print(answer.body, names, t)
+		return s.printTables(answer.body, t)
 	})
 }
 
@@ -150,11 +148,6 @@ type overlayFlags struct {
 	AllowEmpty bool   `help:"Allow a cluster without usable endpoints (default false)"`
 }
 
-// overlayPath returns the path of an overlay.
-func overlayPath(cluster, id string) string {
-	return "/v1/clusters/" + segment(cluster) + "/overlays/" + segment(id)
-}
-
 // change returns the change that puts an overlay.
 func (f *overlayFlags) change(cluster, id string, n newOverlay) (change, error) {
 	n.Reason, n.Expires = f.Reason, f.Expires
@@ -162,12 +155,8 @@ func (f *overlayFlags) change(cluster, id string, n newOverlay) (change, error) 
 	if err != nil {
 		return change{}, usage("the overlay: %w", err)
 	}
-	q := url.Values{}
-	if f.AllowEmpty {
-		q.Set("allow_empty", "true")
-	}
 	c := ofOverlay(http.MethodPut, cluster, id)
-	c.query, c.body, c.canCreate = q, body, true
+	c.query, c.body, c.canCreate = parameters("allow_empty", ifSet(f.AllowEmpty)), body, true
 	c.header.Set("Content-Type", "application/json")
 	c.what = fmt.Sprintf("Put the overlay %s on %s", id, cluster)
 	return c, nil
@@ -175,11 +164,9 @@ func (f *overlayFlags) change(cluster, id string, n newOverlay) (change, error) 
 
 // ofOverlay returns a change of an overlay.
 func ofOverlay(method, cluster, id string) change {
-	path := overlayPath(cluster, id)
-	return change{
-		request:      request{method: method, path: path, header: http.Header{}, query: url.Values{}},
-		precondition: path, untagged: true,
-	}
+	c := newChange(method, clusterPath(cluster, "overlays/"+segment(id)))
+	c.untagged = true
+	return c
 }
 
 type overlaysPut struct {

@@ -33,7 +33,7 @@ func (p *pickFlags) query() (url.Values, error) {
 	if p.Target == "" && (p.Path != "" || len(p.Header) > 0) {
 		return nil, usage("--path and --header require --target")
 	}
-	q := parameters("cluster", p.Cluster, "target", p.Target, "path", p.Path, "hash", p.Hash)
+	q := parameters("cluster", p.Cluster, "target", p.Target, "path", p.Path, "hash", p.Hash, "wait_for_ready", ifSet(p.WaitForReady))
 	for _, h := range p.Header {
 		name, value, ok := strings.Cut(h, "=")
 		if !ok || name == "" {
@@ -46,9 +46,6 @@ func (p *pickFlags) query() (url.Values, error) {
 	}
 	if p.Wait != nil {
 		q.Set("wait", p.Wait.String())
-	}
-	if p.WaitForReady {
-		q.Set("wait_for_ready", "true")
 	}
 	if p.MinIndex != nil {
 		q.Set("min_index", strconv.FormatUint(*p.MinIndex, 10))
@@ -120,12 +117,10 @@ func (p *pickCommand) Run(ctx context.Context, o *Options, app *kong.Kong) error
 			many.Picks = []picked{one}
 		}
 		t := newTable("ADDRESS", "CLUSTER", "PRIORITY", "LOCALITY", "LEASE")
-		names := make([]string, len(many.Picks))
-		for i, e := range many.Picks {
-			names[i] = e.Address
+		for _, e := range many.Picks {
 			t.add(e.Address, firstOf(e.Cluster, one.Cluster), priority(e.Priority), e.Locality.String(), e.Lease.ID)
 		}
-		if err := s.print(answer.body, names, t); err != nil {
+		if err := s.printTables(answer.body, t); err != nil {
 			return err
 		}
 		for category, n := range many.Dropped {

@@ -73,19 +73,16 @@ func (f *fileFlags) ofFile(part string) (change, error) {
 	if err != nil {
 		return change{}, usage("read the resource: %w", err)
 	}
-	q, h := url.Values{}, http.Header{}
-	if f.AllowEmpty {
-		q.Set("allow_empty", "true")
-	}
+	c := newChange(http.MethodPut, clusterPath(f.Cluster, part))
+	c.query = parameters("allow_empty", ifSet(f.AllowEmpty))
 	if f.Lenient {
-		q.Set("strict", "false")
+		c.query.Set("strict", "false")
 	}
 	// The daemon recognizes the text forms, but not protobuf.
 	if media := mediaTypes[filepath.Ext(f.File)]; media != "" {
-		h.Set("Content-Type", media)
+		c.header.Set("Content-Type", media)
 	}
-	c := ofCluster(http.MethodPut, f.Cluster, part)
-	c.query, c.header, c.body, c.canCreate = q, h, body, true
+	c.body, c.canCreate = body, true
 	c.what = fmt.Sprintf("Push the %s of %s", part, f.Cluster)
 	return c, nil
 }
@@ -94,10 +91,13 @@ var mediaTypes = map[string]string{
 	".json": "application/json", ".yaml": "application/yaml", ".yml": "application/yaml", ".pb": "application/x-protobuf",
 }
 
-func ofCluster(method, cluster, part string) change {
-	path := "/v1/clusters/" + segment(cluster) + "/" + part
+// newChange returns a change whose precondition is about the changed resource itself.
+func newChange(method, path string) change {
 	return change{request: request{method: method, path: path, header: http.Header{}, query: url.Values{}}, precondition: path}
 }
+
+// clusterPath returns the path of a part of a cluster: endpoints, config or overlays.
+func clusterPath(cluster, part string) string { return "/v1/clusters/" + segment(cluster) + "/" + part }
 
 func readFile(name string) ([]byte, error) {
 	if name == stdin {
@@ -130,11 +130,8 @@ func (s *session) preview(ctx context.Context, c *change) (raw []byte, dry pushA
 	r := c.request
 	r.query = url.Values{"dry_run": {"true"}}
 	maps.Copy(r.query, c.query)
-	answer, err := s.client.do(ctx, r)
-	if err != nil {
-		return nil, dry, err
-	}
-	return answer.body, dry, decode(answer.body, &dry)
+	answer, err := s.client.read(ctx, r, &dry)
+	return answer.body, dry, err
 }
 
 func (s *session) setPrecondition(ctx context.Context, c *change) error {
@@ -179,11 +176,7 @@ func (s *session) etag(ctx context.Context, path string, untagged bool) (string,
 // describe prints what a change does, or would do.
 func (a pushAnswer) describe(w io.Writer) {
 	for _, c := range a.Changes {
-		line := c.Resource + ": " + c.Change
-		if c.Difference != "" {
-			line = c.Resource + ": " + c.Difference
-		}
-		fmt.Fprintln(w, escape(line))
+		fmt.Fprintln(w, escape(c.Resource+": "+firstOf(c.Difference, c.Change)))
 	}
 	if len(a.Changes) == 0 {
 		fmt.Fprintln(w, "no difference")
@@ -230,9 +223,6 @@ func (f *changeFlags) describe(r *request) {
 		r.header.Set("Lbd-Message", f.Message)
 	}
 	if f.MaxShift != "" {
-		if r.query == nil {
-			r.query = url.Values{}
-		}
 		r.query.Set("max_shift", f.MaxShift)
 	}
 }
@@ -281,16 +271,10 @@ func (s *session) change(ctx context.Context, f changeFlags, todo *change) (chan
 		}
 	}
 	f.describe(&todo.request)
-	answer, err := s.client.do(ctx, todo.request)
-	if err != nil {
-		return changed{}, err
-	}
-	done := changed{raw: answer.body}
-	if err := decode(answer.body, &done.pushAnswer); err != nil {
-		return changed{}, err
-	}
-	done.words = fmt.Sprintf("done, at index %d", done.Index)
-	return done, nil
+	var done changed
+	answer, err := s.client.read(ctx, todo.request, &done.pushAnswer)
+	done.raw, done.words = answer.body, fmt.Sprintf("done, at index %d", done.Index)
+	return done, err
 }
 
 // result prints the answer to a change.
@@ -366,7 +350,7 @@ type deletePart struct {
 func (d *deletePart) Run(ctx context.Context, o *Options, app *kong.Kong, command *kong.Context) error {
 	return o.apply(ctx, app, d.changeFlags, func() (change, error) {
 		part := command.Selected().Name
-		todo := ofCluster(http.MethodDelete, d.Cluster, part)
+		todo := newChange(http.MethodDelete, clusterPath(d.Cluster, part))
 		todo.what = fmt.Sprintf("Delete the pushed %s of %s", part, d.Cluster)
 		return todo, nil
 	})

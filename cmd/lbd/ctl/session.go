@@ -51,22 +51,6 @@ func (o *Options) local(app *kong.Kong) *session {
 	return &session{output: o.Output, stdout: &output{to: app.Stdout}, stderr: app.Stderr}
 }
 
-func (o *Options) session(app *kong.Kong) (*session, error) {
-	s := o.local(app)
-	to, err := o.connection()
-	if err != nil {
-		return nil, err
-	}
-	s.client, err = newClient(to, o.Timeout)
-	if err != nil {
-		return nil, err
-	}
-	if to.token != "" && to.isReadable() {
-		s.notice("warning: the token is sent to %s without TLS", to.url.Host)
-	}
-	return s, nil
-}
-
 // notice prints a line to standard error.
 func (s *session) notice(format string, args ...any) {
 	fmt.Fprintln(s.stderr, "lbd: "+escape(fmt.Sprintf(format, args...)))
@@ -74,11 +58,18 @@ func (s *session) notice(format string, args ...any) {
 
 // with runs a command in a session.
 func (o *Options) with(app *kong.Kong, run func(*session) error) error {
-	s, err := o.session(app)
+	s := o.local(app)
+	to, err := o.connection()
 	if err != nil {
 		return err
 	}
+	if s.client, err = newClient(to, o.Timeout); err != nil {
+		return err
+	}
 	defer s.client.close()
+	if to.token != "" && to.isReadable() {
+		s.notice("warning: the token is sent to %s without TLS", to.url.Host)
+	}
 	err = run(s)
 	if failed := s.written(); failed != nil {
 		return failed

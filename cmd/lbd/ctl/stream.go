@@ -3,6 +3,7 @@ package ctl
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,7 +82,7 @@ func (f *follower) follow(ctx context.Context) (final bool, err error) {
 	}
 	defer answer.Body.Close()
 	f.answered = true
-	events := newEventReader(bufio.NewReader(answer.Body))
+	events := newEventReader(answer.Body)
 	for {
 		e, err := events.next()
 		if errors.Is(err, io.EOF) {
@@ -149,22 +150,22 @@ type event struct {
 }
 
 // eventReader reads server-sent events.
-type eventReader struct {
-	in *bufio.Reader
+type eventReader struct{ *bufio.Scanner }
+
+func newEventReader(in io.Reader) eventReader {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxEventBytes)
+	return eventReader{lines}
 }
 
-func newEventReader(in *bufio.Reader) *eventReader { return &eventReader{in} }
-
 // next returns the next event with a name. An event without a blank line after it is incomplete.
-func (r *eventReader) next() (event, error) {
+func (r eventReader) next() (event, error) {
 	var e event
-	size := 0
-	for {
-		line, err := r.line(maxEventBytes - size)
-		if err != nil {
-			return e, err
+	for size := 0; r.Scan(); {
+		line := r.Bytes()
+		if size += len(line); size > maxEventBytes {
+			return e, errLargeEvent
 		}
-		size += len(line)
 		field, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(field) {
@@ -182,21 +183,10 @@ func (r *eventReader) next() (event, error) {
 			return e, nil
 		}
 	}
+	if errors.Is(r.Err(), bufio.ErrTooLong) {
+		return e, errLargeEvent
+	}
+	return e, cmp.Or(r.Err(), io.EOF)
 }
 
-// line reads a line of limited length, without its end.
-func (r *eventReader) line(limit int) ([]byte, error) {
-	var line []byte
-	for {
-		part, err := r.in.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > limit:
-			return nil, fmt.Errorf("an event is larger than %d bytes", maxEventBytes)
-		case err == nil:
-			return bytes.TrimRight(line, "\r\n"), nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
-		}
-	}
-}
+var errLargeEvent = fmt.Errorf("an event is larger than %d bytes", maxEventBytes)
