@@ -26,29 +26,28 @@ type outcome struct {
 
 // attempt commits what an attempt wrote, if what it read is unchanged.
 func (s *Store) attempt(ctx context.Context, a *attempt, t *turn) outcome {
-	client := s.client.Load()
 	pending := s.keys.relative(s.keys.pending())
 	if reason, unreadable := a.unreadable[pending]; unreadable && a.pending == nil {
 		return outcome{err: s.stuck(errors.New(reason))}
 	}
 	if len(a.changes) == 0 {
-		return s.confirm(ctx, client, a)
+		return s.confirm(ctx, a)
 	}
 	if a.pending != nil {
-		if o := s.fold(ctx, client, a.pending); o.err != nil {
+		if o := s.fold(ctx, a.pending); o.err != nil {
 			return o
 		}
 		return outcome{conflict: true} // with the fold
 	}
-	if err := s.begin(ctx, client); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return outcome{err: s.failure(err)}
 	}
 	s.writer.sequence++
-	w, err := s.prepare(ctx, client, a)
+	w, err := s.prepare(ctx, a)
 	if err == nil {
 		s.owned.add(s.writer.sequence, w.own)
 		var o outcome
-		if o = s.put(ctx, client, a, w, t); o.err == nil && !o.conflict {
+		if o = s.put(ctx, a, w, t); o.err == nil && !o.conflict {
 			s.writer.revision = o.revision
 			if w.large != nil {
 				o.large = &batch{*w.large, o.revision}
@@ -59,19 +58,17 @@ func (s *Store) attempt(ctx context.Context, a *attempt, t *turn) outcome {
 			return o
 		}
 		s.owned.remove(s.writer.sequence)
-		s.deleteBlobs(ctx, client, w.blobs)
+		s.deleteBlobs(ctx, w.blobs)
 		return o
 	}
-	s.deleteBlobs(ctx, client, w.blobs)
+	s.deleteBlobs(ctx, w.blobs)
 	return outcome{err: s.failure(err)}
 }
 
 // confirm checks that what was read is the last state: the result depends on it.
-func (s *Store) confirm(ctx context.Context, client *clientv3.Client, a *attempt) outcome {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := client.Txn(ctx).If(s.comparisons(a)...).Then(clientv3.OpGet(s.keys.head(), clientv3.WithCountOnly())).
-		Else(clientv3.OpGet(s.keys.head())).Commit()
+func (s *Store) confirm(ctx context.Context, a *attempt) outcome {
+	head := s.keys.head()
+	res, err := s.txn(ctx, s.comparisons(a), []clientv3.Op{clientv3.OpGet(head, clientv3.WithCountOnly())}, clientv3.OpGet(head))
 	switch {
 	case err != nil:
 		return outcome{err: unavailable(s.explain(err))}
@@ -91,8 +88,8 @@ func modRevision(res *clientv3.TxnResponse, n int) int64 {
 }
 
 // begin grants the lease of the writer's key, unless it has one. The first commit puts the key.
-func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
-	w := &s.writer
+func (s *Store) begin(ctx context.Context) error {
+	w, client := &s.writer, s.client.Load()
 	if w.stop != nil && w.revision != uncertain {
 		select {
 		case <-w.expired:
@@ -111,7 +108,7 @@ func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
 	w.lease = lease.ID
 	if w.revision == uncertain {
 		w.sequence++ // no commit has it
-		if err := s.putWriter(request, client, w.sequence); err != nil {
+		if err := s.putWriter(request, w.sequence); err != nil {
 			return err
 		}
 	}
@@ -132,15 +129,19 @@ func (s *Store) begin(ctx context.Context, client *clientv3.Client) error {
 }
 
 // putWriter puts the writer's key with a sequence that no commit has.
-func (s *Store) putWriter(ctx context.Context, client *clientv3.Client, sequence uint64) error {
-	at := s.keys.writer(s.id)
-	res, err := client.Put(ctx, at, string(encodeWriter(s.keys.relative(at), sequence)), clientv3.WithLease(s.writer.lease))
-	if err != nil {
-		s.writer.revision = uncertain
-		return err
+func (s *Store) putWriter(ctx context.Context, sequence uint64) error {
+	s.writer.revision = uncertain
+	res, err := s.do(ctx, s.opWriter(sequence))
+	if err == nil {
+		s.writer.revision = res.Put().Header.Revision
 	}
-	s.writer.revision = res.Header.Revision
-	return nil
+	return err
+}
+
+// opWriter puts a sequence in the writer's key.
+func (s *Store) opWriter(sequence uint64) clientv3.Op {
+	at := s.keys.writer(s.id)
+	return clientv3.OpPut(at, string(encodeWriter(s.keys.relative(at), sequence)), clientv3.WithLease(s.writer.lease))
 }
 
 // end removes the writer's key.
@@ -164,11 +165,11 @@ type writes struct {
 }
 
 // prepare encodes the changes of an attempt, and writes what does not fit into one transaction.
-func (s *Store) prepare(ctx context.Context, client *clientv3.Client, a *attempt) (*writes, error) {
+func (s *Store) prepare(ctx context.Context, a *attempt) (*writes, error) {
 	w := &writes{own: &ownCommit{changes: a.changes, blobs: references{}}}
 	size := 0
 	for _, key := range slices.SortedFunc(maps.Keys(a.changes), store.CompareKeys) {
-		c, blob, err := s.encode(ctx, client, w, key, a.changes[key])
+		c, blob, err := s.encode(ctx, w, key, a.changes[key])
 		if err != nil {
 			return w, err
 		}
@@ -179,19 +180,19 @@ func (s *Store) prepare(ctx context.Context, client *clientv3.Client, a *attempt
 	if len(w.changes) <= maxOperations && size <= maxBytes {
 		return w, nil
 	}
-	r, err := s.putCommitBlob(ctx, client, w, encodeBatch(w.changes))
+	r, err := s.putCommitBlob(ctx, w, encodeBatch(w.changes))
 	w.large = &r
 	return w, err
 }
 
-func (s *Store) encode(ctx context.Context, client *clientv3.Client, w *writes, key resource.Key, e *store.Entry) (c change, blob string, err error) {
+func (s *Store) encode(ctx context.Context, w *writes, key resource.Key, e *store.Entry) (c change, blob string, err error) {
 	c.key = s.keys.relative(s.keys.entry(key))
 	if e == nil {
 		return c, "", nil
 	}
 	rec := record{updated: e.Updated, raw: e.Raw}
 	if len(e.Raw) > maxInline {
-		r, err := s.putCommitBlob(ctx, client, w, e.Raw)
+		r, err := s.putCommitBlob(ctx, w, e.Raw)
 		if err != nil {
 			return c, "", err
 		}
@@ -203,19 +204,17 @@ func (s *Store) encode(ctx context.Context, client *clientv3.Client, w *writes, 
 
 // putCommitBlob writes a blob of a commit. The writer's key is put first: without it, its blobs
 // are garbage.
-func (s *Store) putCommitBlob(ctx context.Context, client *clientv3.Client, w *writes, content []byte) (reference, error) {
+func (s *Store) putCommitBlob(ctx context.Context, w *writes, content []byte) (reference, error) {
 	if s.writer.revision == 0 {
-		request, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		if err := s.putWriter(request, client, 0); err != nil {
+		if err := s.putWriter(ctx, 0); err != nil {
 			return reference{}, err
 		}
 	}
-	return s.putBlob(ctx, client, w, content)
+	return s.putBlob(ctx, w, content)
 }
 
 // putBlob writes content in parts. Its id has the attempt's sequence.
-func (s *Store) putBlob(ctx context.Context, client *clientv3.Client, w *writes, content []byte) (reference, error) {
+func (s *Store) putBlob(ctx context.Context, w *writes, content []byte) (reference, error) {
 	if len(content) > maxBlob {
 		return reference{}, fmt.Errorf("%w: %d bytes, more than %d in one commit", store.ErrTooLarge, len(content), maxBlob)
 	}
@@ -223,10 +222,7 @@ func (s *Store) putBlob(ctx context.Context, client *clientv3.Client, w *writes,
 	w.blobs = append(w.blobs, r.id)
 	n := 0
 	for part := range slices.Chunk(content, partSize) {
-		request, cancel := context.WithTimeout(ctx, requestTimeout)
-		_, err := client.Put(request, s.keys.part(r.id, n), string(part))
-		cancel()
-		if err != nil {
+		if _, err := s.do(ctx, clientv3.OpPut(s.keys.part(r.id, n), string(part))); err != nil {
 			return r, err
 		}
 		n++
@@ -239,31 +235,23 @@ func blobID(writer string, sequence uint64, n int) string {
 }
 
 // deleteBlobs deletes the blobs of an attempt that failed; else the collector does it.
-func (s *Store) deleteBlobs(ctx context.Context, client *clientv3.Client, ids []string) {
+func (s *Store) deleteBlobs(ctx context.Context, ids []string) {
 	for _, id := range ids {
-		request, cancel := context.WithTimeout(ctx, requestTimeout)
-		_, err := client.Delete(request, s.keys.blob(id), clientv3.WithPrefix())
-		cancel()
-		if err != nil {
+		if _, err := s.do(ctx, clientv3.OpDelete(s.keys.blob(id), clientv3.WithPrefix())); err != nil {
 			return
 		}
 	}
 }
 
 // put is the transaction of an attempt.
-func (s *Store) put(ctx context.Context, client *clientv3.Client, a *attempt, w *writes, t *turn) outcome {
+func (s *Store) put(ctx context.Context, a *attempt, w *writes, t *turn) outcome {
 	at := s.keys.writer(s.id)
-	conditions := append(s.comparisons(a),
-		clientv3.Compare(clientv3.ModRevision(at), "=", s.writer.revision),
-		t.condition(s.keys))
+	conditions := append(s.comparisons(a), unchangedAt(at, s.writer.revision), t.condition(s.keys))
 	if a.reads.All {
-		conditions = append(conditions, clientv3.Compare(clientv3.CreateRevision(s.keys.pending()), "=", 0))
+		conditions = append(conditions, absent(s.keys.pending()))
 	}
-	ops := []clientv3.Op{
-		// First, so that its event is the first of the revision.
-		clientv3.OpPut(at, string(encodeWriter(s.keys.relative(at), s.writer.sequence)), clientv3.WithLease(s.writer.lease)),
-		clientv3.OpPut(s.keys.head(), s.id),
-	}
+	// The writer's key first, so that its event is the first of the revision.
+	ops := []clientv3.Op{s.opWriter(s.writer.sequence), clientv3.OpPut(s.keys.head(), s.id)}
 	if w.large != nil {
 		key := s.keys.pending()
 		ops = append(ops, clientv3.OpPut(key, string(encodePending(s.keys.relative(key), *w.large))))
@@ -275,10 +263,7 @@ func (s *Store) put(ctx context.Context, client *clientv3.Client, a *attempt, w 
 	if t != nil {
 		ops = append(ops, clientv3.OpDelete(s.keys.turn()))
 	}
-	request, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := client.Txn(request).If(conditions...).Then(ops...).
-		Else(clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.turn()), clientv3.OpGet(at)).Commit()
+	res, err := s.txn(ctx, conditions, ops, clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.turn()), clientv3.OpGet(at))
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // the functions run again, with a new key
 		s.writer.revision = uncertain
@@ -286,7 +271,7 @@ func (s *Store) put(ctx context.Context, client *clientv3.Client, a *attempt, w 
 	case err != nil && isDefinite(err):
 		return outcome{err: s.failure(err)}
 	case err != nil:
-		return s.resolve(ctx, client, err)
+		return s.resolve(ctx, err)
 	case res.Succeeded:
 		return outcome{revision: res.Header.Revision}
 	}
@@ -306,15 +291,11 @@ func (c change) op(l layout) clientv3.Op {
 // resolve finds out whether a transaction without response was committed. It changes the
 // writer's key, which the transaction requires unchanged: a transaction that is still on its way
 // cannot be committed afterwards.
-func (s *Store) resolve(ctx context.Context, client *clientv3.Client, reason error) outcome {
+func (s *Store) resolve(ctx context.Context, reason error) outcome {
 	at := s.keys.writer(s.id)
 	revision := s.writer.revision
 	s.writer.revision = uncertain
-	request, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := client.Txn(request).If(clientv3.Compare(clientv3.ModRevision(at), "=", revision)).
-		Then(clientv3.OpPut(at, string(encodeWriter(s.keys.relative(at), 0)), clientv3.WithLease(s.writer.lease))).
-		Else(clientv3.OpGet(at)).Commit()
+	res, err := s.txn(ctx, []clientv3.Cmp{unchangedAt(at, revision)}, []clientv3.Op{s.opWriter(0)}, clientv3.OpGet(at))
 	if err != nil {
 		s.setLost(s.explain(reason))
 		return outcome{err: &store.UnknownOutcomeError{Reason: s.explain(reason)}}

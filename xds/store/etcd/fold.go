@@ -16,7 +16,7 @@ import (
 // fold puts the changes of a large commit into the keys of their entries, and then ends it.
 // Several writers may do that at once: they put the same. A conflict is that another one has
 // ended it.
-func (s *Store) fold(ctx context.Context, client *clientv3.Client, b *batch) outcome {
+func (s *Store) fold(ctx context.Context, b *batch) outcome {
 	content, err := s.fetch(ctx, b.reference, 0) // its parts are there until the last step
 	var changes []change
 	if err == nil {
@@ -26,7 +26,7 @@ func (s *Store) fold(ctx context.Context, client *clientv3.Client, b *batch) out
 		changes, err = dated(changes, b.revision)
 	}
 	if err != nil {
-		return s.pendingNow(ctx, client, b, err)
+		return s.pendingNow(ctx, b, err)
 	}
 	for len(changes) > 0 {
 		var ops []clientv3.Op
@@ -39,10 +39,7 @@ func (s *Store) fold(ctx context.Context, client *clientv3.Client, b *batch) out
 		if len(changes) == 0 {
 			ops = append(ops, clientv3.OpDelete(s.keys.pending()), clientv3.OpDelete(s.keys.blob(b.id), clientv3.WithPrefix()))
 		}
-		request, cancel := context.WithTimeout(ctx, requestTimeout)
-		res, err := client.Txn(request).If(clientv3.Compare(clientv3.ModRevision(s.keys.pending()), "=", b.revision)).
-			Then(ops...).Commit()
-		cancel()
+		res, err := s.txn(ctx, []clientv3.Cmp{unchangedAt(s.keys.pending(), b.revision)}, ops)
 		switch {
 		case err != nil:
 			return outcome{err: s.failure(err)}
@@ -55,11 +52,9 @@ func (s *Store) fold(ctx context.Context, client *clientv3.Client, b *batch) out
 
 // pendingNow is the outcome of a large commit that could not be read: a conflict if it has been
 // folded by now.
-func (s *Store) pendingNow(ctx context.Context, client *clientv3.Client, b *batch, reason error) outcome {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := client.Get(ctx, s.keys.pending())
-	if err == nil && (len(res.Kvs) == 0 || res.Kvs[0].ModRevision != b.revision) {
+func (s *Store) pendingNow(ctx context.Context, b *batch, reason error) outcome {
+	res, err := s.do(ctx, clientv3.OpGet(s.keys.pending()))
+	if err == nil && (len(res.Get().Kvs) == 0 || res.Get().Kvs[0].ModRevision != b.revision) {
 		return outcome{conflict: true}
 	}
 	if errors.Is(reason, errDamaged) || errors.Is(reason, errNewer) {
@@ -103,8 +98,8 @@ const (
 func (s *Store) collect(ctx context.Context) {
 	for ctx.Err() == nil {
 		sleep(ctx, collectInterval/2+s.jitter(collectInterval))
-		if client := s.client.Load(); client != nil && ctx.Err() == nil && s.Err() == nil {
-			if err := s.collectOnce(ctx, client); err != nil && ctx.Err() == nil {
+		if s.client.Load() != nil && ctx.Err() == nil && s.Err() == nil {
+			if err := s.collectOnce(ctx); err != nil && ctx.Err() == nil {
 				s.logger.Warn("what is left over in etcd cannot be deleted; a later attempt follows", "error", err)
 			}
 		}
@@ -112,34 +107,26 @@ func (s *Store) collect(ctx context.Context) {
 }
 
 // collectOnce collects garbage unless another daemon does.
-func (s *Store) collectOnce(ctx context.Context, client *clientv3.Client) error {
-	request, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	lease, err := client.Grant(request, collectTTL)
-	if err != nil {
+func (s *Store) collectOnce(ctx context.Context) error {
+	c, err := s.claim(ctx, s.keys.janitor(), collectTTL)
+	if c == nil {
 		return err
 	}
-	res, err := client.Txn(request).If(clientv3.Compare(clientv3.CreateRevision(s.keys.janitor()), "=", 0)).
-		Then(clientv3.OpPut(s.keys.janitor(), s.id, clientv3.WithLease(lease.ID))).Commit()
-	if err != nil || !res.Succeeded {
-		_, _ = client.Revoke(request, lease.ID) // else it expires
-		return err
-	}
-	return s.deleteGarbage(ctx, client)
+	return s.deleteGarbage(ctx)
 }
 
 // deleteGarbage deletes the blobs that no entry and no large commit refers to, unless a writer
 // may still commit a reference: the sequence of its next commit is higher than that of its last
 // one. A writer whose key is gone cannot commit.
-func (s *Store) deleteGarbage(ctx context.Context, client *clientv3.Client) error {
-	request, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+func (s *Store) deleteGarbage(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	// Blobs first: at the later revision of the writers, a blob that was committed is referred to.
-	blobs, err := client.Get(request, s.keys.blobs(), clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	if err != nil || len(blobs.Kvs) == 0 {
+	blobs, err := s.do(ctx, clientv3.OpGet(s.keys.blobs(), clientv3.WithPrefix(), clientv3.WithKeysOnly()))
+	if err != nil || len(blobs.Get().Kvs) == 0 {
 		return err
 	}
-	state, err := client.Txn(request).Then(clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.writers(), clientv3.WithPrefix())).Commit()
+	state, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.writers(), clientv3.WithPrefix())})
 	if err != nil {
 		return err
 	}
@@ -152,7 +139,7 @@ func (s *Store) deleteGarbage(ctx context.Context, client *clientv3.Client) erro
 		}
 		last[strings.TrimPrefix(string(kv.Key), s.keys.writers())] = sequence
 	}
-	if err := s.arrived.wait(request, modRevision(state, 0)); err != nil {
+	if err := s.arrived.wait(ctx, modRevision(state, 0)); err != nil {
 		return err
 	}
 	used, ok := s.usedBlobs()
@@ -160,7 +147,7 @@ func (s *Store) deleteGarbage(ctx context.Context, client *clientv3.Client) erro
 		return nil // a record that cannot be read may refer to any
 	}
 	garbage := map[string]bool{}
-	for _, kv := range blobs.Kvs {
+	for _, kv := range blobs.Get().Kvs {
 		id, _, _ := strings.Cut(strings.TrimPrefix(string(kv.Key), s.keys.blobs()), "/")
 		writer, sequence, ok := parseBlobID(id)
 		committed, alive := last[writer]
@@ -169,7 +156,7 @@ func (s *Store) deleteGarbage(ctx context.Context, client *clientv3.Client) erro
 		}
 	}
 	for id := range garbage {
-		if _, err := client.Delete(request, s.keys.blob(id), clientv3.WithPrefix()); err != nil {
+		if _, err := s.do(ctx, clientv3.OpDelete(s.keys.blob(id), clientv3.WithPrefix())); err != nil {
 			return err
 		}
 	}
@@ -187,9 +174,8 @@ func parseBlobID(id string) (writer string, sequence uint64, ok bool) {
 
 // CollectGarbage deletes now what nothing refers to. The store does it regularly; tests call it.
 func (s *Store) CollectGarbage(ctx context.Context) error {
-	client := s.client.Load()
-	if client == nil {
+	if s.client.Load() == nil {
 		return s.Err()
 	}
-	return s.collectOnce(ctx, client)
+	return s.collectOnce(ctx)
 }

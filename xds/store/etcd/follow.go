@@ -56,7 +56,7 @@ func (s *Store) run(ctx context.Context) {
 			s.setLost(s.diagnose(ctx, err))
 		}
 		s.publish()
-		s.startEnds()
+		closeOnce(s.first)
 		if time.Since(began) > maxBackoff { // it was connected
 			wait = firstBackoff
 		}
@@ -65,12 +65,12 @@ func (s *Store) run(ctx context.Context) {
 	}
 }
 
-// startEnds lets Open return.
-func (s *Store) startEnds() {
+// closeOnce closes a channel of the follower, unless it is closed.
+func closeOnce(c chan struct{}) {
 	select {
-	case <-s.first:
+	case <-c:
 	default:
-		close(s.first)
+		close(c)
 	}
 }
 
@@ -101,26 +101,22 @@ func (c Config) Connect(ctx context.Context) (*clientv3.Client, error) {
 	})
 }
 
-// dial returns the client, which reconnects by itself.
-func (s *Store) dial(ctx context.Context) (*clientv3.Client, error) {
-	if client := s.client.Load(); client != nil {
-		return client, nil
+// dial makes the client, which reconnects by itself.
+func (s *Store) dial(ctx context.Context) error {
+	if s.client.Load() != nil {
+		return nil
 	}
 	client, err := s.config.Connect(ctx)
 	if err != nil {
-		return nil, s.explain(err)
+		return s.explain(err)
 	}
 	s.client.Store(client)
-	return client, nil
+	return nil
 }
 
 // connect checks the format.
 func (s *Store) connect(ctx context.Context) error {
-	client, err := s.dial(ctx)
-	if err != nil {
-		return err
-	}
-	f, header, err := s.readFormat(ctx, client)
+	f, header, err := s.readFormat(ctx)
 	if err != nil {
 		return err
 	}
@@ -128,11 +124,7 @@ func (s *Store) connect(ctx context.Context) error {
 		return err
 	}
 	s.publish()
-	select {
-	case <-s.reached:
-	default:
-		close(s.reached)
-	}
+	closeOnce(s.reached)
 	return nil
 }
 
@@ -168,14 +160,16 @@ func (s *Store) explain(err error) error {
 	return fmt.Errorf("etcd: %w", err)
 }
 
-// readFormat reads the format, and etcd's revision and id. It creates the format if nothing is under the
+// readFormat connects, and reads the format, and etcd's revision and id. It creates the format if nothing is under the
 // prefix, and no fleet is known that was there.
-func (s *Store) readFormat(ctx context.Context, client *clientv3.Client) (format, *etcdserverpb.ResponseHeader, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	got, err := client.Get(ctx, s.keys.format())
+func (s *Store) readFormat(ctx context.Context) (format, *etcdserverpb.ResponseHeader, error) {
+	if err := s.dial(ctx); err != nil {
+		return format{}, nil, err
+	}
+	res, err := s.do(ctx, clientv3.OpGet(s.keys.format()))
+	got := res.Get()
 	if err == nil && len(got.Kvs) == 0 {
-		got, err = s.createFormat(ctx, client)
+		got, err = s.createFormat(ctx)
 	}
 	switch {
 	case err != nil:
@@ -195,18 +189,16 @@ func (s *Store) readFormat(ctx context.Context, client *clientv3.Client) (format
 
 // createFormat returns the format that it creates, unless there is one, or other keys, whose number
 // it returns.
-func (s *Store) createFormat(ctx context.Context, client *clientv3.Client) (*clientv3.GetResponse, error) {
+func (s *Store) createFormat(ctx context.Context) (*clientv3.GetResponse, error) {
 	count := clientv3.OpGet(string(s.keys), clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if s.replica.format.Fleet != "" {
-		res, err := client.Do(ctx, count)
+		res, err := s.do(ctx, count)
 		return res.Get(), err
 	}
 	created := format{Version: formatVersion, Fleet: randomID(fleetSize)}
 	read := clientv3.OpGet(s.keys.format())
-	res, err := client.Txn(ctx).
-		If(clientv3.Compare(clientv3.CreateRevision(string(s.keys)), "=", 0).WithPrefix()).
-		Then(clientv3.OpPut(s.keys.format(), created.encode()), read).
-		Else(count, read).Commit()
+	res, err := s.txn(ctx, []clientv3.Cmp{absent(string(s.keys)).WithPrefix()},
+		[]clientv3.Op{clientv3.OpPut(s.keys.format(), created.encode()), read}, count, read)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +218,7 @@ func (s *Store) follow(ctx context.Context) error {
 		}
 	}
 	s.setLost(nil)
-	s.startEnds()
+	closeOnce(s.first)
 	err := s.watch(ctx)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		s.logger.Info("etcd was compacted: all is read again")
@@ -270,11 +262,7 @@ func (s *Store) load(ctx context.Context) error {
 	}
 	s.publish()
 	s.arrived.set(at, s.replica.pending)
-	select {
-	case <-s.loaded:
-	default:
-		close(s.loaded)
-	}
+	closeOnce(s.loaded)
 	return nil
 }
 
@@ -349,16 +337,14 @@ func (s *Store) revisions(events []*clientv3.Event) (all []revision) {
 func (s *Store) fetch(ctx context.Context, r reference, revision int64) ([]byte, error) {
 	content := make([]byte, 0, r.size)
 	for n := 0; len(content) < r.size; n++ {
-		part, cancel := context.WithTimeout(ctx, requestTimeout)
-		res, err := s.client.Load().Get(part, s.keys.part(r.id, n), clientv3.WithRev(revision))
-		cancel()
+		res, err := s.do(ctx, clientv3.OpGet(s.keys.part(r.id, n), clientv3.WithRev(revision)))
 		if err != nil {
 			return nil, err
 		}
-		if len(res.Kvs) == 0 {
+		if len(res.Get().Kvs) == 0 {
 			return nil, fmt.Errorf("%w: part %d of blob %s is missing", errDamaged, n, r.id)
 		}
-		content = append(content, res.Kvs[0].Value...)
+		content = append(content, res.Get().Kvs[0].Value...)
 	}
 	if len(content) != r.size || checksum(content) != r.sum {
 		return nil, fmt.Errorf("%w: blob %s: checksum mismatch", errDamaged, r.id)

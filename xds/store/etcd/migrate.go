@@ -41,11 +41,7 @@ func Read(ctx context.Context, c Config) (all Contents, err error) {
 	s := prepare(c, Options{})
 	s.replica.format.Fleet = anyFleet // so that none is created
 	defer func() { err = errors.Join(err, s.Close()) }()
-	client, err := s.dial(ctx)
-	if err != nil {
-		return all, err
-	}
-	f, header, err := s.readFormat(ctx, client)
+	f, header, err := s.readFormat(ctx)
 	if older := (*OutdatedError)(nil); errors.As(err, &older) {
 		return all, fmt.Errorf("nothing is stored at the etcd prefix %s", c.Prefix)
 	}
@@ -62,13 +58,11 @@ func Read(ctx context.Context, c Config) (all Contents, err error) {
 	}
 	all = Contents{Snapshot: s.Snapshot(), Fleet: f.Fleet}
 	for _, prefix := range []string{s.keys.replicas(), s.keys.writers()} {
-		request, cancel := context.WithTimeout(ctx, requestTimeout)
-		res, err := client.Get(request, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		cancel()
+		res, err := s.do(ctx, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly()))
 		if err != nil {
 			return all, s.explain(err)
 		}
-		for _, kv := range res.Kvs {
+		for _, kv := range res.Get().Kvs {
 			all.Running = append(all.Running, string(kv.Key))
 		}
 	}
@@ -85,11 +79,10 @@ const anyFleet = "-"
 func Create(ctx context.Context, c Config, of Contents) (index uint64, err error) {
 	s := prepare(c, Options{})
 	defer func() { err = errors.Join(err, s.Close()) }()
-	client, err := s.dial(ctx)
-	if err != nil {
+	if err := s.dial(ctx); err != nil {
 		return 0, err
 	}
-	m := &migration{Store: s, client: client, format: format{
+	m := &migration{Store: s, format: format{
 		Version: formatVersion, Fleet: of.Fleet, Base: of.Snapshot.Index() + baseMargin,
 	}}
 	if m.format.Fleet == "" {
@@ -114,7 +107,6 @@ func Create(ctx context.Context, c Config, of Contents) (index uint64, err error
 type migration struct {
 	*Store
 
-	client   *clientv3.Client
 	format   format
 	revision int64 // of the key migration
 	written  writes
@@ -122,9 +114,7 @@ type migration struct {
 
 // commit is a transaction that only this migration can make.
 func (m *migration) commit(ctx context.Context, ops ...clientv3.Op) (revision int64, err error) {
-	request, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := m.client.Txn(request).If(clientv3.Compare(clientv3.ModRevision(m.keys.migration()), "=", m.revision)).Then(ops...).Commit()
+	res, err := m.txn(ctx, []clientv3.Cmp{unchangedAt(m.keys.migration(), m.revision)}, ops)
 	if err != nil {
 		return 0, m.failure(err)
 	}
@@ -136,13 +126,9 @@ func (m *migration) commit(ctx context.Context, ops ...clientv3.Op) (revision in
 
 // begin puts the key migration, if there is no other key.
 func (m *migration) begin(ctx context.Context) error {
-	request, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	count := clientv3.WithCountOnly()
-	res, err := m.client.Txn(request).
-		If(clientv3.Compare(clientv3.CreateRevision(string(m.keys)), "=", 0).WithPrefix()).
-		Then(clientv3.OpPut(m.keys.migration(), time.Now().UTC().Format(time.RFC3339))).
-		Else(clientv3.OpGet(m.keys.format(), count), clientv3.OpGet(m.keys.migration())).Commit()
+	res, err := m.txn(ctx, []clientv3.Cmp{absent(string(m.keys)).WithPrefix()},
+		[]clientv3.Op{clientv3.OpPut(m.keys.migration(), time.Now().UTC().Format(time.RFC3339))},
+		clientv3.OpGet(m.keys.format(), clientv3.WithCountOnly()), clientv3.OpGet(m.keys.migration()))
 	switch {
 	case err != nil:
 		return m.failure(err)
@@ -171,7 +157,7 @@ func (m *migration) copy(ctx context.Context, of *store.Snapshot) error {
 		key := m.keys.entry(e.Key)
 		r := record{updated: e.Updated, revision: int64(e.Index) - int64(m.format.Base), raw: e.Raw}
 		if len(e.Raw) > maxInline {
-			ref, err := m.putBlob(ctx, m.client, &m.written, e.Raw)
+			ref, err := m.putBlob(ctx, &m.written, e.Raw)
 			if err != nil {
 				return m.failure(err)
 			}

@@ -103,14 +103,13 @@ func (s *Store) probe(ctx context.Context) {
 	var behind time.Time // since when a commit was not delivered
 	for ctx.Err() == nil {
 		sleep(ctx, probeInterval/2+s.jitter(probeInterval))
-		client, watch := s.client.Load(), s.watching.Load()
-		if client == nil || watch == nil {
+		watch := s.watching.Load()
+		if watch == nil {
 			continue // the follower connects
 		}
 		began := time.Now()
-		request, cancel := context.WithTimeout(ctx, requestTimeout)
-		res, err := client.Get(request, s.keys.head())
-		cancel()
+		got, err := s.do(ctx, clientv3.OpGet(s.keys.head()))
+		res := got.Get()
 		switch {
 		case ctx.Err() != nil:
 			return

@@ -11,27 +11,12 @@ const turnTTL = 5
 
 // A turn lets a writer commit before all others: one that reads much, such as the push of a
 // snapshot, would otherwise conflict with each of many small commits. nil is no turn.
-type turn struct {
-	lease    clientv3.LeaseID
-	revision int64
-}
+type turn claim
 
 // takeTurn returns a turn; nil if another writer has it.
 func (s *Store) takeTurn(ctx context.Context) *turn {
-	client := s.client.Load()
-	request, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	lease, err := client.Grant(request, turnTTL)
-	if err != nil {
-		return nil
-	}
-	res, err := client.Txn(request).If(clientv3.Compare(clientv3.CreateRevision(s.keys.turn()), "=", 0)).
-		Then(clientv3.OpPut(s.keys.turn(), s.id, clientv3.WithLease(lease.ID))).Commit()
-	if err != nil || !res.Succeeded {
-		_, _ = client.Revoke(request, lease.ID) // else it expires
-		return nil
-	}
-	return &turn{lease.ID, res.Header.Revision}
+	c, _ := s.claim(ctx, s.keys.turn(), turnTTL) // after an error, a later conflict tries again
+	return (*turn)(c)
 }
 
 // endTurn deletes the key of a turn, unless the commit did that.
@@ -47,9 +32,9 @@ func (s *Store) endTurn(ctx context.Context, t *turn) {
 // condition is that no other writer has a turn.
 func (t *turn) condition(l layout) clientv3.Cmp {
 	if t == nil {
-		return clientv3.Compare(clientv3.CreateRevision(l.turn()), "=", 0)
+		return absent(l.turn())
 	}
-	return clientv3.Compare(clientv3.ModRevision(l.turn()), "=", t.revision)
+	return unchangedAt(l.turn(), t.revision)
 }
 
 // lost reports whether a turn has expired, by the key of the turn.

@@ -176,7 +176,7 @@ func (s *Store) commitSome(ctx context.Context, group []*request) []*request {
 		default:
 			s.deliver(ctx, a, result.revision)
 			if result.large != nil { // so that what follows need not wait for it
-				_ = s.fold(ctx, s.client.Load(), result.large) // else the next writer does it
+				_ = s.fold(ctx, result.large) // else the next writer does it
 			}
 		}
 		return a.rest
@@ -340,7 +340,7 @@ func (s *Store) comparisons(a *attempt) []clientv3.Cmp {
 	if a.reads.All || a.pending != nil { // of a large commit, the keys do not have all yet
 		return []clientv3.Cmp{unchanged(s.keys.head())}
 	}
-	all := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(s.keys.pending()), "=", 0)}
+	all := []clientv3.Cmp{absent(s.keys.pending())}
 	for key := range maps.Keys(a.reads.Keys) {
 		at := s.keys.entry(key)
 		_, exists := a.base.Get(key)
@@ -351,7 +351,7 @@ func (s *Store) comparisons(a *attempt) []clientv3.Cmp {
 		case unreadable: // and there was no entry before: it is as good as absent
 			all = append(all, unchanged(at))
 		default:
-			all = append(all, clientv3.Compare(clientv3.CreateRevision(at), "=", 0))
+			all = append(all, absent(at))
 		}
 	}
 	for kind := range a.reads.Types {
