@@ -137,7 +137,7 @@ type entry struct {
 	quota  quotaEntry
 }
 
-func (e entry) equal(o entry) bool {
+func (e *entry) equal(o *entry) bool {
 	return reflect.DeepEqual(e.source, o.source) && reflect.DeepEqual(e.quota, o.quota)
 }
 
@@ -157,7 +157,7 @@ func Parse(data []byte) (*Identities, error) {
 		return nil, errors.New(strings.ReplaceAll(err.Error(), "the body", "the file"))
 	}
 	r := &reader{
-		identities: &Identities{tokens: make(map[[sha256.Size]byte]token), callers: make(map[string]entry)},
+		identities: &Identities{tokens: make(map[[sha256.Size]byte]token), callers: make(map[string]*entry)},
 		quotas:     make(map[string]quotaEntry), classes: make(map[string]*quota.Class),
 	}
 	r.read(asJSON)
@@ -215,29 +215,30 @@ func (r *reader) quota(name string, raw []byte) {
 }
 
 // entry reads an entry of a list, which g is a part of.
-func (r *reader) entry(list string, n int, raw []byte, e binder, g *grant) {
+func (r *reader) entry(list string, n int, raw []byte, source binder, g *grant) {
 	at := fmt.Sprintf("%s[%d]", list, n)
 	label := fmt.Sprintf("%s (%s): ", at, clip(text.Members(raw).Text("name")))
-	if !r.problems.decode(at, label, raw, e) {
+	if !r.problems.decode(at, label, raw, source) {
 		return
 	}
 	c, err := g.caller(r.classes)
 	if _, exists := r.identities.callers[g.Name]; err == nil && exists {
 		err = errors.New("name: is used by another entry")
 	}
+	e := &entry{caller: c, source: source, quota: r.quotas[g.Quota]}
 	if err == nil {
-		err = e.bind(r.identities, c)
+		err = source.bind(r.identities, e)
 	}
 	if err != nil {
 		r.problems.add(at, "%s%w", label, err)
 		return
 	}
-	r.identities.callers[g.Name] = entry{caller: c, source: e, quota: r.quotas[g.Quota]}
+	r.identities.callers[g.Name] = e
 }
 
 // binder is an entry, which adds how its caller is identified.
 type binder interface {
-	bind(i *Identities, c *Caller) error
+	bind(i *Identities, caller *entry) error
 }
 
 func (g *grant) caller(quotas map[string]*quota.Class) (*Caller, error) {
@@ -271,7 +272,7 @@ func (g *grant) caller(quotas map[string]*quota.Class) (*Caller, error) {
 	return c, nil
 }
 
-func (e *tokenEntry) bind(i *Identities, c *Caller) error {
+func (e *tokenEntry) bind(i *Identities, caller *entry) error {
 	sum, err := hex.DecodeString(e.SHA256)
 	if err != nil || len(sum) != sha256.Size {
 		return fmt.Errorf("sha256: must be %d hexadecimal digits, the SHA-256 of the token", 2*sha256.Size)
@@ -280,24 +281,24 @@ func (e *tokenEntry) bind(i *Identities, c *Caller) error {
 	if other, ok := i.tokens[key]; ok {
 		return fmt.Errorf("sha256: is the same as of %s", other.caller.Name)
 	}
-	i.tokens[key] = token{hash: key, caller: c}
+	i.tokens[key] = token{caller, key}
 	return nil
 }
 
-func (e *certificateEntry) bind(i *Identities, c *Caller) error {
+func (e *certificateEntry) bind(i *Identities, caller *entry) error {
 	kind, pattern, ok := strings.Cut(e.SAN, ":")
 	if !ok || kind != "dns" && kind != "uri" || pattern == "" {
 		return errors.New("san: must be dns:PATTERN or uri:PATTERN")
 	}
-	i.certificates = append(i.certificates, certificate{kind: kind, pattern: pattern, caller: c})
+	i.certificates = append(i.certificates, certificate{caller, kind, pattern})
 	return nil
 }
 
-func (e *peerEntry) bind(i *Identities, c *Caller) error {
+func (e *peerEntry) bind(i *Identities, caller *entry) error {
 	if e.UID == nil && e.GID == nil {
 		return errors.New("set uid, gid or both")
 	}
-	i.peers = append(i.peers, peer{uid: e.UID, gid: e.GID, caller: c})
+	i.peers = append(i.peers, peer{caller, e.UID, e.GID})
 	return nil
 }
 

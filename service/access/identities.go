@@ -6,6 +6,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net/url"
+	"slices"
 	"time"
 )
 
@@ -35,26 +37,29 @@ type Identities struct {
 	tokens       map[[sha256.Size]byte]token // by their hashes
 	certificates []certificate
 	peers        []peer
-	callers      map[string]entry // by name
+	callers      map[string]*entry // by name
 }
 
 // token is a caller that shows a token with a hash.
 type token struct {
-	hash   [sha256.Size]byte
-	caller *Caller
+	*entry
+
+	hash [sha256.Size]byte
 }
 
 // certificate is a caller that shows a client certificate with a SAN of the form
 // of a pattern.
 type certificate struct {
+	*entry
+
 	kind, pattern string // kind is dns or uri
-	caller        *Caller
 }
 
 // peer is a caller on a unix socket. A nil uid or gid means any.
 type peer struct {
+	*entry
+
 	uid, gid *uint32
-	caller   *Caller
 }
 
 // Len returns the number of callers.
@@ -104,19 +109,9 @@ func (i *Identities) Certificate(cert *x509.Certificate, now time.Time) (*Caller
 
 func (c certificate) matches(cert *x509.Certificate) bool {
 	if c.kind == "dns" {
-		for _, name := range cert.DNSNames {
-			if match(c.pattern, name) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(cert.DNSNames, func(name string) bool { return match(c.pattern, name) })
 	}
-	for _, uri := range cert.URIs {
-		if match(c.pattern, uri.String()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cert.URIs, func(uri *url.URL) bool { return match(c.pattern, uri.String()) })
 }
 
 // Peer returns the caller of a process on the other end of a unix socket: that of
@@ -146,30 +141,11 @@ func (i *Identities) replace(old *Identities) {
 	if old == nil {
 		return
 	}
-	kept := make(map[*Caller]*Caller)
 	for name, e := range old.callers {
-		successor, ok := i.callers[name]
-		if !ok || !successor.equal(e) {
+		if successor, ok := i.callers[name]; ok && successor.equal(e) {
+			successor.caller = e.caller
+		} else {
 			close(e.caller.revoked)
-			continue
 		}
-		kept[successor.caller] = e.caller
-		i.callers[name] = e
-	}
-	keep := func(c *Caller) *Caller {
-		if k, ok := kept[c]; ok {
-			return k
-		}
-		return c
-	}
-	for hash, t := range i.tokens {
-		t.caller = keep(t.caller)
-		i.tokens[hash] = t
-	}
-	for n := range i.certificates {
-		i.certificates[n].caller = keep(i.certificates[n].caller)
-	}
-	for n := range i.peers {
-		i.peers[n].caller = keep(i.peers[n].caller)
 	}
 }

@@ -2,6 +2,7 @@ package access
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -94,10 +95,8 @@ func IsRole(name string) bool {
 }
 
 func roleOf(name string) (Roles, bool) {
-	for i, known := range roleNames {
-		if name == known {
-			return 1 << i, true
-		}
+	if i := slices.Index(roleNames, name); i >= 0 {
+		return 1 << i, true
 	}
 	return 0, false
 }
