@@ -25,34 +25,69 @@ func Completion(w io.Writer, app *kong.Application, shell string) error {
 // quote returns a word for any of the shells.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// posixTable writes the body of a shell function: a case for each command, which a formatter fills.
-func posixTable(all []command, fill func(*strings.Builder, command)) string {
-	var b strings.Builder
-	b.WriteString("\tcase $path in\n")
-	for _, c := range all {
-		fmt.Fprintf(&b, "\t%s)\n", quote(c.path))
-		fill(&b, c)
-		b.WriteString("\t\t;;\n")
-	}
-	b.WriteString("\tesac\n")
-	return b.String()
+// posix is how bash or zsh completes. Both have the same functions, of cases for the path of a command.
+type posix struct {
+	path string // the variable with the path of the command
+	// described returns a word, and its description if the shell shows one.
+	described func(form, help string) string
+	array     func(words []string) string
+	list      func(words []string) string // the action that completes one of these words
+	files     string                      // the action that completes the name of a file
 }
 
-// values writes a case for the flags of a command that take a value: what completes it.
-func values(b *strings.Builder, c command, list func([]string) string, files string) {
-	for _, flag := range c.flags {
-		if !takesValue(flag) {
-			continue
+// words writes the case that sets the subcommands and the flags of a command.
+func (p *posix) words(b *strings.Builder, all []command) {
+	fmt.Fprintf(b, "\tcase %s in\n", p.path)
+	for _, c := range all {
+		var names, flags, valued []string
+		for _, child := range c.children {
+			names = append(names, p.described(child.Name, child.Help))
 		}
-		action := ":"
-		switch {
-		case choices(flag.Value) != nil:
-			action = list(choices(flag.Value))
-		case isFile(flag.PlaceHolder):
-			action = files
+		for _, flag := range c.flags {
+			for _, form := range spellings(flag) {
+				flags = append(flags, p.described(form, flag.Help))
+				if takesValue(flag) {
+					valued = append(valued, form)
+				}
+			}
 		}
-		fmt.Fprintf(b, "\t\t%s) %s; return ;;\n", strings.Join(spellings(flag), " | "), action)
+		fmt.Fprintf(b, "\t%s)\n\t\tcommands=%s\n\t\tflags=%s\n\t\tvalued=%s\n\t\t;;\n", quote(c.path), p.array(names), p.array(flags), p.array(valued))
 	}
+	b.WriteString("\tesac\n")
+}
+
+// values writes the case for flags that take a value: what completes it.
+func (p *posix) values(b *strings.Builder, all []command) {
+	fmt.Fprintf(b, "\tif [[ -n $flag ]]; then\n\tcase %s in\n", p.path)
+	for _, c := range all {
+		fmt.Fprintf(b, "\t%s)\n\t\tcase $flag in\n", quote(c.path))
+		for _, flag := range c.flags {
+			if !takesValue(flag) {
+				continue
+			}
+			action := ":"
+			switch {
+			case choices(flag.Value) != nil:
+				action = p.list(choices(flag.Value))
+			case isFile(flag.PlaceHolder):
+				action = p.files
+			}
+			fmt.Fprintf(b, "\t\t%s) %s; return ;;\n", strings.Join(spellings(flag), " | "), action)
+		}
+		b.WriteString("\t\tesac\n\t\t;;\n")
+	}
+	b.WriteString("\tesac\n\tfi\n")
+}
+
+// arguments writes the case for commands with positional arguments that can be completed.
+func (p *posix) arguments(b *strings.Builder, all []command) {
+	fmt.Fprintf(b, "\tcase %s in\n", p.path)
+	for _, c := range all {
+		if action := argument(c, p.list, p.files); action != "" {
+			fmt.Fprintf(b, "\t%s) %s ;;\n", quote(c.path), action)
+		}
+	}
+	b.WriteString("\tesac\n")
 }
 
 // argument returns what completes the positional arguments of a command.
@@ -69,28 +104,20 @@ func argument(c command, list func([]string) string, files string) string {
 }
 
 func bash(name string, all []command) string {
-	list := func(words []string) string {
-		return "mapfile -t COMPREPLY < <(compgen -W " + quote(strings.Join(words, " ")) + ` -- "$current")`
+	p := posix{
+		path:      "$path",
+		described: func(form, _ string) string { return form },
+		array:     func(words []string) string { return quote(strings.Join(words, " ")) },
+		list: func(words []string) string {
+			return "mapfile -t COMPREPLY < <(compgen -W " + quote(strings.Join(words, " ")) + ` -- "$current")`
+		},
+		files: `mapfile -t COMPREPLY < <(compgen -f -- "$current")`,
 	}
-	const files = `mapfile -t COMPREPLY < <(compgen -f -- "$current")`
 	function := "_" + name + "_words"
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Completions of %[1]s for bash. To load them: source <(%[1]s completion bash)\n\n", name)
 	fmt.Fprintf(&b, "%s() {\n", function)
-	b.WriteString(posixTable(all, func(b *strings.Builder, c command) {
-		var names, flags, valued []string
-		for _, child := range c.children {
-			names = append(names, child.Name)
-		}
-		for _, flag := range c.flags {
-			flags = append(flags, spellings(flag)...)
-			if takesValue(flag) {
-				valued = append(valued, spellings(flag)...)
-			}
-		}
-		fmt.Fprintf(b, "\t\tcommands=%s\n\t\tflags=%s\n\t\tvalued=%s\n",
-			quote(strings.Join(names, " ")), quote(strings.Join(flags, " ")), quote(strings.Join(valued, " ")))
-	}))
+	p.words(&b, all)
 	fmt.Fprintf(&b, "}\n\n_%s() {\n", name)
 	fmt.Fprintf(&b, `	local path=%s current=${COMP_WORDS[COMP_CWORD]} flag='' word commands flags valued i
 	COMPREPLY=()
@@ -110,53 +137,27 @@ func bash(name string, all []command) string {
 	done
 	[[ $current == = ]] && current=''
 `, quote(name), function, function)
-	b.WriteString("\tif [[ -n $flag ]]; then\n\tcase $path in\n")
-	for _, c := range all {
-		fmt.Fprintf(&b, "\t%s)\n\t\tcase $flag in\n", quote(c.path))
-		values(&b, c, list, files)
-		b.WriteString("\t\tesac\n\t\t;;\n")
-	}
-	b.WriteString("\tesac\n\tfi\n\tif [[ $current == -* ]]; then\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$current\")\n\t\treturn\n\tfi\n")
+	p.values(&b, all)
+	b.WriteString("\tif [[ $current == -* ]]; then\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$flags\" -- \"$current\")\n\t\treturn\n\tfi\n")
 	b.WriteString("\tif [[ -n $commands ]]; then\n\t\tmapfile -t COMPREPLY < <(compgen -W \"$commands\" -- \"$current\")\n\t\treturn\n\tfi\n")
-	arguments(&b, all, list, files)
+	p.arguments(&b, all)
 	fmt.Fprintf(&b, "}\n\ncomplete -F _%s %s\n", name, name)
 	return b.String()
 }
 
-// arguments writes a case for the commands with positional arguments that can be completed.
-func arguments(b *strings.Builder, all []command, list func([]string) string, files string) {
-	b.WriteString("\tcase $path in\n")
-	for _, c := range all {
-		if action := argument(c, list, files); action != "" {
-			fmt.Fprintf(b, "\t%s) %s ;;\n", quote(c.path), action)
-		}
-	}
-	b.WriteString("\tesac\n")
-}
-
 func zsh(name string, all []command) string {
-	list := func(words []string) string { return "compadd -- " + strings.Join(words, " ") }
-	const files = "_files"
-	var b strings.Builder
-	described := func(form, help string) string {
-		return quote(strings.ReplaceAll(form, ":", `\:`) + ":" + firstSentence(help))
+	p := posix{
+		path: "$command_path",
+		described: func(form, help string) string {
+			return quote(strings.ReplaceAll(form, ":", `\:`) + ":" + firstSentence(help))
+		},
+		array: func(words []string) string { return "(" + strings.Join(words, " ") + ")" },
+		list:  func(words []string) string { return "compadd -- " + strings.Join(words, " ") },
+		files: "_files",
 	}
+	var b strings.Builder
 	fmt.Fprintf(&b, "#compdef %[1]s\n# Completions of %[1]s for zsh. To load them: source <(%[1]s completion zsh)\n\n_%[1]s_words() {\n", name)
-	b.WriteString(strings.ReplaceAll(posixTable(all, func(b *strings.Builder, c command) {
-		var names, flags, valued []string
-		for _, child := range c.children {
-			names = append(names, described(child.Name, child.Help))
-		}
-		for _, flag := range c.flags {
-			for _, form := range spellings(flag) {
-				flags = append(flags, described(form, flag.Help))
-				if takesValue(flag) {
-					valued = append(valued, form)
-				}
-			}
-		}
-		fmt.Fprintf(b, "\t\tcommands=(%s)\n\t\tflags=(%s)\n\t\tvalued=(%s)\n", strings.Join(names, " "), strings.Join(flags, " "), strings.Join(valued, " "))
-	}), "$path", "$command_path"))
+	p.words(&b, all)
 	fmt.Fprintf(&b, `}
 
 _%[1]s() {
@@ -178,19 +179,11 @@ _%[1]s() {
 		flag=${PREFIX%%%%=*}
 		compset -P '*='
 	fi
-	if [[ -n $flag ]]; then
-	case $command_path in
 `, name, quote(name))
-	for _, c := range all {
-		fmt.Fprintf(&b, "\t%s)\n\t\tcase $flag in\n", quote(c.path))
-		values(&b, c, list, files)
-		b.WriteString("\t\tesac\n\t\t;;\n")
-	}
-	b.WriteString("\tesac\n\tfi\n\tif [[ $PREFIX == -* ]]; then\n\t\t_describe flag flags\n\t\treturn\n\tfi\n")
+	p.values(&b, all)
+	b.WriteString("\tif [[ $PREFIX == -* ]]; then\n\t\t_describe flag flags\n\t\treturn\n\tfi\n")
 	b.WriteString("\tif ((${#commands})); then\n\t\t_describe command commands\n\t\treturn\n\tfi\n")
-	var last strings.Builder
-	arguments(&last, all, list, files)
-	b.WriteString(strings.ReplaceAll(last.String(), "$path", "$command_path"))
+	p.arguments(&b, all)
 	fmt.Fprintf(&b, "}\n\nif [[ ${funcstack[1]} == _%[1]s ]]; then\n\t_%[1]s\nelse\n\tcompdef _%[1]s %[1]s\nfi\n", name)
 	return b.String()
 }

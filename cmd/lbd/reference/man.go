@@ -3,6 +3,7 @@ package reference
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -43,20 +44,11 @@ func Man(w io.Writer, app *kong.Application, version string) error {
 		}
 	}
 	b.WriteString(".SH ENVIRONMENT\nFlags on the command line take precedence over these variables.\n")
-	for _, v := range sortedKeys(variables) {
+	for _, v := range slices.Sorted(maps.Keys(variables)) {
 		fmt.Fprintf(&b, ".TP\n\\fB%s\\fR\n%s\n", roff(v), roff(variables[v]))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // synopsis returns the form of a command: lbd ctl get endpoints CLUSTER.
