@@ -2,8 +2,6 @@
 package accesslog
 
 import (
-	"bytes"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net/url"
@@ -65,14 +63,7 @@ func Open(path string, stdout io.Writer, logger *slog.Logger) (*Log, error) {
 
 // Write queues an entry.
 func (l *Log) Write(e *Entry) {
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false) // & is in many queries
-	if err := encoder.Encode(e); err != nil {
-		l.Fail(1, err)
-		return
-	}
-	if !l.Offer(line.Bytes()) {
+	if !l.AppendJSON(e, 0) {
 		l.dropped.Add(1)
 	}
 }

@@ -31,7 +31,7 @@ func newQueuedLog(w io.Writer) (*queuedLog, error) {
 
 // Write queues a line.
 func (l *queuedLog) Write(line []byte) (int, error) {
-	if !l.Offer(bytes.Clone(line)) {
+	if !l.Append(bytes.Clone(line), 0) {
 		l.dropped.Add(1)
 	}
 	return len(line), nil

@@ -2,8 +2,6 @@
 package audit
 
 import (
-	"bytes"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"strings"
@@ -86,18 +84,11 @@ func (l *Log) Write(r *Record) {
 	if len(r.Path) > maxPath {
 		r.Path = strings.ToValidUTF8(r.Path[:maxPath], "") + "…"
 	}
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line) // it ends the line
-	encoder.SetEscapeHTML(false)      // the path has &
-	if err := encoder.Encode(r); err != nil {
-		l.Fail(1, err)
-		return
-	}
 	wait := waitTime
 	if r.Caller == "" {
 		wait = 0
 	}
-	if !l.Append(line.Bytes(), wait) {
+	if !l.AppendJSON(r, wait) {
 		l.Fail(1, logfile.ErrFull)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/fleet/share"
+	"github.com/lbd-dev/lbd/xds/backoff"
 )
 
 // rejoinWait is the time that replicas take, each on average, to have another session after all have lost theirs.
@@ -25,7 +26,7 @@ func (f *Fleet) keepSession(ctx context.Context) {
 	failed := false
 	for ctx.Err() == nil {
 		if f.options.Ready != nil && !f.options.Ready() {
-			sleep(ctx, rand.N(readyWait))
+			backoff.Sleep(ctx, rand.N(readyWait))
 			continue
 		}
 		session, ttl, v, err := f.open(ctx)
@@ -43,7 +44,7 @@ func (f *Fleet) keepSession(ctx context.Context) {
 		f.do(f.lost)
 		if ctx.Err() == nil {
 			f.log.Warn("the session of the fleet has ended: requests of its limits are refused until there is another one", "error", err)
-			sleep(ctx, rand.N(min(time.Duration(len(v.members)+1)*rejoinWait, spread))) // others may have lost theirs, too
+			backoff.Sleep(ctx, rand.N(min(time.Duration(len(v.members)+1)*rejoinWait, spread))) // others may have lost theirs, too
 		}
 	}
 }
@@ -90,7 +91,7 @@ func (f *Fleet) keep(ctx context.Context, session int64, ttl time.Duration, revi
 		default:
 			pause = rand.N(ttl / 10)
 		}
-		if !sleep(ctx, pause) {
+		if !backoff.Sleep(ctx, pause) {
 			return context.Cause(ctx)
 		}
 	}
@@ -234,17 +235,5 @@ type retry struct{ attempts int }
 func (r *retry) sleep(ctx context.Context) {
 	most := min(100*time.Millisecond<<min(r.attempts, 10), maxRetry)
 	r.attempts++
-	sleep(ctx, rand.N(most))
-}
-
-// sleep reports whether it lasted as long as it should.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	backoff.Sleep(ctx, rand.N(most))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/fleet/share"
+	"github.com/lbd-dev/lbd/xds/backoff"
 )
 
 const (
@@ -39,7 +40,7 @@ func (f *Fleet) publish(ctx context.Context, session int64) {
 		}
 		f.ask(ctx, func() { n = len(f.view.members) })
 		d := minPublish + time.Duration(n)*publishShare
-		sleep(ctx, d/2+rand.N(d))
+		backoff.Sleep(ctx, d/2+rand.N(d))
 	}
 }
 

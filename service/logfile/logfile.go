@@ -3,6 +3,7 @@ package logfile
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -100,20 +101,28 @@ func (f *File) Reopen() error {
 	return old.Close()
 }
 
-// Offer queues a line, which ends with a line feed. It reports false if the queue is full.
-func (f *File) Offer(line []byte) bool {
+// AppendJSON appends a value as a line of JSON. A value that has none is lost.
+func (f *File) AppendJSON(v any, wait time.Duration) bool {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line) // it ends the line
+	encoder.SetEscapeHTML(false)      // paths have &
+	if err := encoder.Encode(v); err != nil {
+		f.Fail(1, err)
+		return true
+	}
+	return f.Append(line.Bytes(), wait)
+}
+
+// Append queues a line, which ends with a line feed. It waits for room in the queue, or not at all, and
+// reports false if there is none.
+func (f *File) Append(line []byte, wait time.Duration) bool {
 	select {
 	case f.queue <- line:
 		return true
 	default:
-		return false
 	}
-}
-
-// Append is Offer that waits for room in the queue.
-func (f *File) Append(line []byte, wait time.Duration) bool {
-	if offered := f.Offer(line); offered || wait == 0 {
-		return offered
+	if wait == 0 {
+		return false
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

@@ -148,12 +148,12 @@ func TestBlockedFile(t *testing.T) {
 		write(t, f, "0")
 		synctest.Wait() // the writer has it
 		for range queue {
-			if !f.Offer([]byte("x\n")) {
+			if !f.Append([]byte("x\n"), 0) {
 				t.Error("no room in the queue")
 			}
 		}
 		start := time.Now()
-		if f.Offer(nil) || f.Append(nil, 0) || time.Since(start) != 0 {
+		if f.Append(nil, 0) || time.Since(start) != 0 {
 			t.Errorf("room beyond the queue, after %v", time.Since(start))
 		}
 		if f.Append(nil, time.Second) || time.Since(start) != time.Second {

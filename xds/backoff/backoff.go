@@ -2,6 +2,7 @@
 package backoff
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -17,4 +18,14 @@ func Wait(retries int, draw func() float64) time.Duration {
 	}
 	wait := min(float64(c.BaseDelay)*math.Pow(c.Multiplier, float64(retries)), float64(c.MaxDelay))
 	return time.Duration(wait * (1 + c.Jitter*(2*draw()-1)))
+}
+
+// Sleep waits. It reports false, at once, if ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

@@ -68,7 +68,6 @@ type Client struct {
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	done    chan struct{}  // closed when the owner has ended
 	running sync.WaitGroup // owner, transports, OnUpdate
 
 	// owner only
@@ -108,7 +107,6 @@ func newClient(o Options) (*Client, error) {
 		inbox:       newQueue[func()](),
 		configs:     map[string]*authorityConfig{"": newAuthorityConfig("", o.Bootstrap.Servers)},
 		noServers:   newAuthorityConfig("", nil),
-		done:        make(chan struct{}),
 		authorities: map[authorityKey]*authority{},
 		cache: resourceCache{
 			seed: maphash.MakeSeed(), byHash: map[uint64]*resourceState{}, byKey: map[resource.Key]*resourceState{},
@@ -145,7 +143,6 @@ func newClient(o Options) (*Client, error) {
 
 // run is the owner.
 func (c *Client) run() {
-	defer close(c.done)
 	for {
 		select {
 		case <-c.ctx.Done():

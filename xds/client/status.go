@@ -83,22 +83,16 @@ type ResourceStatus struct {
 // Status returns a consistent state. It does not wait for OnUpdate. After Close it is
 // empty. Options.Events must not call it.
 func (c *Client) Status() Status {
-	answer := make(chan Status, 1)
-	c.post(func() { answer <- c.status() })
-	select {
-	case s := <-answer:
-		slices.SortStableFunc(s.Servers, func(x, y ServerStatus) int { return cmp.Compare(x.Authority, y.Authority) })
-		slices.SortFunc(s.Targets, compareTargets)
-		slices.SortFunc(s.Unapplied, func(x, y UnappliedField) int {
-			return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Field, y.Field))
-		})
-		slices.SortFunc(s.Resources, func(x, y ResourceStatus) int {
-			return cmp.Or(cmp.Compare(x.Key.Type, y.Key.Type), cmp.Compare(x.Key.Name, y.Key.Name), cmp.Compare(x.Target, y.Target))
-		})
-		return s
-	case <-c.done:
-		return Status{}
-	}
+	s := fromOwner(c.ctx, c, c.status)
+	slices.SortStableFunc(s.Servers, func(x, y ServerStatus) int { return cmp.Compare(x.Authority, y.Authority) })
+	slices.SortFunc(s.Targets, compareTargets)
+	slices.SortFunc(s.Unapplied, func(x, y UnappliedField) int {
+		return cmp.Or(cmp.Compare(x.Type, y.Type), cmp.Compare(x.Field, y.Field))
+	})
+	slices.SortFunc(s.Resources, func(x, y ResourceStatus) int {
+		return cmp.Or(cmp.Compare(x.Key.Type, y.Key.Type), cmp.Compare(x.Key.Name, y.Key.Name), cmp.Compare(x.Target, y.Target))
+	})
+	return s
 }
 
 func compareTargets(x, y TargetStatus) int {

@@ -99,9 +99,7 @@ func (t *transport) run(ctx context.Context) {
 			// No back-off, but at most one stream per second.
 			retries, wait = -1, time.Second-time.Since(start)
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, wait) {
 			return
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/lbd-dev/lbd/xds/backoff"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
@@ -97,7 +98,7 @@ const (
 // and of entries that were replaced.
 func (s *Store) collect(ctx context.Context) {
 	for ctx.Err() == nil {
-		sleep(ctx, collectInterval/2+s.jitter(collectInterval))
+		backoff.Sleep(ctx, collectInterval/2+s.jitter(collectInterval))
 		if s.client.Load() != nil && ctx.Err() == nil && s.Err() == nil {
 			if err := s.collectOnce(ctx); err != nil && ctx.Err() == nil {
 				s.logger.Warn("what is left over in etcd cannot be deleted; a later attempt follows", "error", err)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/lbd-dev/lbd/xds/backoff"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -60,7 +61,7 @@ func (s *Store) run(ctx context.Context) {
 		if time.Since(began) > maxBackoff { // it was connected
 			wait = firstBackoff
 		}
-		sleep(ctx, s.jitter(wait))
+		backoff.Sleep(ctx, s.jitter(wait))
 		wait = min(2*wait, maxBackoff)
 	}
 }
@@ -77,15 +78,6 @@ func closeOnce(c chan struct{}) {
 // jitter returns a random time up to d.
 func (s *Store) jitter(d time.Duration) time.Duration {
 	return time.Duration(s.options.Draw() % uint64(d))
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // Connect returns a client, which lives until ctx ends and connects by itself. With a user name, it
@@ -222,7 +214,7 @@ func (s *Store) follow(ctx context.Context) error {
 	err := s.watch(ctx)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		s.logger.Info("etcd was compacted: all is read again")
-		sleep(ctx, s.jitter(2*time.Second)) // other daemons do the same
+		backoff.Sleep(ctx, s.jitter(2*time.Second)) // other daemons do the same
 		err = s.load(ctx)
 	}
 	return err
@@ -397,7 +389,7 @@ func (s *Store) writeCopies(ctx context.Context) {
 			return
 		}
 		if s.copied(err); err != nil {
-			sleep(ctx, maxBackoff)
+			backoff.Sleep(ctx, maxBackoff)
 			s.wakeCopier()
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/lbd-dev/lbd/xds/backoff"
 )
 
 // Status describes how well the store follows etcd.
@@ -102,7 +104,7 @@ func (s *Store) usedBlobs() (map[string]bool, bool) {
 func (s *Store) probe(ctx context.Context) {
 	var behind time.Time // since when a commit was not delivered
 	for ctx.Err() == nil {
-		sleep(ctx, probeInterval/2+s.jitter(probeInterval))
+		backoff.Sleep(ctx, probeInterval/2+s.jitter(probeInterval))
 		watch := s.watching.Load()
 		if watch == nil {
 			continue // the follower connects

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/lbd-dev/lbd/xds/backoff"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
@@ -228,7 +229,7 @@ func (s *Store) afterConflict(ctx context.Context, group []*request, revision in
 		defer stop()
 	}
 	if s.arrived.wait(ctx, revision) == nil {
-		sleep(ctx, wait)
+		backoff.Sleep(ctx, wait)
 	}
 }
 
