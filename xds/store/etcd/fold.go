@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -98,7 +99,7 @@ const (
 // and of entries that were replaced.
 func (s *Store) collect(ctx context.Context) {
 	for ctx.Err() == nil {
-		backoff.Sleep(ctx, collectInterval/2+s.jitter(collectInterval))
+		backoff.Sleep(ctx, collectInterval/2+rand.N(collectInterval))
 		if s.client.Load() != nil && ctx.Err() == nil && s.Err() == nil {
 			if err := s.collectOnce(ctx); err != nil && ctx.Err() == nil {
 				s.logger.Warn("what is left over in etcd cannot be deleted; a later attempt follows", "error", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -61,7 +62,7 @@ func (s *Store) run(ctx context.Context) {
 		if time.Since(began) > maxBackoff { // it was connected
 			wait = firstBackoff
 		}
-		backoff.Sleep(ctx, s.jitter(wait))
+		backoff.Sleep(ctx, rand.N(wait))
 		wait = min(2*wait, maxBackoff)
 	}
 }
@@ -73,11 +74,6 @@ func closeOnce(c chan struct{}) {
 	default:
 		close(c)
 	}
-}
-
-// jitter returns a random time up to d.
-func (s *Store) jitter(d time.Duration) time.Duration {
-	return time.Duration(s.options.Draw() % uint64(d))
 }
 
 // Connect returns a client, which lives until ctx ends and connects by itself. With a user name, it
@@ -214,7 +210,7 @@ func (s *Store) follow(ctx context.Context) error {
 	err := s.watch(ctx)
 	if errors.Is(err, rpctypes.ErrCompacted) {
 		s.logger.Info("etcd was compacted: all is read again")
-		backoff.Sleep(ctx, s.jitter(2*time.Second)) // other daemons do the same
+		backoff.Sleep(ctx, rand.N(2*time.Second)) // other daemons do the same
 		err = s.load(ctx)
 	}
 	return err

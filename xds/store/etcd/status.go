@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -104,7 +105,7 @@ func (s *Store) usedBlobs() (map[string]bool, bool) {
 func (s *Store) probe(ctx context.Context) {
 	var behind time.Time // since when a commit was not delivered
 	for ctx.Err() == nil {
-		backoff.Sleep(ctx, probeInterval/2+s.jitter(probeInterval))
+		backoff.Sleep(ctx, probeInterval/2+rand.N(probeInterval))
 		watch := s.watching.Load()
 		if watch == nil {
 			continue // the follower connects

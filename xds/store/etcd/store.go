@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,8 +56,6 @@ type Options struct {
 	Copy *file.Store
 	// Now is the clock that dates entries.
 	Now func() time.Time
-	// Draw returns random bits, for the jitter of attempts.
-	Draw func() uint64
 	// OnCommit and OnLost are those of [store.Store].
 	OnCommit func(store.Commit)
 	OnLost   func(error)
@@ -72,8 +69,7 @@ type Store struct {
 	options  Options
 	logger   *slog.Logger
 	id       string // of this writer
-	requests chan *request
-	writing  chan struct{} // closed when no more Updates begin
+	queue    store.Queue
 	stop     context.CancelFunc
 	copyWake chan struct{} // capacity 1
 	reached  chan struct{} // closed when etcd responded for the first time
@@ -130,7 +126,7 @@ func prepare(c Config, o Options) *Store {
 	s := &Store{
 		config: c, keys: layout(strings.Trim(c.Prefix, "/") + "/"), options: o,
 		logger: o.Logger,
-		id:     randomID(12), requests: make(chan *request), writing: make(chan struct{}), stop: func() {},
+		id:     randomID(12), queue: store.NewQueue(), stop: func() {},
 		copyWake: make(chan struct{}, 1), reached: make(chan struct{}), first: make(chan struct{}), loaded: make(chan struct{}),
 	}
 	s.arrived.changed = make(chan struct{})
@@ -156,9 +152,6 @@ func (o *Options) setDefaults() {
 	}
 	if o.OnLost == nil {
 		o.OnLost = func(error) {}
-	}
-	if o.Draw == nil {
-		o.Draw = mathrand.Uint64
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -232,7 +225,7 @@ func (s *Store) setLost(err error) {
 // stays readable. A second Close returns what the first did.
 func (s *Store) Close() error {
 	s.close.Do(func() {
-		close(s.writing)
+		close(s.queue.Closing)
 		s.writers.Wait()
 		s.stop()
 		s.group.Wait()

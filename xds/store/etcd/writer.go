@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,15 +36,6 @@ const (
 	// deliveryTimeout is the time in which the watch must deliver a commit.
 	deliveryTimeout = 10 * time.Second
 )
-
-// A request is an Update on its way through the writer.
-type request struct {
-	ctx      context.Context
-	fn       func(*store.Tx) error
-	err      error
-	snapshot *store.Snapshot
-	done     chan struct{}
-}
 
 // uncertain is the revision of a key that may be there or not, and is to be put anew.
 const uncertain = -1
@@ -94,51 +87,22 @@ func (o *owned) remove(sequence uint64) {
 
 // Update is that of [store.Store]. It fails at once while etcd is known not to respond.
 func (s *Store) Update(ctx context.Context, fn func(*store.Tx) error) (*store.Snapshot, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
-	select {
-	case <-s.writing:
-		return nil, store.ErrClosed
-	default:
-	}
-	select {
-	case s.requests <- r: // unbuffered: the writer has it, and will answer
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.writing:
-		return nil, store.ErrClosed
-	}
-	<-r.done
-	return r.snapshot, r.err
+	return s.queue.Update(ctx, fn)
 }
 
 // write commits Updates until Close.
 func (s *Store) write(ctx context.Context) {
-	var waiting []*request
+	var waiting []*store.Request
 	for {
 		if len(waiting) == 0 {
 			select {
-			case <-s.writing:
+			case <-s.queue.Closing:
 				return
-			case r := <-s.requests:
+			case r := <-s.queue.Requests:
 				waiting = append(waiting, r)
 			}
 		}
-		waiting = s.commitSome(ctx, s.gather(waiting))
-	}
-}
-
-// gather adds all requests that wait already.
-func (s *Store) gather(group []*request) []*request {
-	for {
-		select {
-		case r := <-s.requests:
-			group = append(group, r)
-		default:
-			return group
-		}
+		waiting = s.commitSome(ctx, s.queue.Gather(waiting...))
 	}
 }
 
@@ -146,7 +110,7 @@ func (s *Store) gather(group []*request) []*request {
 func unavailable(err error) error { return fmt.Errorf("%w: %w", store.ErrUnavailable, err) }
 
 // commitSome commits the first requests that fit into one transaction, and returns the others.
-func (s *Store) commitSome(ctx context.Context, group []*request) []*request {
+func (s *Store) commitSome(ctx context.Context, group []*store.Request) []*store.Request {
 	wait := firstRetry
 	var t *turn
 	defer func() { s.endTurn(ctx, t) }()
@@ -156,7 +120,7 @@ func (s *Store) commitSome(ctx context.Context, group []*request) []*request {
 			return nil
 		}
 		if err := s.usable(ctx); err != nil {
-			answer(group, nil, err)
+			fail(group, err)
 			return nil
 		}
 		a := s.runFunctions(group)
@@ -169,11 +133,11 @@ func (s *Store) commitSome(ctx context.Context, group []*request) []*request {
 			if conflicts%conflictsBeforeTurn == 0 && t == nil {
 				t = s.takeTurn(ctx)
 			}
-			s.afterConflict(ctx, group, result.revision, s.jitter(wait))
+			s.afterConflict(ctx, group, result.revision, rand.N(wait))
 			wait = min(2*wait, maxRetry)
 			continue
 		case result.err != nil:
-			answer(a.group, nil, result.err)
+			fail(a.group, result.err)
 		default:
 			s.deliver(ctx, a, result.revision)
 			if result.large != nil { // so that what follows need not wait for it
@@ -201,31 +165,29 @@ func (s *Store) usable(ctx context.Context) error {
 	}
 }
 
-func answer(group []*request, snapshot *store.Snapshot, err error) {
+func fail(group []*store.Request, err error) {
 	for _, r := range group {
-		r.snapshot, r.err = snapshot, err
-		close(r.done)
+		r.Answer(nil, err)
 	}
 }
 
-func answerCancelled(group []*request) []*request {
-	var rest []*request
-	for _, r := range group {
-		if err := r.ctx.Err(); err != nil {
-			answer([]*request{r}, nil, err)
-		} else {
-			rest = append(rest, r)
+// answerCancelled returns the requests whose contexts have not ended.
+func answerCancelled(group []*store.Request) []*store.Request {
+	return slices.DeleteFunc(group, func(r *store.Request) bool {
+		err := r.Ctx.Err()
+		if err != nil {
+			r.Answer(nil, err)
 		}
-	}
-	return rest
+		return err != nil
+	})
 }
 
 // afterConflict waits until the revision of a conflict is applied, and a moment.
-func (s *Store) afterConflict(ctx context.Context, group []*request, revision int64, wait time.Duration) {
+func (s *Store) afterConflict(ctx context.Context, group []*store.Request, revision int64, wait time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if len(group) == 1 { // of more, each may end at another time
-		stop := context.AfterFunc(group[0].ctx, cancel)
+		stop := context.AfterFunc(group[0].Ctx, cancel)
 		defer stop()
 	}
 	if s.arrived.wait(ctx, revision) == nil {
@@ -235,9 +197,9 @@ func (s *Store) afterConflict(ctx context.Context, group []*request, revision in
 
 // An attempt is a group of requests whose functions were run.
 type attempt struct {
-	group   []*request
-	rest    []*request // that do not fit
-	errs    []error    // of the functions
+	group   []*store.Request
+	rest    []*store.Request // that do not fit
+	errs    []error          // of the functions
 	base    *store.Snapshot
 	applied int64  // the revision up to which base has all
 	pending *batch // as of applied
@@ -257,7 +219,7 @@ func (s *Store) view() (*store.Snapshot, int64, *batch) {
 
 // runFunctions runs the functions of requests, until their changes exceed what one transaction can
 // have. The first one may do that alone.
-func (s *Store) runFunctions(group []*request) *attempt {
+func (s *Store) runFunctions(group []*store.Request) *attempt {
 	a := &attempt{}
 	a.base, a.applied, a.pending = s.view()
 	a.unreadable = s.state.Load().problems
@@ -265,7 +227,7 @@ func (s *Store) runFunctions(group []*request) *attempt {
 	operations, bytes := 0, 0
 	for i, r := range group {
 		tx := b.Begin()
-		err := tx.Run(r.fn)
+		err := tx.Run(r.Fn)
 		n, size := 0, 0
 		if err == nil {
 			n, size = measure(tx.Written(), b.Written())
@@ -324,11 +286,11 @@ func (s *Store) deliver(ctx context.Context, a *attempt, revision int64) {
 	for i, r := range a.group {
 		switch {
 		case a.errs[i] != nil:
-			answer([]*request{r}, nil, a.errs[i])
+			r.Answer(nil, a.errs[i])
 		case err != nil:
-			answer([]*request{r}, nil, &store.UnknownOutcomeError{Reason: fmt.Errorf("etcd has the state, and its watch did not deliver it within %v", deliveryTimeout)})
+			r.Answer(nil, &store.UnknownOutcomeError{Reason: fmt.Errorf("etcd has the state, and its watch did not deliver it within %v", deliveryTimeout)})
 		default:
-			answer([]*request{r}, s.Snapshot(), nil)
+			r.Answer(s.Snapshot(), nil)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (s *Store) Copy(ctx context.Context, of *store.Snapshot) error {
 		return <-c.done
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.closing:
+	case <-s.queue.Closing:
 		return store.ErrClosed
 	}
 }

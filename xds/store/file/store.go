@@ -41,9 +41,8 @@ type Store struct {
 	onCommit func(store.Commit)
 	onLost   func(error)
 	logger   *slog.Logger
-	requests chan *request
+	queue    store.Queue
 	copies   chan *copying
-	closing  chan struct{}
 	quiet    chan struct{} // closed when the writer has ended
 
 	// the writer's only
@@ -54,17 +53,6 @@ type Store struct {
 
 	close    sync.Once
 	closeErr error
-}
-
-// A request is an Update on its way through the writer.
-type request struct {
-	ctx context.Context
-	fn  func(*store.Tx) error
-
-	dependent bool // fn wrote, or may have read, what is not durable yet
-	err       error
-	snapshot  *store.Snapshot
-	done      chan struct{}
 }
 
 // Open opens the store in dir, and makes the directory (mode 0750) and the file
@@ -78,9 +66,8 @@ func Open(dir string, opts Options) (*Store, error) {
 		onCommit: opts.OnCommit,
 		onLost:   opts.OnLost,
 		logger:   cmp.Or(opts.Logger, slog.New(slog.DiscardHandler)),
-		requests: make(chan *request),
+		queue:    store.NewQueue(),
 		copies:   make(chan *copying),
-		closing:  make(chan struct{}),
 		quiet:    make(chan struct{}),
 	}
 	if s.now == nil {
@@ -131,26 +118,14 @@ func (*Store) Loaded() bool { return true }
 // it read of Updates in the same commit, are not stored. After [store.ErrClosed], or the error
 // of ctx, fn did not run. ctx has no effect once fn runs.
 func (s *Store) Update(ctx context.Context, fn func(*store.Tx) error) (*store.Snapshot, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
-	select {
-	case s.requests <- r: // unbuffered: the writer has it, and will answer
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-s.closing:
-		return nil, store.ErrClosed
-	}
-	<-r.done
-	return r.snapshot, r.err
+	return s.queue.Update(ctx, fn)
 }
 
 // Close waits for Updates that run, and closes the file. The last snapshot stays
 // readable. A second Close returns what the first did.
 func (s *Store) Close() error {
 	s.close.Do(func() {
-		close(s.closing)
+		close(s.queue.Closing)
 		<-s.quiet
 		if s.file != nil {
 			s.closeErr = s.file.close()
@@ -166,10 +141,10 @@ func (s *Store) write() {
 	defer check.Stop()
 	for {
 		select {
-		case <-s.closing:
+		case <-s.queue.Closing:
 			return
-		case r := <-s.requests:
-			s.commit(s.gather(r))
+		case r := <-s.queue.Requests:
+			s.commit(s.queue.Gather(r))
 		case c := <-s.copies:
 			c.done <- s.copy(c.of)
 		case <-check.C:
@@ -178,41 +153,27 @@ func (s *Store) write() {
 	}
 }
 
-// gather returns first and all requests that wait already.
-func (s *Store) gather(first *request) []*request {
-	group := []*request{first}
-	for {
-		select {
-		case r := <-s.requests:
-			group = append(group, r)
-		default:
-			return group
-		}
-	}
-}
-
 // commit runs a group of requests, and commits their writes together.
-func (s *Store) commit(group []*request) {
+func (s *Store) commit(group []*store.Request) {
 	before := s.current.Load()
 	batch := before.NewBatch(s.now(), 0)
-	for _, r := range group {
-		if r.err = r.ctx.Err(); r.err != nil {
+	errs := make([]error, len(group))
+	dependent := make([]bool, len(group)) // it wrote, or may have read, what is not durable yet
+	for i, r := range group {
+		if errs[i] = r.Ctx.Err(); errs[i] != nil {
 			continue
 		}
 		tx := batch.Begin()
-		r.err = tx.Run(r.fn)
+		errs[i] = tx.Run(r.Fn)
 		batch.Add(tx)
-		r.dependent = len(batch.Written()) > 0
+		dependent[i] = len(batch.Written()) > 0
 	}
 	snapshot, err := s.publish(before, batch.Written())
-	for _, r := range group {
-		switch {
-		case err != nil && r.dependent:
-			r.err = err
-		case r.err == nil:
-			r.snapshot = snapshot
+	for i, r := range group {
+		if err != nil && dependent[i] {
+			errs[i] = err
 		}
-		close(r.done)
+		r.Answer(snapshot, errs[i])
 	}
 	if s.file != nil {
 		s.file.compact(s.current.Load())
