@@ -173,8 +173,7 @@ func (f *Fleet) describe() []roster.Limit {
 		}
 		limit := roster.Limit{Cluster: service.Cluster, EDSServiceName: service.EDSServiceName}
 		for _, e := range record.Entries {
-			one := roster.Share{Replica: e.Replica, Limit: e.Limit, Share: e.Share, Demand: e.Demand, Bound: e.Bound}
-			one.Gone = f.view.members[e.Replica].session != e.Session
+			one := roster.Share{Entry: e, Gone: f.view.members[e.Replica].session != e.Session}
 			if one.Gone {
 				one.Left = e.Bound + margin + spread
 				if m != nil {

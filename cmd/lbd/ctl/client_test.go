@@ -108,7 +108,7 @@ func TestModes(t *testing.T) {
 		if err := errors.Join(os.Chmod(token, test.token), os.Chmod(config, test.config)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Access{TokenFile: token}.connection()
+		_, err := (Access{entry: entry{TokenFile: token}}).connection()
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("token %o, configuration %o: %v, want %q", test.token, test.config, err, test.want)
 		}

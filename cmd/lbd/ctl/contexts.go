@@ -98,8 +98,7 @@ func (s *setContext) Run(o *Options, command *kong.Context) error {
 	if e.URL == "" {
 		return usage("context %q: --url is required", s.Name)
 	}
-	access := Access{URL: e.URL, TokenFile: e.TokenFile, CA: e.CA, Cert: e.Cert, Key: e.Key}
-	if _, err := access.connection(); err != nil {
+	if _, err := (Access{entry: e}).connection(); err != nil {
 		return err
 	}
 	all.Contexts[s.Name] = e

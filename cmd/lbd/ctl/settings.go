@@ -29,22 +29,18 @@ const (
 
 // Access are the flags that say which daemon to call, and how.
 type Access struct {
-	Context   string `name:"context" help:"Context to use (default the current one of lbd ctl context)" env:"LBD_CTL_CONTEXT" placeholder:"NAME"`
-	URL       string `name:"url" help:"URL of the daemon: http://HOST:PORT, https://HOST:PORT or unix:///PATH (default that of the context, else http://127.0.0.1:8080)" env:"LBD_CTL_URL" placeholder:"URL"`
-	TokenFile string `help:"File with the token of the caller (default that of the context)" env:"LBD_CTL_TOKEN_FILE" placeholder:"FILE"`
-	CA        string `name:"ca" help:"Authorities, in PEM, that sign the certificate of the daemon (default those of the context, else of the system)" env:"LBD_CTL_CA" placeholder:"FILE"`
-	Cert      string `help:"Client certificate chain, in PEM (default that of the context)" env:"LBD_CTL_CERT" placeholder:"FILE"`
-	Key       string `help:"Private key of the client certificate, in PEM (default that of the context)" env:"LBD_CTL_KEY" placeholder:"FILE"`
+	Context string `name:"context" help:"Context to use (default the current one of lbd ctl context)" env:"LBD_CTL_CONTEXT" placeholder:"NAME"`
+	entry
 }
 
-// entry is one context in the configuration file. Paths are absolute, or relative to the directory of
-// the file.
+// entry is what flags and a context in the configuration file have. Paths in the file are absolute, or
+// relative to its directory.
 type entry struct {
-	URL       string `json:"url"`
-	TokenFile string `json:"token_file,omitempty"`
-	CA        string `json:"ca,omitempty"`
-	Cert      string `json:"cert,omitempty"`
-	Key       string `json:"key,omitempty"`
+	URL       string `json:"url" name:"url" help:"URL of the daemon: http://HOST:PORT, https://HOST:PORT or unix:///PATH (default that of the context, else http://127.0.0.1:8080)" env:"LBD_CTL_URL" placeholder:"URL"`
+	TokenFile string `json:"token_file,omitempty" help:"File with the token of the caller (default that of the context)" env:"LBD_CTL_TOKEN_FILE" placeholder:"FILE"`
+	CA        string `json:"ca,omitempty" name:"ca" help:"Authorities, in PEM, that sign the certificate of the daemon (default those of the context, else of the system)" env:"LBD_CTL_CA" placeholder:"FILE"`
+	Cert      string `json:"cert,omitempty" help:"Client certificate chain, in PEM (default that of the context)" env:"LBD_CTL_CERT" placeholder:"FILE"`
+	Key       string `json:"key,omitempty" help:"Private key of the client certificate, in PEM (default that of the context)" env:"LBD_CTL_KEY" placeholder:"FILE"`
 }
 
 // settings are the contents of the configuration file of lbd ctl.

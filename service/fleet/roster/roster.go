@@ -2,6 +2,8 @@ package roster
 
 import (
 	"time"
+
+	"github.com/lbd-dev/lbd/service/fleet/share"
 )
 
 // Roster is what one replica knows of all at a time. It is immutable.
@@ -50,15 +52,8 @@ type Limit struct {
 
 // Share is the part of a limit that a replica has.
 type Share struct {
-	Replica string
-	// Limit is the limit of the whole fleet, as the replica knows it.
-	Limit int64
-	// Share is how many requests it may hold.
-	Share int64
-	// Demand is how many it would like to hold.
-	Demand int64
-	// Bound is the maximum ttl of its leases.
-	Bound time.Duration
+	share.Entry
+
 	// Gone: the session of the replica has ended. Its share is kept until its leases have ended, for
 	// Left at most.
 	Gone bool

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fleet/share"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
@@ -103,11 +104,11 @@ func fleetOf3() *Roster {
 		},
 		Limits: []Limit{
 			{Cluster: "orders", Shares: []Share{
-				{Replica: "a", Limit: 100, Share: 20, Demand: 30},
-				{Replica: "b", Limit: 90, Share: 50, Demand: 5},
-				{Replica: "c", Limit: 80, Share: 10, Gone: true, Left: time.Second},
+				{Entry: share.Entry{Replica: "a", Limit: 100, Share: 20, Demand: 30}},
+				{Entry: share.Entry{Replica: "b", Limit: 90, Share: 50, Demand: 5}},
+				{Entry: share.Entry{Replica: "c", Limit: 80, Share: 10}, Gone: true, Left: time.Second},
 			}},
-			{Cluster: "secret", Shares: []Share{{Replica: "a", Limit: 1, Share: 1}}},
+			{Cluster: "secret", Shares: []Share{{Entry: share.Entry{Replica: "a", Limit: 1, Share: 1}}}},
 		},
 	}
 }
@@ -162,7 +163,7 @@ func TestScope(t *testing.T) {
 func TestStateIsBounded(t *testing.T) {
 	r := &Roster{Members: []Member{{Replica: Replica{ID: "a"}, Summary: &Summary{}}}}
 	for i := range MaxLimits + 1 {
-		r.Limits = append(r.Limits, Limit{Cluster: fmt.Sprint(i), Shares: []Share{{Replica: "a"}}})
+		r.Limits = append(r.Limits, Limit{Cluster: fmt.Sprint(i), Shares: []Share{{Entry: share.Entry{Replica: "a"}}}})
 	}
 	for i := range 8 {
 		m := Member{Replica: Replica{ID: fmt.Sprint(i)}, Summary: &Summary{}}

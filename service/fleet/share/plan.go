@@ -47,19 +47,17 @@ type view struct {
 }
 
 func (m *Machine) view(own Entry) *view {
-	v := &view{limit: m.limit, own: -1, live: make([]Entry, 0, len(m.record.Entries)+1)}
+	v := &view{limit: m.limit, live: make([]Entry, 0, len(m.record.Entries)+1)}
 	add := func(e Entry) {
 		v.live = append(v.live, e)
 		v.demands = append(v.demands, e.Demand)
 	}
 	own.Replica = m.Replica
 	gone := int64(0)
-	for _, e := range m.record.Entries {
-		if v.own < 0 && e.Replica >= m.Replica {
-			v.own = len(v.live)
-			add(own)
-		}
+	for _, e := range m.record.with(own).Entries {
 		if e.Replica == m.Replica {
+			v.own = len(v.live)
+			add(e)
 			continue
 		}
 		dead, over := m.isDead(e)
@@ -72,10 +70,6 @@ func (m *Machine) view(own Entry) *view {
 			v.limit = min(v.limit, e.Limit)
 			add(e)
 		}
-	}
-	if v.own < 0 {
-		v.own = len(v.live)
-		add(own)
 	}
 	for _, e := range v.live {
 		v.sum += e.Share
