@@ -64,18 +64,6 @@ func (ln *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// finishAdmit waits until there is room for c. If there is none in time, it rejects c.
-func (l *Limiter) finishAdmit(c *conn) bool {
-	if l.admit(c) {
-		return true
-	}
-	l.abandon(c)
-	l.refused.Add(1)
-	l.options.Full()
-	l.refuse(c.Conn, fullRefusal)
-	return false
-}
-
 // refuse responds to a rejected connection in a new goroutine.
 func (l *Limiter) refuse(c net.Conn, response string) {
 	l.mu.Lock()

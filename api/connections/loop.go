@@ -42,9 +42,13 @@ func (l *Limiter) Admit(inner net.Conn) (admitted Conn, wait func() Conn) {
 		return c, nil
 	}
 	return nil, func() Conn {
-		if l.finishAdmit(c) {
+		if l.admit(c) {
 			return c
 		}
+		l.abandon(c)
+		l.refused.Add(1)
+		l.options.Full()
+		l.refuse(inner, fullRefusal)
 		return nil
 	}
 }

@@ -74,13 +74,14 @@ func isFinal(err error) bool {
 func (f *follower) follow(ctx context.Context) (final bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(maxSilence, func() { cancel(errNoResponse) })
+	silence := time.AfterFunc(f.client.timeout, func() { cancel(errNoResponse) })
 	defer silence.Stop()
 	answer, err := f.client.stream(ctx, f.path, f.query, f.last)
 	if err != nil {
 		return false, err
 	}
 	defer answer.Body.Close()
+	silence.Reset(maxSilence)
 	f.answered = true
 	events := newEventReader(answer.Body)
 	for {
@@ -102,23 +103,16 @@ func (f *follower) follow(ctx context.Context) (final bool, err error) {
 	}
 }
 
-// stream opens a stream of server-sent events. The response must be closed. The response header must
-// arrive within the timeout of the client.
+// stream opens a stream of server-sent events, which ends with ctx. The response must be closed.
 func (c *client) stream(ctx context.Context, path string, query url.Values, last string) (*http.Response, error) {
 	r := request{method: http.MethodGet, path: path, query: query, header: http.Header{"Accept": {"text/event-stream"}}}
 	if last != "" {
 		r.header.Set("Last-Event-ID", last)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	late := time.AfterFunc(c.timeout, func() { cancel(errNoResponse) })
 	answer, err := c.open(ctx, r)
 	if err != nil {
-		late.Stop()
-		cancel(nil)
 		return nil, err
 	}
-	late.Stop()
-	answer.Body = &streamBody{answer.Body, cancel}
 	switch {
 	case answer.StatusCode != http.StatusOK:
 		err = c.refused(r, answer)
@@ -128,19 +122,6 @@ func (c *client) stream(ctx context.Context, path string, query url.Values, last
 		return answer, nil
 	}
 	return nil, errors.Join(err, answer.Body.Close())
-}
-
-// streamBody ends the context of a stream when it is closed.
-type streamBody struct {
-	io.ReadCloser
-	cancel context.CancelCauseFunc
-}
-
-// Close ends the stream.
-func (b *streamBody) Close() error {
-	err := b.ReadCloser.Close()
-	b.cancel(nil)
-	return err
 }
 
 // event is a server-sent event.

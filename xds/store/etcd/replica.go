@@ -33,11 +33,16 @@ type replica struct {
 	fetch fetcher
 	own   func(key string, value []byte) *ownCommit
 
+	state
+}
+
+// state is what changes of a replica. The follower publishes copies, with problems of their own: all
+// else that it refers to is immutable.
+type state struct {
 	format   format
 	cluster  uint64 // etcd's id, which differs after it was restored from a backup; 0: not known
 	snapshot *store.Snapshot
 	applied  int64      // all revisions up to it are applied
-	head     int64      // revision of the last commit
 	pending  *batch     // that is being folded; nil: none
 	blobs    references // of entries whose content is in a blob
 	problems map[string]string
@@ -78,9 +83,6 @@ func (r *replica) apply(ctx context.Context, rev revision) (*store.Commit, error
 	after, changed := r.snapshot.Apply(next.changes, r.index(rev.number))
 	if !next.commit && len(changed) == 0 { // a part of a fold, or the key of a writer
 		return nil, nil
-	}
-	if next.commit {
-		r.head = rev.number
 	}
 	if len(changed) == 0 {
 		after = after.At(r.index(rev.number))
@@ -305,6 +307,6 @@ func (r *replica) load(ctx context.Context, number int64, all []keyValue) (*stor
 	after, _ := new(store.Snapshot).Apply(next.changes, index)
 	after = after.At(index)
 	changed := store.Difference(was, after)
-	r.snapshot, r.applied, r.head, r.pending, r.blobs = after, number, head, next.pending, next.blobs
+	r.snapshot, r.applied, r.pending, r.blobs = after, number, next.pending, next.blobs
 	return &store.Commit{After: after, Changed: changed}, nil
 }

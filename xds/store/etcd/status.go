@@ -34,17 +34,6 @@ type Status struct {
 	CopyErr error
 }
 
-// state is what the follower publishes. It is immutable.
-type state struct {
-	format   format
-	cluster  uint64
-	index    uint64
-	applied  int64
-	blobs    references
-	pending  *batch
-	problems map[string]string
-}
-
 // seen is the last response of etcd.
 type seen struct {
 	head    int64
@@ -53,12 +42,9 @@ type seen struct {
 
 // publish makes the follower's state visible, and logs records that cannot be read.
 func (s *Store) publish() {
-	r := &s.replica
-	now := &state{
-		format: r.format, cluster: r.cluster, index: r.snapshot.Index(), applied: r.applied,
-		blobs: r.blobs, pending: r.pending, problems: maps.Clone(r.problems),
-	}
-	was := s.state.Swap(now)
+	now := s.replica.state
+	now.problems = maps.Clone(now.problems)
+	was := s.state.Swap(&now)
 	for _, key := range slices.Sorted(maps.Keys(now.problems)) {
 		if was == nil || was.problems[key] != now.problems[key] {
 			s.logger.Error("a record in etcd cannot be read; what it was before stays in use", "key", string(s.keys)+key, "reason", now.problems[key])
@@ -71,7 +57,7 @@ func (s *Store) Status() Status {
 	now := s.state.Load()
 	st := Status{
 		Fleet: now.format.Fleet, Loaded: now.loaded(), Live: now.applied > 0,
-		Index: now.index, Last: now.index, Err: s.Err(), Problems: now.problems,
+		Index: now.snapshot.Index(), Last: now.snapshot.Index(), Err: s.Err(), Problems: now.problems,
 	}
 	if last := s.seen.Load(); last != nil {
 		st.Last, st.Current = max(st.Last, now.format.Base+uint64(last.head)), last.current
@@ -86,7 +72,7 @@ func (s *Store) Status() Status {
 func (s *Store) Loaded() bool { return s.state.Load().loaded() }
 
 // loaded reports whether the contents are those of etcd, or of a copy.
-func (s *state) loaded() bool { return s.applied > 0 || s.index > 0 }
+func (s *state) loaded() bool { return s.applied > 0 || s.snapshot.Index() > 0 }
 
 // usedBlobs returns the blobs that are referred to, and false if that is not known.
 func (s *Store) usedBlobs() (map[string]bool, bool) {
