@@ -27,14 +27,14 @@ type outcome struct {
 // attempt commits what an attempt wrote, if what it read is unchanged.
 func (s *Store) attempt(ctx context.Context, a *attempt, t *turn) outcome {
 	pending := s.keys.relative(s.keys.pending())
-	if reason, unreadable := a.unreadable[pending]; unreadable && a.pending == nil {
+	if reason, unreadable := a.base.problems[pending]; unreadable && a.base.pending == nil {
 		return outcome{err: s.stuck(errors.New(reason))}
 	}
 	if len(a.changes) == 0 {
 		return s.confirm(ctx, a)
 	}
-	if a.pending != nil {
-		if o := s.fold(ctx, a.pending); o.err != nil {
+	if a.base.pending != nil {
+		if o := s.fold(ctx, a.base.pending); o.err != nil {
 			return o
 		}
 		return outcome{conflict: true} // with the fold
@@ -75,7 +75,7 @@ func (s *Store) confirm(ctx context.Context, a *attempt) outcome {
 	case !res.Succeeded: // up to the last commit
 		return outcome{conflict: true, revision: modRevision(res, 0)}
 	}
-	return outcome{revision: a.applied}
+	return outcome{revision: a.base.applied}
 }
 
 // modRevision is that of the key that response n of a transaction read; 0 if it does not exist.

@@ -131,7 +131,7 @@ func (s *Store) use(f format, header *etcdserverpb.ResponseHeader) error {
 	}
 	if was.Base != f.Base || r.cluster != header.ClusterId || header.Revision < r.applied { // the fleet was moved or restored
 		r.applied, r.pending, r.blobs = 0, nil, references{}
-		s.arrived.set(0, nil)
+		s.arrived.set(0)
 	}
 	r.format, r.cluster = f, header.ClusterId
 	return nil
@@ -245,11 +245,10 @@ func (s *Store) load(ctx context.Context) error {
 	if err != nil {
 		return s.explain(err)
 	}
-	if was := s.Snapshot(); len(c.Changed) > 0 || c.After.Index() != was.Index() {
-		s.report(c)
+	if len(c.Changed) == 0 && c.After.Index() == s.Snapshot().Index() {
+		c = nil
 	}
-	s.publish()
-	s.arrived.set(at, s.replica.pending)
+	s.report(c)
 	closeOnce(s.loaded)
 	return nil
 }
@@ -261,11 +260,14 @@ func orEmpty(b []byte) []byte {
 	return b
 }
 
-// report makes a commit visible.
+// report makes what was applied visible, and reports the commit that it was; nil if it was none.
 func (s *Store) report(c *store.Commit) {
-	s.current.Store(c.After)
-	s.options.OnCommit(*c)
-	s.wakeCopier()
+	s.publish()
+	if c != nil {
+		s.options.OnCommit(*c)
+		s.wakeCopier()
+	}
+	s.arrived.set(s.replica.applied)
 }
 
 // watch applies the changes after the last revision that is applied.
@@ -285,18 +287,14 @@ func (s *Store) watch(ctx context.Context) error {
 		}
 		if res.IsProgressNotify() {
 			s.replica.applied = max(s.replica.applied, res.Header.Revision)
-			s.arrived.set(s.replica.applied, s.replica.pending)
+			s.report(nil)
 		}
 		for _, rev := range s.revisions(res.Events) {
 			c, err := s.replica.apply(ctx, rev)
 			if err != nil {
 				return s.explain(err)
 			}
-			if c != nil {
-				s.report(c)
-			}
-			s.publish()
-			s.arrived.set(rev.number, s.replica.pending)
+			s.report(c)
 		}
 	}
 	if err := context.Cause(ctx); err != nil {

@@ -106,7 +106,7 @@ func (s *Store) probe(ctx context.Context) {
 			s.setLost(s.diagnose(ctx, s.explain(err)))
 			continue
 		}
-		if _, applied, _ := s.view(); res.Header.Revision < applied || res.Header.ClusterId != s.state.Load().cluster {
+		if now := s.state.Load(); res.Header.Revision < now.applied || res.Header.ClusterId != now.cluster {
 			(*watch)(errRestored)
 			continue
 		}
@@ -131,8 +131,7 @@ func (s *Store) probed(res *clientv3.GetResponse, began time.Time) bool {
 	for _, kv := range res.Kvs {
 		last.head = kv.ModRevision
 	}
-	_, applied, _ := s.view()
-	current := last.head <= applied
+	current := last.head <= s.state.Load().applied
 	if current {
 		last.current = began
 	}

@@ -78,7 +78,6 @@ type Store struct {
 
 	// atomic
 	client   atomic.Pointer[clientv3.Client]
-	current  atomic.Pointer[store.Snapshot]
 	lost     atomic.Pointer[error]                   // nil while etcd responds
 	watching atomic.Pointer[context.CancelCauseFunc] // ends the watch; nil while there is none
 	state    atomic.Pointer[state]
@@ -132,7 +131,6 @@ func prepare(c Config, o Options) *Store {
 	s.arrived.changed = make(chan struct{})
 	s.owned.writer, s.owned.commits = s.keys.relative(s.keys.writer(s.id)), map[uint64]*ownCommit{}
 	s.beginReplica()
-	s.current.Store(s.replica.snapshot)
 	s.publish()
 	return s
 }
@@ -187,7 +185,7 @@ func (s *Store) waitForStart(ctx context.Context) error {
 }
 
 // Snapshot returns the last commit that this daemon knows.
-func (s *Store) Snapshot() *store.Snapshot { return s.current.Load() }
+func (s *Store) Snapshot() *store.Snapshot { return s.state.Load().snapshot }
 
 // Err returns why commits would fail now, an [store.ErrUnavailable], or nil. It never waits.
 func (s *Store) Err() error {
@@ -274,15 +272,14 @@ func isPermanent(err error) bool {
 type progress struct {
 	mu      sync.Mutex
 	applied int64         // revision
-	pending *batch        // that is being folded
 	changed chan struct{} // closed, and replaced, when applied grows
 }
 
-// set records that revisions up to applied are visible.
-func (p *progress) set(applied int64, pending *batch) {
+// set records that revisions up to applied are visible, and reported.
+func (p *progress) set(applied int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.applied, p.pending = applied, pending
+	p.applied = applied
 	close(p.changed)
 	p.changed = make(chan struct{})
 }

@@ -200,30 +200,16 @@ type attempt struct {
 	group   []*store.Request
 	rest    []*store.Request // that do not fit
 	errs    []error          // of the functions
-	base    *store.Snapshot
-	applied int64  // the revision up to which base has all
-	pending *batch // as of applied
+	base    *state
 	reads   store.Reads
 	changes store.Changes
-	// unreadable are the keys, relative to the prefix, whose values cannot be read.
-	unreadable map[string]string
-}
-
-// view returns the snapshot, the revision up to which it has all, and the large commit that was
-// not folded by then. The snapshot may have later revisions, too.
-func (s *Store) view() (*store.Snapshot, int64, *batch) {
-	s.arrived.mu.Lock()
-	defer s.arrived.mu.Unlock()
-	return s.Snapshot(), s.arrived.applied, s.arrived.pending
 }
 
 // runFunctions runs the functions of requests, until their changes exceed what one transaction can
 // have. The first one may do that alone.
 func (s *Store) runFunctions(group []*store.Request) *attempt {
-	a := &attempt{}
-	a.base, a.applied, a.pending = s.view()
-	a.unreadable = s.state.Load().problems
-	b := a.base.NewBatch(s.options.Now(), maxReads)
+	a := &attempt{base: s.state.Load()}
+	b := a.base.snapshot.NewBatch(s.options.Now(), maxReads)
 	operations, bytes := 0, 0
 	for i, r := range group {
 		tx := b.Begin()
@@ -242,7 +228,7 @@ func (s *Store) runFunctions(group []*store.Request) *attempt {
 	}
 	a.reads, a.changes = b.Reads(), store.Changes{}
 	for key, e := range b.Written() {
-		old, ok := a.base.Get(key)
+		old, ok := a.base.snapshot.Get(key)
 		if e != nil && ok && string(old.Raw) == string(e.Raw) { // it depends on what is there
 			a.read(key)
 			continue
@@ -298,16 +284,16 @@ func (s *Store) deliver(ctx context.Context, a *attempt, revision int64) {
 // comparisons are the conditions under which what an attempt has read is unchanged.
 func (s *Store) comparisons(a *attempt) []clientv3.Cmp {
 	unchanged := func(key string) clientv3.Cmp {
-		return clientv3.Compare(clientv3.ModRevision(key), "<", a.applied+1)
+		return clientv3.Compare(clientv3.ModRevision(key), "<", a.base.applied+1)
 	}
-	if a.reads.All || a.pending != nil { // of a large commit, the keys do not have all yet
+	if a.reads.All || a.base.pending != nil { // of a large commit, the keys do not have all yet
 		return []clientv3.Cmp{unchanged(s.keys.head())}
 	}
 	all := []clientv3.Cmp{absent(s.keys.pending())}
 	for key := range maps.Keys(a.reads.Keys) {
 		at := s.keys.entry(key)
-		_, exists := a.base.Get(key)
-		_, unreadable := a.unreadable[s.keys.relative(at)]
+		_, exists := a.base.snapshot.Get(key)
+		_, unreadable := a.base.problems[s.keys.relative(at)]
 		switch {
 		case exists:
 			all = append(all, unchanged(at), clientv3.Compare(clientv3.CreateRevision(at), ">", 0))
