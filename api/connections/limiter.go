@@ -369,11 +369,7 @@ var (
 )
 
 // Describe implements [prometheus.Collector].
-func (l *Limiter) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{connectionsDesc, maxDesc, evictedDesc, refusedDesc, maxPeerDesc, peerEvictedDesc, peerRefusedDesc} {
-		out <- d
-	}
-}
+func (l *Limiter) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(l, out) }
 
 // Collect implements [prometheus.Collector].
 func (l *Limiter) Collect(out chan<- prometheus.Metric) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -107,12 +108,7 @@ func (l *limit) use(c *policy.ClusterCounters) {
 	}
 	l.counters.SharedLimit().Set(0, 0, 0) // before its requests are counted
 	l.retired = append(l.retired, l.counters)
-	for i, r := range l.retired {
-		if r == c { // it is back
-			l.retired = append(l.retired[:i], l.retired[i+1:]...)
-			break
-		}
-	}
+	l.retired = slices.DeleteFunc(l.retired, func(r *policy.ClusterCounters) bool { return r == c }) // it may be back
 	l.counters, l.rejected, l.due = c, c.Breaker.Rejected(), true
 }
 
@@ -150,15 +146,11 @@ func (f *Fleet) damaged(l *limit, err error) {
 
 // inFlight returns the requests that the process holds. It must be called after the share was set.
 func (l *limit) inFlight() (all, retired int64) {
-	kept := l.retired[:0]
-	for _, c := range l.retired {
-		if n := c.Breaker.InFlight(); n > 0 {
-			retired += n
-			kept = append(kept, c)
-		}
-	}
-	clear(l.retired[len(kept):])
-	l.retired = kept
+	l.retired = slices.DeleteFunc(l.retired, func(c *policy.ClusterCounters) bool {
+		n := c.Breaker.InFlight()
+		retired += n
+		return n == 0
+	})
 	return l.counters.Breaker.InFlight() + retired, retired
 }
 

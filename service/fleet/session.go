@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/lbd-dev/lbd/service/fleet/roster"
@@ -75,11 +76,10 @@ func (f *Fleet) open(ctx context.Context) (int64, time.Duration, view, error) {
 // keep keeps a session alive until it has ended, or ctx.
 func (f *Fleet) keep(ctx context.Context, session int64, ttl time.Duration, revision int64) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	watched := make(chan struct{})
-	go func() { defer close(watched); f.watch(ctx, revision, cancel) }()
-	published := make(chan struct{})
-	go func() { defer close(published); f.publish(ctx, session) }()
-	defer func() { cancel(nil); <-watched; <-published }()
+	var running sync.WaitGroup
+	running.Go(func() { f.watch(ctx, revision, cancel) })
+	running.Go(func() { f.publish(ctx, session) })
+	defer func() { cancel(nil); running.Wait() }()
 	for {
 		pause := ttl/3 - rand.N(ttl/10)
 		sent := f.clock()

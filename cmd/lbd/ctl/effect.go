@@ -49,11 +49,14 @@ func (e *effect) describe(w io.Writer) {
 	if more := len(e.Clusters) - maxClustersShown + e.MoreClusters; more > 0 {
 		fmt.Fprintf(w, "effect on %d more clusters\n", more)
 	}
-	for _, target := range e.Targets[:min(len(e.Targets), maxClustersShown)] {
-		fmt.Fprintln(w, escape("effect on target "+target))
-	}
-	for _, text := range e.Unpredicted {
-		fmt.Fprintln(w, escape("note: "+text))
+	printAll(w, "effect on target ", e.Targets[:min(len(e.Targets), maxClustersShown)])
+	printAll(w, "note: ", e.Unpredicted)
+}
+
+// printAll prints a line for each text.
+func printAll(w io.Writer, prefix string, texts []string) {
+	for _, text := range texts {
+		fmt.Fprintln(w, escape(prefix+text))
 	}
 }
 
@@ -89,10 +92,6 @@ func (c *clusterEffect) describe(w io.Writer) {
 	if more := max(0, shown-maxEndpointsShown) + c.MoreEndpoints; more > 0 {
 		fmt.Fprintf(w, "  and %d more endpoints\n", more)
 	}
-	for _, text := range c.Limits {
-		fmt.Fprintln(w, escape("warning: "+text))
-	}
-	for _, text := range c.Unpredicted {
-		fmt.Fprintln(w, escape("note: "+text))
-	}
+	printAll(w, "warning: ", c.Limits)
+	printAll(w, "note: ", c.Unpredicted)
 }
