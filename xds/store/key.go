@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"strings"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -32,6 +33,16 @@ func CheckKey(key resource.Key) error {
 func CompareKeys(a, b resource.Key) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
 }
+
+// Checksum continues a CRC-32C over more bytes.
+func Checksum(sum uint32, parts ...[]byte) uint32 {
+	for _, part := range parts {
+		sum = crc32.Update(sum, castagnoli, part)
+	}
+	return sum
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // EncodeKey returns type, NUL, name: the order of the bytes is the order of the keys.
 func EncodeKey(key resource.Key) []byte {

@@ -187,7 +187,6 @@ func (m *measurement) report() map[string]any {
 // tables returns the measurement for people. Their names are those of the results.
 func (m *measurement) tables() (rates, results *table) {
 	header := []string{"SECONDS", "REQUESTS", "REQUESTS/S", "PICKS", "PICKS/S"}
-	decimal := func(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
 	row := []string{
 		decimal(m.elapsed.Seconds()), strconv.Itoa(len(m.latencies)), decimal(m.perSecond(len(m.latencies))),
 		strconv.Itoa(m.picks), decimal(m.perSecond(m.picks)),

@@ -65,8 +65,6 @@ func newClient(to connection, timeout time.Duration) (*client, error) {
 	}}, nil
 }
 
-func (c *client) close() { c.http.CloseIdleConnections() }
-
 // tls returns the TLS configuration of a connection.
 func (c connection) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}

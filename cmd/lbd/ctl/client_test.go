@@ -28,7 +28,7 @@ func clientOf(t *testing.T, handler http.HandlerFunc) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.close)
+	t.Cleanup(c.http.CloseIdleConnections)
 	return c
 }
 

@@ -2,11 +2,6 @@
 // contract, so that it also works with daemons of other versions.
 package ctl
 
-import (
-	"fmt"
-	"time"
-)
-
 // exitHelp is the part of the help that describes the exit codes.
 const exitHelp = `Exit codes: 0 success; 1 diff found a difference, a pick got no endpoint, a change was not confirmed, ` +
 	`a drain is not complete after --wait, or undrain found no overlay; 2 invalid command line, context or file, or the output cannot be written; 3 no response from the daemon; 4 refused by the daemon; ` +
@@ -41,13 +36,3 @@ func (*Command) Help() string { return exitHelp }
 
 // ProvideOptions returns what the commands get. kong calls it.
 func (c *Command) ProvideOptions() *Options { return &c.Options }
-
-// Validate checks what kong does not check. kong calls it.
-func (c *Command) Validate() error { return validTimeout(c.Timeout) }
-
-func validTimeout(d time.Duration) error {
-	if d <= 0 {
-		return fmt.Errorf("--timeout must be positive, not %v", d)
-	}
-	return nil
-}

@@ -30,9 +30,6 @@ func (*Doctor) Help() string {
 	return "The first line names the cause. Exit codes: 0 no problem; 1 problems found; the others are those of lbd ctl."
 }
 
-// Validate checks what kong does not check. kong calls it.
-func (c *Doctor) Validate() error { return validTimeout(c.Timeout) }
-
 // finding is the result of one check.
 type finding struct {
 	Check   string   `json:"check"`

@@ -56,7 +56,7 @@ func (fleetCommand) Run(ctx context.Context, o *Options, app *kong.Kong) error {
 			}
 			if r.Summary != nil {
 				index, behind = strconv.FormatUint(r.Summary.Index, 10), strconv.FormatUint(r.Summary.Behind, 10)
-				picks = strconv.FormatFloat(r.Summary.Picks, 'f', 1, 64)
+				picks = decimal(r.Summary.Picks)
 			}
 			daemons.addNamed(r.ID, name, r.ID, r.State, r.Zone, r.Version, index, behind, picks)
 		}

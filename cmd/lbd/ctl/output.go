@@ -184,7 +184,9 @@ func (s *session) printJSON(raw []byte) error {
 }
 
 // percent returns a fraction in percent.
-func percent(fraction float64) string { return strconv.FormatFloat(100*fraction, 'f', 1, 64) + "%" }
+func percent(fraction float64) string { return decimal(100*fraction) + "%" }
+
+func decimal(n float64) string { return strconv.FormatFloat(n, 'f', 1, 64) }
 
 // clock returns a time of the daemon in milliseconds, for a table.
 func clock(s string) string {

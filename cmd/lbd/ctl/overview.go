@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -203,8 +202,8 @@ func (o *overview) lines(daemon string, now time.Time, width, height int, color 
 			problems++
 		}
 		if len(t.rows) < height {
-			t.add(c.Name, c.State, priority(c.PriorityInUse), c.Endpoints.String(), perSecond(r.ok+r.failed),
-				success(r), perSecond(r.drops), c.Breaker.String())
+			t.add(c.Name, c.State, priority(c.PriorityInUse), c.Endpoints.String(), decimal(r.ok+r.failed),
+				success(r), decimal(r.drops), c.Breaker.String())
 			reasons = append(reasons, c.reason())
 		}
 	}
@@ -215,7 +214,7 @@ func (o *overview) lines(daemon string, now time.Time, width, height int, color 
 	lines := []string{
 		cut(fmt.Sprintf("%s   %s", daemon, escape(status)), width),
 		cut(fmt.Sprintf("clusters: %d   problems: %d   picks/s: %s   success: %s   q: quit", len(o.clusters), problems,
-			perSecond(all.ok+all.failed), success(all)), width),
+			decimal(all.ok+all.failed), success(all)), width),
 		"",
 	}
 	rows := t.lines(color, width)
@@ -228,8 +227,6 @@ func (o *overview) lines(daemon string, now time.Time, width, height int, color 
 	}
 	return lines[:min(len(lines), height)]
 }
-
-func perSecond(rate float64) string { return strconv.FormatFloat(rate, 'f', 1, 64) }
 
 // success returns the share of picks that got an endpoint; "-" without picks.
 func success(r rates) string {

@@ -34,14 +34,6 @@ type changeFlags struct {
 	MaxShift string `help:"Refuse a change that moves more of the picks of a cluster, such as 20% (default no limit)" placeholder:"PERCENT"`
 }
 
-// checkMessage rejects what the header Lbd-Message cannot have.
-func (f *changeFlags) checkMessage() error {
-	if len(f.Message) > maxMessageBytes || !utf8.ValidString(f.Message) || strings.ContainsFunc(f.Message, unicode.IsControl) {
-		return usage("--message must be at most %d bytes of UTF-8 in one line", maxMessageBytes)
-	}
-	return nil
-}
-
 // fileFlags are the flags of a pushed file.
 type fileFlags struct {
 	Cluster    string `arg:"" help:"Name of the cluster."`
@@ -202,8 +194,8 @@ func (a pushAnswer) resources() []string {
 
 // check checks the flags before a change is made of them.
 func (f *changeFlags) check() error {
-	if err := f.checkMessage(); err != nil {
-		return err
+	if len(f.Message) > maxMessageBytes || !utf8.ValidString(f.Message) || strings.ContainsFunc(f.Message, unicode.IsControl) {
+		return usage("--message must be at most %d bytes of UTF-8 in one line", maxMessageBytes) // as a header may have
 	}
 	return checkTerminal(f.Yes)
 }

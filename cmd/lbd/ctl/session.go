@@ -15,6 +15,14 @@ type Options struct {
 	Timeout time.Duration `help:"Maximum time for one request, in addition to the time that a pick may wait (default ${default})" default:"30s" placeholder:"DURATION"`
 }
 
+// Validate checks what kong does not check. kong calls it.
+func (o *Options) Validate() error {
+	if o.Timeout <= 0 {
+		return fmt.Errorf("--timeout must be positive, not %v", o.Timeout)
+	}
+	return nil
+}
+
 // session is one run of a command.
 type session struct {
 	client *client
@@ -66,7 +74,7 @@ func (o *Options) with(app *kong.Kong, run func(*session) error) error {
 	if s.client, err = newClient(to, o.Timeout); err != nil {
 		return err
 	}
-	defer s.client.close()
+	defer s.client.http.CloseIdleConnections()
 	if to.token != "" && to.isReadable() {
 		s.notice("warning: the token is sent to %s without TLS", to.url.Host)
 	}

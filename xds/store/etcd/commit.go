@@ -218,7 +218,7 @@ func (s *Store) putBlob(ctx context.Context, w *writes, content []byte) (referen
 	if len(content) > maxBlob {
 		return reference{}, fmt.Errorf("%w: %d bytes, more than %d in one commit", store.ErrTooLarge, len(content), maxBlob)
 	}
-	r := reference{id: blobID(s.id, s.writer.sequence, len(w.blobs)), size: len(content), sum: checksum(content)}
+	r := reference{id: blobID(s.id, s.writer.sequence, len(w.blobs)), size: len(content), sum: store.Checksum(0, content)}
 	w.blobs = append(w.blobs, r.id)
 	n := 0
 	for part := range slices.Chunk(content, partSize) {

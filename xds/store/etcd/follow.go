@@ -332,7 +332,7 @@ func (s *Store) fetch(ctx context.Context, r reference, revision int64) ([]byte,
 		}
 		content = append(content, res.Get().Kvs[0].Value...)
 	}
-	if len(content) != r.size || checksum(content) != r.sum {
+	if len(content) != r.size || store.Checksum(0, content) != r.sum {
 		return nil, fmt.Errorf("%w: blob %s: checksum mismatch", errDamaged, r.id)
 	}
 	return content, nil

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/store"
@@ -48,21 +47,11 @@ var errNewer = errors.New("written by a newer lbd")
 
 var errDamaged = errors.New("damaged")
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-func checksum(parts ...[]byte) uint32 {
-	sum := uint32(0)
-	for _, part := range parts {
-		sum = crc32.Update(sum, castagnoli, part)
-	}
-	return sum
-}
-
 // seal returns a value for a key relative to the prefix.
 func seal(key string, body []byte) []byte {
 	b := make([]byte, sealSize, sealSize+len(body))
 	b[0] = recordVersion
-	binary.BigEndian.PutUint32(b[1:], checksum([]byte(key), body))
+	binary.BigEndian.PutUint32(b[1:], store.Checksum(0, []byte(key), body))
 	return append(b, body...)
 }
 
@@ -77,7 +66,7 @@ func unseal(key string, value []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: record version %d", errDamaged, value[0])
 	}
 	body := value[sealSize:]
-	if checksum([]byte(key), body) != binary.BigEndian.Uint32(value[1:]) {
+	if store.Checksum(0, []byte(key), body) != binary.BigEndian.Uint32(value[1:]) {
 		return nil, fmt.Errorf("%w: checksum mismatch", errDamaged)
 	}
 	return body, nil

@@ -142,7 +142,7 @@ func flipped(data []byte, at int64) []byte {
 func TestNewerSchemaIsNotTouched(t *testing.T) {
 	data, _ := encodeHeader(0)
 	data[versionOffset+3]++
-	copy(data[sumOffset:], be32(checksum(0, data[:sumOffset])))
+	copy(data[sumOffset:], be32(store.Checksum(0, data[:sumOffset])))
 	data = append(data[:ackOffset], "all that follows may be different"...)
 	dir := t.TempDir()
 	lay(t, dir, data)

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"maps"
 	"os"
@@ -62,16 +61,6 @@ const (
 	opCommit = 3
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// checksum continues a checksum over more bytes.
-func checksum(sum uint32, parts ...[]byte) uint32 {
-	for _, part := range parts {
-		sum = crc32.Update(sum, castagnoli, part)
-	}
-	return sum
-}
-
 // A position is the end of a record: the size of the file up to it, and its checksum.
 type position struct {
 	size int64
@@ -81,10 +70,10 @@ type position struct {
 // encodeHeader returns a header with an acknowledged size, and the position after it.
 func encodeHeader(acknowledged int64) ([]byte, position) {
 	b := binary.BigEndian.AppendUint32([]byte(magic), schemaVersion)
-	sum := checksum(0, b)
+	sum := store.Checksum(0, b)
 	b = binary.BigEndian.AppendUint32(b, sum)
 	b = binary.BigEndian.AppendUint64(b, uint64(acknowledged))
-	b = binary.BigEndian.AppendUint32(b, checksum(0, b[ackOffset:]))
+	b = binary.BigEndian.AppendUint32(b, store.Checksum(0, b[ackOffset:]))
 	return b, position{headerSize, sum}
 }
 
@@ -97,14 +86,14 @@ func decodeHeader(b []byte) (version uint32, acknowledged int64, start position,
 	case string(b[:versionOffset]) != magic:
 		return 0, 0, start, errors.New("not a file that lbd wrote")
 	}
-	sum := checksum(0, b[:sumOffset])
+	sum := store.Checksum(0, b[:sumOffset])
 	if sum != binary.BigEndian.Uint32(b[sumOffset:]) {
 		return 0, 0, start, errors.New("header: checksum mismatch")
 	}
 	if version = binary.BigEndian.Uint32(b[versionOffset:]); version != schemaVersion {
 		return version, 0, start, nil
 	}
-	if checksum(0, b[ackOffset:ackOffset+8]) != binary.BigEndian.Uint32(b[ackOffset+8:headerSize]) {
+	if store.Checksum(0, b[ackOffset:ackOffset+8]) != binary.BigEndian.Uint32(b[ackOffset+8:headerSize]) {
 		return version, 0, start, errors.New("acknowledged size: checksum mismatch")
 	}
 	return version, int64(binary.BigEndian.Uint64(b[ackOffset:])), position{headerSize, sum}, nil
@@ -127,7 +116,7 @@ func (w *writer) record(parts ...[]byte) {
 		size += len(part)
 	}
 	binary.BigEndian.PutUint32(head[:], uint32(size))
-	sum := checksum(checksum(w.end.sum, head[:4]), parts...)
+	sum := store.Checksum(store.Checksum(w.end.sum, head[:4]), parts...)
 	binary.BigEndian.PutUint32(head[4:], sum)
 	_, _ = w.out.Write(head[:]) // bufio keeps the first error for Flush
 	for _, part := range parts {
@@ -183,7 +172,7 @@ func (r *reader) next() error {
 	if _, err := io.ReadFull(r.in, r.body); err != nil {
 		return err
 	}
-	sum := checksum(r.end.sum, head[:4], r.body)
+	sum := store.Checksum(r.end.sum, head[:4], r.body)
 	if sum != binary.BigEndian.Uint32(head[4:]) {
 		return fmt.Errorf("%w: checksum mismatch", errUnreadable)
 	}

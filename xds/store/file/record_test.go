@@ -24,7 +24,7 @@ func resealed(data []byte) []byte {
 		if size > len(data)-at-recordHead {
 			break
 		}
-		sum = checksum(sum, data[at:][:4], data[at+recordHead:][:size])
+		sum = store.Checksum(sum, data[at:][:4], data[at+recordHead:][:size])
 		binary.BigEndian.PutUint32(data[at+4:], sum)
 		at += recordHead + size
 	}
