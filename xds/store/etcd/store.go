@@ -219,6 +219,29 @@ func (s *Store) setLost(err error) {
 	}
 }
 
+// do sends one request, which ends after requestTimeout.
+func (s *Store) do(ctx context.Context, op clientv3.Op) (clientv3.OpResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return s.client.Load().Do(ctx, op)
+}
+
+// txn is do for a transaction.
+func (s *Store) txn(ctx context.Context, conditions []clientv3.Cmp, then []clientv3.Op, otherwise ...clientv3.Op) (*clientv3.TxnResponse, error) {
+	res, err := s.do(ctx, clientv3.OpTxn(conditions, then, otherwise))
+	return res.Txn(), err
+}
+
+// absent is the condition that a key does not exist.
+func absent(key string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+}
+
+// unchangedAt is the condition that a key was put at a revision, and not since.
+func unchangedAt(key string, revision int64) clientv3.Cmp {
+	return clientv3.Compare(clientv3.ModRevision(key), "=", revision)
+}
+
 // Close waits for Updates that run, and closes the connection and the copy. The last snapshot
 // stays readable. A second Close returns what the first did.
 func (s *Store) Close() error {

@@ -9,6 +9,29 @@ import (
 // turnTTL is how long a turn lasts whose writer is gone, in seconds.
 const turnTTL = 5
 
+// A claim is a key that only one daemon has, until its lease ends.
+type claim struct {
+	lease    clientv3.LeaseID
+	revision int64
+}
+
+// claim puts a key with a lease of some seconds. It returns nil if another daemon has the key.
+func (s *Store) claim(ctx context.Context, key string, ttl int64) (*claim, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	client := s.client.Load()
+	lease, err := client.Grant(ctx, ttl)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.txn(ctx, []clientv3.Cmp{absent(key)}, []clientv3.Op{clientv3.OpPut(key, s.id, clientv3.WithLease(lease.ID))})
+	if err != nil || !res.Succeeded {
+		_, _ = client.Revoke(ctx, lease.ID) // else it expires
+		return nil, err
+	}
+	return &claim{lease.ID, res.Header.Revision}, nil
+}
+
 // A turn lets a writer commit before all others: one that reads much, such as the push of a
 // snapshot, would otherwise conflict with each of many small commits. nil is no turn.
 type turn claim
