@@ -116,17 +116,11 @@ func (b *Turns) Begin(ctx context.Context, work Work, caller string) (*Turn, err
 	b.mu.Unlock()
 	select {
 	case <-t.ready:
-	default:
-		select {
-		case <-t.ready:
-		case <-ctx.Done():
-			if b.leave(t) {
-				return nil, ctx.Err()
-			}
-			<-t.ready
-			t.End()
+	case <-ctx.Done():
+		if b.leave(t) {
 			return nil, ctx.Err()
 		}
+		<-t.ready // it has the turn already
 	}
 	t.yielded = t.since
 	return t, nil

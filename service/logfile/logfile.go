@@ -151,14 +151,10 @@ func (f *File) write() {
 		select {
 		case line := <-f.queue:
 			batch = f.append(append(batch[:0], line...))
-			continue
-		default:
-		}
-		select {
-		case line := <-f.queue:
-			batch = f.append(append(batch[:0], line...))
 		case <-f.closing:
-			return
+			if len(f.queue) == 0 {
+				return
+			}
 		}
 	}
 }

@@ -111,9 +111,6 @@ type getClusters struct {
 
 // Run prints a table of clusters, and of the priorities of the named ones.
 func (g *getClusters) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	if len(g.Names) > 0 && g.Prefix != "" {
-		return usage("set either names or --prefix, not both")
-	}
 	return o.with(app, func(s *session) error {
 		raw, clusters, err := readNamed[clusterState](ctx, s.client, "clusters", g.Names, g.Prefix, parameters("endpoints", "false"))
 		if err != nil {
@@ -132,6 +129,9 @@ func (g *getClusters) Run(ctx context.Context, o *Options, app *kong.Kong) error
 // readNamed returns the items with these names of a list of the API, or, without names, those whose
 // names begin with prefix. query is that of a single item.
 func readNamed[T any](ctx context.Context, c *client, kind string, names []string, prefix string, query url.Values) (raw []byte, all []T, err error) {
+	if len(names) > 0 && prefix != "" {
+		return nil, nil, usage("set either names or --prefix, not both")
+	}
 	path := "/v1/" + kind
 	if len(names) == 0 {
 		return list[T](ctx, c, path, kind, parameters("prefix", prefix, "limit", strconv.Itoa(pageSize)), 0)
@@ -268,9 +268,6 @@ type targetState struct {
 
 // Run prints a table of targets, and of the clusters of the named ones.
 func (g *getTargets) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	if len(g.Names) > 0 && g.Prefix != "" {
-		return usage("set either names or --prefix, not both")
-	}
 	return o.with(app, func(s *session) error {
 		raw, targets, err := readNamed[targetState](ctx, s.client, "targets", g.Names, g.Prefix, nil)
 		if err != nil {

@@ -44,25 +44,22 @@ func (s *Store) attempt(ctx context.Context, a *attempt, t *turn) outcome {
 	}
 	s.writer.sequence++
 	w, err := s.prepare(ctx, a)
-	if err == nil {
-		s.owned.add(s.writer.sequence, w.own)
-		var o outcome
-		if o = s.put(ctx, a, w, t); o.err == nil && !o.conflict {
-			s.writer.revision = o.revision
-			if w.large != nil {
-				o.large = &batch{*w.large, o.revision}
-			}
-			return o
+	if err != nil {
+		s.deleteBlobs(ctx, w.blobs)
+		return outcome{err: s.failure(err)}
+	}
+	s.owned.add(s.writer.sequence, w.own)
+	o := s.put(ctx, a, w, t)
+	if o.err == nil && !o.conflict {
+		s.writer.revision = o.revision
+		if w.large != nil {
+			o.large = &batch{*w.large, o.revision}
 		}
-		if _, unknown := o.err.(*store.UnknownOutcomeError); unknown { //nolint:errorlint // as put returns it
-			return o
-		}
+	} else if _, unknown := o.err.(*store.UnknownOutcomeError); !unknown { //nolint:errorlint // as put returns it
 		s.owned.remove(s.writer.sequence)
 		s.deleteBlobs(ctx, w.blobs)
-		return o
 	}
-	s.deleteBlobs(ctx, w.blobs)
-	return outcome{err: s.failure(err)}
+	return o
 }
 
 // confirm checks that what was read is the last state: the result depends on it.
