@@ -124,6 +124,16 @@ func TestResourceFilesKeepLastGoodVersion(t *testing.T) {
 	p.stop(t)
 	p = run()
 	picks(p, "where it may be removed", "b", 404)
+
+	// What is pushed counts from the start.
+	d.set("b.yaml", strings.Replace(good, "cluster_name: a", "cluster_name: b", 1))
+	d.until(p.url, "back again", func(s sources.FilesState) bool { return len(s.Files) == 2 })
+	expect(t, 201, "PUT", p.url+"/v1/clusters/c/config", `{"type":"EDS","eds_cluster_config":{"service_name":"b"}}`)
+	p.stop(t)
+	d.set("b.yaml", "")
+	p = run()
+	d.until(p.url, "held", isHeld)
+	picks(p, "removed while lbd was away", "c", 200)
 }
 
 func TestLenientFilesAcceptUnknownFields(t *testing.T) {

@@ -126,6 +126,9 @@ func (e *evaluation) losses(from, to map[resource.Key]resource.Item) []fileLoss 
 			}
 		}
 	}
+	if len(p.Updates) == 0 {
+		return nil
+	}
 	all := o.Guard.Losses(o.Evaluate(p, restored))
 	if len(uncovered.Updates) > 0 {
 		all = append(all, o.Guard.Losses(o.Evaluate(p, restored, uncovered))...)

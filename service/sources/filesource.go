@@ -58,13 +58,16 @@ type Permission struct {
 }
 
 // follow prepares for scans of the resource directory, beginning with the
-// versions of an archive. st has the pushed resources. It is called once, before
-// the first call of scanned.
-func (f *resourceFiles) follow(archive FileArchive, st store.Store) {
+// versions of an archive. st has the pushed resources, and unloaded returns what the resolver does not have
+// of them yet, or nil. It is called once, before the first call of scanned.
+func (f *resourceFiles) follow(archive FileArchive, st store.Store, unloaded func(store.Store) *resolver.Proposal) {
 	kept, id := archive.Load()
 	f.archive, f.directory = archive, id
 	f.proposals = proposal.NewFiles(proposal.FilesOptions{
 		Evaluate: func(is *resolver.Proposal, earlier ...*resolver.Proposal) (o *proposal.Outcome) {
+			if pushed := unloaded(st); pushed != nil {
+				earlier = slices.Insert(earlier, 0, pushed)
+			}
 			f.withResolver(func(r *resolver.Resolver) { o = proposal.Evaluate(r, is, earlier...) })
 			return o
 		},

@@ -44,7 +44,10 @@ type pushes struct {
 	store      atomic.Pointer[store.Store] // nil before Start has loaded it
 	trimmer    changelog.Trimmer           // of the functions of Updates, which the store runs one by one
 
-	committing sync.Mutex // orders Start's snapshot among the commits that are published
+	committing sync.Mutex // orders Start's snapshot among the commits that are published; guards the rest
+	loaded     bool
+	unloaded   *proposed // before that: what unloadedOf has
+	unloadedOf *store.Snapshot
 }
 
 func newPushes(p *publisher, files *resourceFiles) *pushes {
@@ -121,12 +124,7 @@ func (p *pushes) start(ctx context.Context, st store.Store) error {
 func (p *pushes) load(st store.Store) (index uint64) {
 	p.committing.Lock()
 	defer p.committing.Unlock()
-	stored := st.Snapshot()
-	keys := make([]resource.Key, 0, stored.Len())
-	for e := range stored.All() {
-		keys = append(keys, e.Key)
-	}
-	is := p.propose(stored, keys)
+	is, stored := p.loading(st)
 	for _, w := range is.warnings[:min(len(is.warnings), maxStoredWarnings)] {
 		p.Logger.Warn("stored resource", "resource", w.Resource, "warning", w)
 	}
@@ -139,7 +137,32 @@ func (p *pushes) load(st store.Store) (index uint64) {
 	p.register(is)
 	p.updateAndClose(func(r *resolver.Resolver) []resolver.TargetConfig { return r.Accept(&is.Proposal) })
 	p.expireOverlays(stored, is)
+	p.loaded, p.unloaded, p.unloadedOf = true, nil, nil
 	return stored.Index()
+}
+
+// stored returns what st has while it is not loaded; nil afterwards.
+func (p *pushes) stored(st store.Store) *resolver.Proposal {
+	p.committing.Lock()
+	defer p.committing.Unlock()
+	if p.loaded {
+		return nil
+	}
+	is, _ := p.loading(st)
+	return &is.Proposal
+}
+
+// loading returns what st has now, before it is loaded. The caller holds p.committing.
+func (p *pushes) loading(st store.Store) (*proposed, *store.Snapshot) {
+	now := st.Snapshot()
+	if p.unloaded == nil || p.unloadedOf != now {
+		keys := make([]resource.Key, 0, now.Len())
+		for e := range now.All() {
+			keys = append(keys, e.Key)
+		}
+		p.unloaded, p.unloadedOf = p.propose(now, keys), now
+	}
+	return p.unloaded, now
 }
 
 // committed is Commit of Inbound.
