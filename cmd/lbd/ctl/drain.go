@@ -236,10 +236,11 @@ func (w *weightCommand) Run(ctx context.Context, o *Options, app *kong.Kong) err
 	if err != nil {
 		return usage("FACTOR %q: must be a number, 0 or 0.001 to 10", w.Factor)
 	}
-	return o.apply(ctx, app, changeFlags{Yes: w.Yes}, func() (change, error) {
-		todo, err := w.change(w.Cluster, firstOf(w.ID, w.overlayID(weightKind, where)),
-			newOverlay{Kind: weightKind, Endpoint: w.Endpoint, Locality: where, Factor: &factor})
-		todo.what = fmt.Sprintf("Multiply the weight of %s of %s by %s", w.says(where), w.Cluster, w.Factor)
-		return todo, err
-	})
+	todo, err := w.change(w.Cluster, firstOf(w.ID, w.overlayID(weightKind, where)),
+		newOverlay{Kind: weightKind, Endpoint: w.Endpoint, Locality: where, Factor: &factor})
+	if err != nil {
+		return err
+	}
+	todo.what = fmt.Sprintf("Multiply the weight of %s of %s by %s", w.says(where), w.Cluster, w.Factor)
+	return o.apply(ctx, app, changeFlags{Yes: w.Yes}, todo)
 }

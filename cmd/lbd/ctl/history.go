@@ -69,14 +69,11 @@ type restoreCommand struct {
 
 // Run restores a resource, a cluster or everything.
 func (r *restoreCommand) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	of := func() (change, error) { return r.change(), nil }
+	todo := r.change()
 	if !r.Preview {
-		return o.apply(ctx, app, r.changeFlags, of)
+		return o.apply(ctx, app, r.changeFlags, todo)
 	}
-	return o.with(app, func(s *session) error {
-		todo := r.change()
-		return s.showDifference(ctx, &todo)
-	})
+	return o.with(app, func(s *session) error { return s.showDifference(ctx, &todo) })
 }
 
 func (r *restoreCommand) change() change {

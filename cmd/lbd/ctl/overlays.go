@@ -189,12 +189,14 @@ func (p *overlaysPut) Run(ctx context.Context, o *Options, app *kong.Kong) error
 	if err != nil {
 		return err
 	}
-	return o.apply(ctx, app, changeFlags{Yes: p.Yes}, func() (change, error) {
-		return p.change(p.Cluster, p.ID, newOverlay{
-			Kind: p.Kind, Endpoint: p.Endpoint, Locality: where, Factor: p.Factor, Priority: p.Priority, Category: p.Category,
-			Percent: p.Percent, MaxRequests: p.MaxRequests,
-		})
+	todo, err := p.change(p.Cluster, p.ID, newOverlay{
+		Kind: p.Kind, Endpoint: p.Endpoint, Locality: where, Factor: p.Factor, Priority: p.Priority, Category: p.Category,
+		Percent: p.Percent, MaxRequests: p.MaxRequests,
 	})
+	if err != nil {
+		return err
+	}
+	return o.apply(ctx, app, changeFlags{Yes: p.Yes}, todo)
 }
 
 type overlaysDelete struct {
@@ -205,11 +207,9 @@ type overlaysDelete struct {
 
 // Run deletes an overlay.
 func (d *overlaysDelete) Run(ctx context.Context, o *Options, app *kong.Kong) error {
-	return o.apply(ctx, app, d.changeFlags, func() (change, error) {
-		todo := ofOverlay(http.MethodDelete, d.Cluster, d.ID)
-		todo.what = fmt.Sprintf("Delete the overlay %s of %s", d.ID, d.Cluster)
-		return todo, nil
-	})
+	todo := ofOverlay(http.MethodDelete, d.Cluster, d.ID)
+	todo.what = fmt.Sprintf("Delete the overlay %s of %s", d.ID, d.Cluster)
+	return o.apply(ctx, app, d.changeFlags, todo)
 }
 
 // subject is what a drain or a weight is about: an endpoint or a locality.

@@ -221,12 +221,8 @@ func (f *changeFlags) describe(r *request) {
 
 // apply shows what a change would do, asks for confirmation and makes the change. What the daemon has
 // must still be what was shown.
-func (o *Options) apply(ctx context.Context, app *kong.Kong, f changeFlags, of func() (change, error)) error {
+func (o *Options) apply(ctx context.Context, app *kong.Kong, f changeFlags, todo change) error {
 	if err := f.check(); err != nil {
-		return err
-	}
-	todo, err := of()
-	if err != nil {
 		return err
 	}
 	return o.with(app, func(s *session) error {
@@ -290,7 +286,11 @@ type pushPart struct {
 
 // Run pushes the part of a cluster that is the name of the command.
 func (p *pushPart) Run(ctx context.Context, o *Options, app *kong.Kong, command *kong.Context) error {
-	return o.apply(ctx, app, p.changeFlags, func() (change, error) { return p.ofFile(command.Selected().Name) })
+	todo, err := p.ofFile(command.Selected().Name)
+	if err != nil {
+		return err
+	}
+	return o.apply(ctx, app, p.changeFlags, todo)
 }
 
 type diffCommand struct {
@@ -340,10 +340,8 @@ type deletePart struct {
 
 // Run deletes the part of a cluster that is the name of the command.
 func (d *deletePart) Run(ctx context.Context, o *Options, app *kong.Kong, command *kong.Context) error {
-	return o.apply(ctx, app, d.changeFlags, func() (change, error) {
-		part := command.Selected().Name
-		todo := newChange(http.MethodDelete, clusterPath(d.Cluster, part))
-		todo.what = fmt.Sprintf("Delete the pushed %s of %s", part, d.Cluster)
-		return todo, nil
-	})
+	part := command.Selected().Name
+	todo := newChange(http.MethodDelete, clusterPath(d.Cluster, part))
+	todo.what = fmt.Sprintf("Delete the pushed %s of %s", part, d.Cluster)
+	return o.apply(ctx, app, d.changeFlags, todo)
 }
