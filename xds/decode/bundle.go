@@ -147,22 +147,21 @@ var otherTypes = map[string]bool{
 
 // item adds the resource at a path, with a preliminary key, that decode decodes. The error is
 // a *SizeError, or a *SyntaxError of a body that is the resource itself.
-func (d *bundling) item(at string, k resource.Key, decode decodeFunc) error {
+func (d *bundling) item(at string, k resource.Key, decode func(*report, *resource.Item) error) error {
 	d.options.pause()
 	v := d.options.begin(k)
 	it := resource.Item{Field: at}
-	name := ""
-	if at == "" && (k.Type == resource.TypeAssignment || k.Type == resource.TypeCluster) {
-		name = d.options.Name
+	if at != "" || k.Type != resource.TypeAssignment && k.Type != resource.TypeCluster {
+		v.Name = ""
 	}
-	err := decode(v, &it, func(own string) string { return cmp.Or(own, name) })
+	err := decode(v, &it)
 	var syntax *SyntaxError
 	var invalid *InvalidError
 	switch {
 	case errors.As(err, new(*SizeError)):
 		return err
 	case errors.As(err, &syntax) && at == "":
-		k.Name = cmp.Or(k.Name, name)
+		k.Name = cmp.Or(k.Name, v.Name)
 		d.keepRejected(k, &problemList{list: []Problem{{Reason: syntax.Error()}}}, at)
 		return syntax
 	case errors.As(err, &syntax):

@@ -3,7 +3,6 @@ package decode
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -60,9 +59,7 @@ func (d *bundling) binaryResource(at string, k resource.Key, body []byte) error 
 	if err := binarySize(body, newMessage(k.Type).ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
 		return err
 	}
-	return d.item(at, k, func(v *report, it *resource.Item, expected func(own string) string) error {
-		return decodeBinary(v, it, body, expected, func(v *report, m proto.Message) error { return readMessage(v, body, m) })
-	})
+	return d.item(at, k, func(v *report, it *resource.Item) error { return decodeBinary(v, it, body) })
 }
 
 func (d *bundling) bareBinary(body []byte) error {

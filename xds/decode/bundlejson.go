@@ -55,9 +55,9 @@ func (d *bundling) jsonResource(at string, t resource.Type, o text.Object, body 
 	if t == resource.TypeAssignment {
 		name = cmp.Or(o.Text("cluster_name"), o.Text("clusterName"))
 	}
-	return d.item(at, resource.Key{Type: t, Name: name}, reading(func(v *report, m proto.Message) error {
-		return readJSON(v, body, d.options.Format, m)
-	}))
+	return d.item(at, resource.Key{Type: t, Name: name}, func(v *report, it *resource.Item) error {
+		return decodeItem(v, it, func(m proto.Message) error { return readJSON(v, body, d.options.Format, m) })
+	})
 }
 
 // noResources rejects an object that is no DiscoveryResponse, with the member that was

@@ -55,68 +55,55 @@ func One(t resource.Type, body []byte, o Options) (*Decoded, error) {
 
 func decodeOne(r *report, it *resource.Item, body []byte) (err error) {
 	defer rejectPanic(r.key, &err)
-	expected := func(string) string { return r.Name }
+	r.sole = true
 	if r.Format != FormatProtobuf {
-		return decodeItem(r, it, expected, func(r *report, m proto.Message) error { return readText(r, body, m) })
+		return decodeItem(r, it, func(m proto.Message) error { return readText(r, body, m) })
 	}
 	value, err := unwrapBinary(r, body)
 	if err != nil {
 		return err
 	}
-	return decodeBinary(r, it, value, expected, func(r *report, m proto.Message) error {
-		if err := readMessage(r, value, m); err != nil {
-			return err
-		}
-		rejectOtherType(r, m)
-		return nil
-	})
+	return decodeBinary(r, it, value)
 }
 
 // decodeBinary is decodeItem for a resource as protobuf, without an envelope. It tries the
-// one-pass decoder first; read is for the reflective decoder.
-func decodeBinary(r *report, it *resource.Item, body []byte, expected func(own string) string, read func(*report, proto.Message) error) (err error) {
+// one-pass decoder first.
+func decodeBinary(r *report, it *resource.Item, body []byte) (err error) {
 	defer rejectPanic(r.key, &err)
 	if r.key.Type == resource.TypeAssignment && !r.reflective {
 		attempt, value := *r, *it
-		if readAssignment(&attempt, &value, body, expected) {
+		if readAssignment(&attempt, &value, body) {
 			*r, *it = attempt, value
 			return rawSize(r, it, (&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor())
 		}
 	}
-	return decodeItem(r, it, expected, read)
+	return decodeItem(r, it, func(m proto.Message) error { return readMessage(r, body, m) })
 }
 
-// decodeFunc decodes and validates a resource of the report's type, and sets the item's
-// value, which is complete only if the report has no problems. expected returns the name
-// that the resource must have, given its own.
-type decodeFunc = func(r *report, it *resource.Item, expected func(own string) string) error
-
-// reading returns the reflective decoder of a resource that read reads.
-func reading(read func(*report, proto.Message) error) decodeFunc {
-	return func(r *report, it *resource.Item, expected func(own string) string) error {
-		return decodeItem(r, it, expected, read)
-	}
-}
-
-// decodeItem is the reflective decoder: a decodeFunc for a resource that read reads.
-func decodeItem(r *report, it *resource.Item, expected func(own string) string, read func(*report, proto.Message) error) (err error) {
+// decodeItem is the reflective decoder. It decodes and validates a resource of the report's
+// type that read reads, and sets the item's value, which is complete only if the report has
+// no problems.
+func decodeItem(r *report, it *resource.Item, read func(proto.Message) error) (err error) {
 	defer rejectPanic(r.key, &err)
 	m := newMessage(r.key.Type)
-	if err := read(r, m); err != nil {
+	if err := read(m); err != nil {
 		return err
+	}
+	if r.sole {
+		rejectOtherType(r, m)
 	}
 	switch m := m.(type) {
 	case *listenerv3.Listener:
-		m.Name = r.name("name", m.GetName(), expected(m.GetName()))
+		m.Name = r.name("name", m.GetName())
 		it.Listener = validateListener(r, m)
 	case *routev3.RouteConfiguration:
-		m.Name = r.name("name", m.GetName(), expected(m.GetName()))
+		m.Name = r.name("name", m.GetName())
 		it.Routes = validateRoutes(r, m, "")
 	case *clusterv3.Cluster:
-		m.Name = r.name("name", m.GetName(), expected(m.GetName()))
+		m.Name = r.name("name", m.GetName())
 		it.Cluster = validateCluster(r, m)
 	case *endpointv3.ClusterLoadAssignment:
-		m.ClusterName = r.name("cluster_name", m.GetClusterName(), expected(m.GetClusterName()))
+		m.ClusterName = r.name("cluster_name", m.GetClusterName())
 		it.Assignment = validateAssignment(r, m)
 	}
 	if r.err() != nil {
@@ -162,11 +149,7 @@ func readText(r *report, body []byte, m proto.Message) (err error) {
 	if isList(body) && r.byHand {
 		return readJSONList(body, r.Format, m)
 	}
-	if err := readJSON(r, body, r.Format, m); err != nil {
-		return err
-	}
-	rejectOtherType(r, m)
-	return nil
+	return readJSON(r, body, r.Format, m)
 }
 
 // rejectOtherType rejects a resource that is written by hand with only unknown fields: one
@@ -238,7 +221,5 @@ func decodeAny(r *report, it *resource.Item, a *anypb.Any) (err error) {
 	if name := binaryName(a.GetValue()); name != "" {
 		r.key.Name = name
 	}
-	return decodeBinary(r, it, a.GetValue(), func(own string) string { return own }, func(r *report, m proto.Message) error {
-		return readMessage(r, a.GetValue(), m)
-	})
+	return decodeBinary(r, it, a.GetValue())
 }

@@ -23,8 +23,11 @@ func TestAPanicIsARefusal(t *testing.T) {
 
 func TestAPanicInABundleHidesNoOtherProblem(t *testing.T) {
 	d := bundling{bundle: &Bundle{}, places: map[resource.Key]string{}}
-	fail := reading(func(*report, proto.Message) error { panic("a fault of the decoder") })
-	empty := reading(func(*report, proto.Message) error { return nil })
+	reading := func(read func(proto.Message) error) func(*report, *resource.Item) error {
+		return func(r *report, it *resource.Item) error { return decodeItem(r, it, read) }
+	}
+	fail := reading(func(proto.Message) error { panic("a fault of the decoder") })
+	empty := reading(func(proto.Message) error { return nil })
 	if err := errors.Join(d.item("resources[0]", resource.Key{Type: resource.TypeCluster, Name: "a"}, fail), d.item("resources[1]", resource.Key{Type: resource.TypeAssignment, Name: ""}, empty)); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,9 @@ type report struct {
 	key     resource.Key
 	byHand  bool
 	lenient bool // unknown fields are warnings, not problems
+	// sole is true for the only resource of a body, which must have the type of the key, and the
+	// name of the Options if that is not empty. Another resource gets that name if it has none.
+	sole bool
 
 	problems, warnings, notes problemList
 	unknown                   problemList // unknown fields
@@ -137,7 +140,8 @@ func (r *report) plainEndpoints() bool {
 }
 
 // name validates a resource's own name, fills in an absent one, and returns it.
-func (r *report) name(field, own, expected string) string {
+func (r *report) name(field, own string) string {
+	expected := r.Name
 	if r.byHand && own == "" && expected != "" {
 		r.note(field, "is absent: taken as %q", expected)
 		own = expected
@@ -145,7 +149,7 @@ func (r *report) name(field, own, expected string) string {
 	switch {
 	case own == "":
 		r.reject(field, "is empty")
-	case r.byHand && expected != "" && own != expected:
+	case r.byHand && r.sole && expected != "" && own != expected:
 		r.reject(field, "is %q, and should be %q or absent", own, expected)
 		return expected
 	default:

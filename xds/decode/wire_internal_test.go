@@ -61,7 +61,7 @@ func TestOrdinaryAssignmentsTakeOnePass(t *testing.T) {
 			}
 			t.Run(c.name, func(t *testing.T) {
 				r := o.begin(resource.Key{Type: resource.TypeAssignment})
-				if !readAssignment(r, &resource.Item{}, c.body, func(string) string { return "orders" }) {
+				if !readAssignment(r, &resource.Item{}, c.body) {
 					t.Errorf("gave up with %+v", o)
 				}
 				d := compareDecoders(t, c.body, o)
@@ -114,7 +114,7 @@ func TestOnePassGivesUp(t *testing.T) {
 		for _, o := range rules {
 			r := o.begin(resource.Key{Type: resource.TypeAssignment})
 			strict := r.byHand || !strings.HasSuffix(c.name, "by hand")
-			if readAssignment(r, &resource.Item{}, body, func(string) string { return "orders" }) && strict {
+			if readAssignment(r, &resource.Item{}, body) && strict {
 				t.Errorf("%s: read in one pass with %+v", c.name, o)
 			}
 			compareDecoders(t, body, o)

@@ -34,11 +34,10 @@ type wireGroup struct {
 
 // readAssignment is the one-pass decoder. It sets the value and the Raw of a
 // ClusterLoadAssignment. If it reports false it gave up, and report and item are of no use.
-func readAssignment(r *report, it *resource.Item, body []byte, expected func(own string) string) bool {
+func readAssignment(r *report, it *resource.Item, body []byte) bool {
 	d := &wireAssignment{batch: endpointBatch{byHand: r.byHand}}
 	first := wire{body, &d.failed}
-	own := string(first.text(1))
-	name := r.name("cluster_name", own, expected(own))
+	name := r.name("cluster_name", string(first.text(1)))
 	raw := make([]byte, 0, protowire.SizeTag(1)+protowire.SizeBytes(len(name))+len(first.rest))
 	raw = protowire.AppendString(protowire.AppendTag(raw, 1, protowire.BytesType), name)
 	rest := len(raw)
