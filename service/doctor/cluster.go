@@ -198,42 +198,41 @@ func (c *Cluster) ambient() []Check {
 
 // resources checks the resources of the cluster, up to endpoints that picks may use. If there are none,
 // the last check says why, and usable is false.
-func (c *Cluster) resources(d *Daemon) (usable bool, out []Check) {
+func (c *Cluster) resources(d *Daemon) (usable bool, checks []Check) {
 	s := c.State
 	if c.ConfigErr != nil {
 		check := c.found("resources", Problem, "the cluster cannot be used: %v", c.ConfigErr)
 		if isMissing(c.ConfigErr) && len(s.Targets) > 0 {
 			check = c.found("resources", Problem, "routes of %s lead to cluster %q, which no source has: %v", few(s.Targets), c.Name, c.ConfigErr)
 		}
-		return false, append(out, check.do("%s", c.correct(s.ConfigSource)))
+		return false, []Check{check.do("%s", c.correct(s.ConfigSource))}
 	}
 	working := 0
-	var broken []Check
 	for _, p := range c.Parts {
 		check, ok := c.part(p, s.Type == "AGGREGATE")
 		if ok {
 			working++
 		}
 		if check.Status != OK {
-			broken = append(broken, check)
+			checks = append(checks, check)
 		}
 	}
 	if s.Type == "AGGREGATE" && working > 0 {
-		for i := range broken { // the others are used
-			broken[i].Status = Warning
+		for i := range checks { // the others are used
+			checks[i].Status = Warning
 		}
 	}
 	if working == 0 {
 		if len(c.Parts) == 0 {
-			broken = append(broken, c.found("resources", Problem, "the aggregate cluster has no leaves that exist").do("%s", c.correct(s.ConfigSource)))
+			checks = append(checks, c.found("resources", Problem, "the aggregate cluster has no leaves that exist").do("%s", c.correct(s.ConfigSource)))
 		}
-		return false, append(out, broken...)
+		return false, checks
 	}
 	total, inUse := s.Endpoints.Total, s.Endpoints.Total-s.Endpoints.Unhealthy
 	if inUse == 0 {
-		return false, append(append(out, broken...), c.masked(d))
+		return false, append(checks, c.masked(d))
 	}
-	return true, append(append(out, broken...), c.found("endpoints", OK, "%d of %s usable", inUse, plural(total, "endpoint is", "endpoints are")))
+	return true, append(checks, c.found("endpoints", OK, "%d of %s usable", inUse, plural(total, "endpoint is", "endpoints are")))
 }
 
 // correct says where to correct a resource.
@@ -288,14 +287,9 @@ func (c *Cluster) part(p Part, leaf bool) (check Check, ok bool) {
 // healths counts the endpoints of the cluster, or of a leaf, by EDS health.
 func (c *Cluster) healths(leaf string) string {
 	counts := make(map[string]int)
-	for _, p := range c.State.Priorities {
-		if p.Cluster != "" && p.Cluster != leaf {
-			continue
-		}
-		for _, l := range p.Localities {
-			for i := range l.Endpoints {
-				counts[l.Endpoints[i].Health]++
-			}
+	for p, e := range endpoints(c.State.Priorities) {
+		if p.Cluster == "" || p.Cluster == leaf {
+			counts[e.Health]++
 		}
 	}
 	var texts []string
@@ -320,13 +314,9 @@ func (c *Cluster) masked(d *Daemon) Check {
 // outOfUse returns the overlays that take endpoints of priorities out of use: a description, and the path.
 func (c *Cluster) outOfUse(d *Daemon, priorities []observe.PriorityState) (details, paths []string) {
 	by := make(map[[2]string]int)
-	for _, p := range priorities {
-		for _, l := range p.Localities {
-			for i := range l.Endpoints {
-				if id := l.Endpoints[i].Overlay; id != "" {
-					by[[2]string{cmp.Or(p.Cluster, c.Name), id}]++
-				}
-			}
+	for p, e := range endpoints(priorities) {
+		if e.Overlay != "" {
+			by[[2]string{cmp.Or(p.Cluster, c.Name), e.Overlay}]++
 		}
 	}
 	for i := range c.State.Overlays {

@@ -364,13 +364,10 @@ func describeOverlay(o *overlays.Overlay, now time.Time) string {
 func (d *Daemon) certificates() []Check {
 	var out []Check
 	for _, c := range d.Certificates {
-		switch {
-		case c.Err != nil:
+		if c.Err != nil {
 			out = append(out, found("certificates", Problem, "%s: %v", c.Name, c.Err).do("correct the file; lbd reads it again"))
-		default:
-			if s, says := validity(c.NotBefore, c.NotAfter, d.Now); s != OK {
-				out = append(out, found("certificates", s, "%s: the certificate %s", c.Name, says).do("renew the certificate; lbd reads the file again"))
-			}
+		} else if s, says := validity(c.NotBefore, c.NotAfter, d.Now); s != OK {
+			out = append(out, found("certificates", s, "%s: the certificate %s", c.Name, says).do("renew the certificate; lbd reads the file again"))
 		}
 	}
 	if out == nil && len(d.Certificates) > 0 {
@@ -409,17 +406,20 @@ func (d *Daemon) clock() Check {
 		}
 		return found("clock", Warning, "%s", says).do("check that the clock is synchronized (NTP): validity of certificates, ends of overlays and times in logs depend on it")
 	}
-	for i := range d.Overlays {
-		if ahead := d.Overlays[i].Created.Sub(d.Now); ahead > maxClockStep {
-			return found("clock", Warning, "overlay %s of %s is from the future, by %v: the clocks of two replicas differ, or the clock of this one was set back",
-				d.Overlays[i].ID, d.Overlays[i].Cluster, ahead.Round(time.Second)).do("synchronize the clocks (NTP)")
+	what, at := "", d.Now.Add(maxClockStep)
+	for i := range d.Clusters {
+		if c := &d.Clusters[i]; c.Updated.After(at) {
+			what, at = "the last change of cluster "+c.Name, c.Updated
 		}
 	}
-	for i := range d.Clusters {
-		if ahead := d.Clusters[i].Updated.Sub(d.Now); ahead > maxClockStep {
-			return found("clock", Warning, "the last change of cluster %s is from the future, by %v: the clocks of two replicas differ, or the clock of this one was set back",
-				d.Clusters[i].Name, ahead.Round(time.Second)).do("synchronize the clocks (NTP)")
+	for i := range d.Overlays {
+		if o := &d.Overlays[i]; o.Created.After(at) {
+			what, at = "overlay "+o.ID+" of "+o.Cluster, o.Created
 		}
+	}
+	if what != "" {
+		return found("clock", Warning, "%s is from the future, by %v: the clocks of two replicas differ, or the clock of this one was set back",
+			what, at.Sub(d.Now).Round(time.Second)).do("synchronize the clocks (NTP)")
 	}
 	return found("clock", OK, "the wall clock was not set since lbd started, and no change is from the future")
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -47,28 +48,23 @@ func (c *Cluster) connections(d *Daemon) []Check {
 	for i := range c.Attempts {
 		tried[c.Attempts[i].Address] = &c.Attempts[i]
 	}
-	for _, p := range c.State.Priorities {
-		for _, l := range p.Localities {
-			for i := range l.Endpoints {
-				e := &l.Endpoints[i]
-				a := tried[e.Address]
-				switch {
-				case e.State == "UNHEALTHY":
-					continue
-				case e.State == "EJECTED":
-					ejected = append(ejected, fmt.Sprintf("%s: %s", e.Address, e.LastError))
-				case e.State == "TRANSIENT_FAILURE", e.State != "READY" && e.LastError != "":
-					bad = append(bad, failing{e.Address, e.LastError})
-				case e.State == "READY":
-					ready++
-				case a != nil && a.Err != nil:
-					bad = append(bad, failing{e.Address, a.Err.Error()})
-				default:
-					waiting++
-				}
-				inUse++
-			}
+	for _, e := range endpoints(c.State.Priorities) {
+		a := tried[e.Address]
+		switch {
+		case e.State == "UNHEALTHY":
+			continue
+		case e.State == "EJECTED":
+			ejected = append(ejected, fmt.Sprintf("%s: %s", e.Address, e.LastError))
+		case e.State == "TRANSIENT_FAILURE", e.State != "READY" && e.LastError != "":
+			bad = append(bad, failing{e.Address, e.LastError})
+		case e.State == "READY":
+			ready++
+		case a != nil && a.Err != nil:
+			bad = append(bad, failing{e.Address, a.Err.Error()})
+		default:
+			waiting++
 		}
+		inUse++
 	}
 	out := c.failures(bad, inUse, ready)
 	out = append(out, c.outliers(ejected, inUse)...)
@@ -131,24 +127,19 @@ func (c *Cluster) outliers(ejected []string, all int) []Check {
 func (c *Cluster) tried(d *Daemon, tried map[string]*Attempt) []Check {
 	var lost, certificates, again []string
 	worst, valid := OK, 0
-	for _, p := range c.State.Priorities {
-		for _, l := range p.Localities {
-			for i := range l.Endpoints {
-				e := &l.Endpoints[i]
-				a := tried[e.Address]
-				switch {
-				case a == nil:
-				case a.Err != nil && e.State == "READY":
-					lost = append(lost, fmt.Sprintf("%s: %v", e.Address, a.Err))
-				case a.Err == nil && e.State == "TRANSIENT_FAILURE":
-					again = append(again, e.Address)
-				case a.Err == nil && !a.NotAfter.IsZero():
-					if s, says := validity(a.NotBefore, a.NotAfter, d.Now); s != OK {
-						certificates, worst = append(certificates, e.Address+": the certificate "+says), s
-					} else {
-						valid++
-					}
-				}
+	for _, e := range endpoints(c.State.Priorities) {
+		a := tried[e.Address]
+		switch {
+		case a == nil:
+		case a.Err != nil && e.State == "READY":
+			lost = append(lost, fmt.Sprintf("%s: %v", e.Address, a.Err))
+		case a.Err == nil && e.State == "TRANSIENT_FAILURE":
+			again = append(again, e.Address)
+		case a.Err == nil && !a.NotAfter.IsZero():
+			if s, says := validity(a.NotBefore, a.NotAfter, d.Now); s != OK {
+				certificates, worst = append(certificates, e.Address+": the certificate "+says), s
+			} else {
+				valid++
 			}
 		}
 	}
@@ -257,10 +248,17 @@ func causeOf(err string) *cause {
 	return causes[len(causes)-1]
 }
 
-// endpointCount counts the endpoints of a priority.
-func endpointCount(p *observe.PriorityState) (n int) {
-	for _, l := range p.Localities {
-		n += len(l.Endpoints)
+// endpoints yields the endpoints of priorities, each with its priority.
+func endpoints(priorities []observe.PriorityState) iter.Seq2[*observe.PriorityState, *observe.EndpointState] {
+	return func(yield func(*observe.PriorityState, *observe.EndpointState) bool) {
+		for i := range priorities {
+			for _, l := range priorities[i].Localities {
+				for k := range l.Endpoints {
+					if !yield(&priorities[i], &l.Endpoints[k]) {
+						return
+					}
+				}
+			}
+		}
 	}
-	return n
 }

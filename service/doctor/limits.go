@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/observe"
@@ -111,7 +110,13 @@ func (c *Cluster) priorities(d *Daemon) Check {
 	case len(s.Priorities) == 0 || s.PriorityInUse < 0:
 		return c.found("priorities", Skipped, "no priority is in use")
 	case s.PriorityInUse > 0:
-		if by, paths := c.outOfUse(d, s.Priorities[:1]); paths != nil && !anyInUse(&s.Priorities[0]) {
+		all, inUse := 0, 0
+		for _, e := range endpoints(s.Priorities[:1]) {
+			if all++; e.State != "UNHEALTHY" {
+				inUse++
+			}
+		}
+		if by, paths := c.outOfUse(d, s.Priorities[:1]); paths != nil && inUse == 0 {
 			return c.found("priorities", Warning, "picks use priority %d, because overlays take priority 0 out of use: %s", s.PriorityInUse, by[0]).
 				do("if that is not intended any more: DELETE %s", paths[0]).with(by...)
 		}
@@ -123,18 +128,11 @@ func (c *Cluster) priorities(d *Daemon) Check {
 		if leaf := s.Priorities[0].Cluster; leaf != "" {
 			of = fmt.Sprintf(" (leaf %q)", leaf)
 		}
-		return c.found("priorities", Warning, "picks use priority %d, because priority 0%s with %s failed: %s", s.PriorityInUse, of, count(endpointCount(&s.Priorities[0]), "endpoint"), why).
+		return c.found("priorities", Warning, "picks use priority %d, because priority 0%s with %s failed: %s", s.PriorityInUse, of, count(all, "endpoint"), why).
 			do("correct the endpoints of priority 0; picks return by themselves")
 	default:
 		return c.found("priorities", OK, "priority 0 of %d is in use", len(s.Priorities))
 	}
-}
-
-// anyInUse reports whether picks may use an endpoint of a priority.
-func anyInUse(p *observe.PriorityState) bool {
-	return slices.ContainsFunc(p.Localities, func(l observe.LocalityState) bool {
-		return slices.ContainsFunc(l.Endpoints, func(e observe.EndpointState) bool { return e.State != "UNHEALTHY" })
-	})
 }
 
 // localities checks that each locality of the priority in use gets picks.
