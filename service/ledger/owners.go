@@ -201,30 +201,21 @@ const (
 
 // Largest returns the owners that hold the most leases, the largest first, as of a second
 // ago at most; nil if there are no leases.
-func (l *Leases) Largest(now time.Time) []Holder {
-	if l.Load() == 0 {
-		return nil
-	}
-	l.lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.sorted) < holdersAge && l.largest != nil {
-		return l.largest
-	}
-	return l.sort(now)
-}
+func (l *Leases) Largest(now time.Time) []Holder { return l.holders(now, holdersAge) }
 
 // LargestNow is Largest as of now.
-func (l *Leases) LargestNow(now time.Time) []Holder {
+func (l *Leases) LargestNow(now time.Time) []Holder { return l.holders(now, 0) }
+
+// holders finds the owners that hold the most leases, as of a time of at most an age.
+func (l *Leases) holders(now time.Time, age time.Duration) []Holder {
 	if l.Load() == 0 {
 		return nil
 	}
 	l.lock()
 	defer l.mu.Unlock()
-	return l.sort(now)
-}
-
-// sort finds the owners that hold the most leases. It is called under mu.
-func (l *Leases) sort(now time.Time) []Holder {
+	if now.Sub(l.sorted) < age && l.largest != nil {
+		return l.largest
+	}
 	var largest []Holder
 	add := func(own *OwnerLeases) {
 		h := Holder{own.Owner, own.count.Load()}

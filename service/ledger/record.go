@@ -96,7 +96,7 @@ type Totals struct {
 
 // Ends are how leases, reported requests and ejections ended.
 type Ends struct {
-	Outcomes  Outcomes // of leases
+	Outcomes  Tally[policy.Outcome] // of leases
 	Reported  Reported
 	Ejections Tally[bool] // of outlier detection, by whether they were enforced
 }
@@ -121,12 +121,14 @@ type tallied[K comparable] struct {
 }
 
 // Add counts one of k.
-func (t *Tally[K]) Add(k K) {
+func (t *Tally[K]) Add(k K) { t.add(k, 1) }
+
+func (t *Tally[K]) add(k K, n uint64) {
 	for {
 		last := t.last.Load()
 		for c := last; c != nil; c = c.before {
 			if c.key == k {
-				c.n.Add(1)
+				c.n.Add(n)
 				return
 			}
 		}
@@ -134,11 +136,11 @@ func (t *Tally[K]) Add(k K) {
 	}
 }
 
-// All yields every count.
+// All yields the counts that are not 0.
 func (t *Tally[K]) All() iter.Seq2[K, uint64] {
 	return func(yield func(K, uint64) bool) {
 		for c := t.last.Load(); c != nil; c = c.before {
-			if !yield(c.key, c.n.Load()) {
+			if n := c.n.Load(); n > 0 && !yield(c.key, n) {
 				return
 			}
 		}

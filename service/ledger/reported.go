@@ -10,7 +10,7 @@ import (
 // Reported counts requests that callers have reported, which had no leases. The zero value has counted
 // none.
 type Reported struct {
-	Outcomes Outcomes
+	Outcomes Tally[policy.Outcome]
 
 	latency atomic.Int64 // nanoseconds
 }

@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"slices"
+
 	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -35,19 +37,11 @@ func (s *Scope) Target(name string) bool {
 // Targets returns those targets of a list that the scope has. It returns the list itself if it
 // has all of them.
 func (s *Scope) Targets(names []string) []string {
-	for i, name := range names {
-		if s.Target(name) {
-			continue
-		}
-		out := append([]string(nil), names[:i]...)
-		for _, name := range names[i+1:] {
-			if s.Target(name) {
-				out = append(out, name)
-			}
-		}
-		return out
+	hidden := func(name string) bool { return !s.Target(name) }
+	if !slices.ContainsFunc(names, hidden) {
+		return names
 	}
-	return names
+	return slices.DeleteFunc(slices.Clone(names), hidden)
 }
 
 // Resource reports whether the scope has the name of a resource: the target of a Listener, the
