@@ -344,7 +344,7 @@ func (l *loop) await(c *conn, event uint32) {
 // receive serves what the caller has sent.
 func (l *loop) receive(c *conn) {
 	kept := copy(l.input[:], c.received)
-	n, errno := receive(c.socket, l.input[kept:])
+	n, errno := receive(c.socket, l.input[kept:], 0)
 	switch {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
 	case errno != 0:

@@ -55,6 +55,7 @@ const (
 // line is a request line.
 type line struct {
 	route  route
+	method string
 	target []byte
 	path   int    // the length of the path
 	id     []byte // of the lease, or the name of the cluster
@@ -75,9 +76,9 @@ func parseLine(b []byte) (l line, ok bool) {
 	post := false
 	switch {
 	case bytes.HasPrefix(b, []byte("GET /")):
-		rest = b[len("GET "):]
+		rest, l.method = b[len("GET "):], http.MethodGet
 	case bytes.HasPrefix(b, []byte("POST /")):
-		rest, post = b[len("POST "):], true
+		rest, l.method, post = b[len("POST "):], http.MethodPost, true
 	default:
 		return l, false
 	}

@@ -120,17 +120,15 @@ func (p *poller) poll() (int, unix.Errno) {
 	return int(n), 0
 }
 
-func receive(fd int, b []byte) (int, unix.Errno) {
+func receive(fd int, b []byte, flags uintptr) (int, unix.Errno) {
 	//nolint:gosec // see above
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), unix.MSG_DONTWAIT|flags, 0, 0)
 	return int(n), errno
 }
 
 // ended reports whether nothing more can be received.
 func ended(fd int) bool {
-	var b [1]byte
-	//nolint:gosec // see above
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), 1, unix.MSG_DONTWAIT|unix.MSG_PEEK, 0, 0)
+	n, errno := receive(fd, make([]byte, 1), unix.MSG_PEEK)
 	return errno == 0 && n == 0 || errno != 0 && errno != unix.EAGAIN && errno != unix.EINTR
 }
 

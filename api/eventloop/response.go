@@ -71,18 +71,10 @@ func (w *response) WriteHeader(status int) {
 	if w.written || status < http.StatusOK {
 		return
 	}
-	length, sized := w.header["Content-Length"]
-	w.out = w.appendStatus(w.out, status)
-	if sized {
-		w.out = w.appendHeaders(w.out, "", "Content-Length")
-		w.out = appendHeader(w.out, "Content-Length", length)
-		w.out = w.appendHeaders(w.out, "Content-Length", "")
-	} else {
-		w.out = w.appendHeaders(w.out, "", "")
+	if _, sized := w.header["Content-Length"]; !sized {
 		w.asked = true // the end of the connection is that of the body
 	}
-	w.out = append(w.out, "Date: "...)
-	w.finish()
+	w.begin(status)
 }
 
 // WriteResponse appends a response with a body. Content-Length is where net/http has it.
@@ -105,7 +97,12 @@ func (w *response) WriteResponse(status int, body []byte) {
 // WriteStream writes the headers of a response that s goes on with.
 func (w *response) WriteStream(s Stream) {
 	w.stream = s
-	w.out = w.appendHeaders(w.appendStatus(w.out, http.StatusOK), "", "")
+	w.begin(http.StatusOK)
+}
+
+// begin appends what comes before the body.
+func (w *response) begin(status int) {
+	w.out = w.appendHeaders(w.appendStatus(w.out, status), "", "")
 	w.out = append(w.out, "Date: "...)
 	w.finish()
 }
@@ -191,17 +188,12 @@ func (w *response) appendHeaders(b []byte, after, before string) []byte {
 	}
 	slices.Sort(w.keys)
 	for _, key := range w.keys {
-		b = appendHeader(b, key, w.header[key])
-	}
-	return b
-}
-
-func appendHeader(b []byte, key string, values []string) []byte {
-	for _, value := range values {
-		b = append(b, key...)
-		b = append(b, ": "...)
-		b = append(b, clean(value)...)
-		b = append(b, "\r\n"...)
+		for _, value := range w.header[key] {
+			b = append(b, key...)
+			b = append(b, ": "...)
+			b = append(b, clean(value)...)
+			b = append(b, "\r\n"...)
+		}
 	}
 	return b
 }

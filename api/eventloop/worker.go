@@ -28,11 +28,6 @@ var routePatterns = [routes]string{
 	watchDaemon: "GET /v1/daemon/watch",
 }
 
-var methods = [routes]string{
-	getPick: http.MethodGet, getV1Pick: http.MethodGet, postPick: http.MethodPost, postV1Pick: http.MethodPost, endLease: http.MethodPost,
-	watchClusters: http.MethodGet, watchCluster: http.MethodGet, watchEvents: http.MethodGet, watchDaemon: http.MethodGet,
-}
-
 // The parameters in paths, as in w.params.
 const (
 	idParam = iota
@@ -172,7 +167,7 @@ func (w *worker) handle(p *peer, l *line, f *fields, content []byte, now time.Ti
 		w.target = string(l.target)
 	}
 	r := p.request
-	r.Method, r.RequestURI, r.Header, r.Host, r.Close = methods[l.route], w.target, f.header, f.host, f.closes
+	r.Method, r.RequestURI, r.Header, r.Host, r.Close = l.method, w.target, f.header, f.host, f.closes
 	w.url = url.URL{Path: w.target[:l.path]}
 	if l.path < len(w.target) {
 		w.url.RawQuery = w.target[l.path+1:]
