@@ -9,6 +9,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // Cluster is what is known of one cluster.
@@ -158,32 +159,14 @@ func (c *Cluster) unknown(d *Daemon) Check {
 
 // routes says how picks reach the cluster.
 func (c *Cluster) routes() Check {
-	from := []string{fmt.Sprintf("its Cluster is from %s", source(c.State.ConfigSource))}
+	from := []string{fmt.Sprintf("its Cluster is from %s", resource.PhraseOf(c.State.ConfigSource))}
 	if c.State.Source != c.State.ConfigSource && c.State.Type != "AGGREGATE" {
-		from = append(from, fmt.Sprintf("its endpoints are from %s", source(c.State.Source)))
+		from = append(from, fmt.Sprintf("its endpoints are from %s", resource.PhraseOf(c.State.Source)))
 	}
 	if len(c.State.Targets) > 0 {
 		from = append(from, "routes of "+few(c.State.Targets)+" lead to it")
 	}
 	return c.found("cluster", OK, "the cluster is known: %s", strings.Join(from, ", "))
-}
-
-// source describes a source.
-func source(name string) string {
-	switch name {
-	case "push":
-		return "a push"
-	case "file":
-		return "a resource file"
-	case "ads":
-		return "the management server"
-	case "cache":
-		return "the management server, before it became unreachable"
-	case "dns":
-		return "DNS"
-	default:
-		return "the defaults"
-	}
 }
 
 // ambient returns the resources that are in use in spite of an error.
@@ -275,11 +258,11 @@ func (c *Cluster) part(p Part, leaf bool) (check Check, ok bool) {
 		}
 		return c.found("resources", Problem, "%s waits for %s, and its picks wait", name, what).do("check the management server, or push the resource"), false
 	case p.Endpoints == 0:
-		return c.found("endpoints", Problem, "%s has no endpoints: %s from %s has none", name, of, source(p.Source)).
+		return c.found("endpoints", Problem, "%s has no endpoints: %s from %s has none", name, of, resource.PhraseOf(p.Source)).
 			do("add endpoints to %s", of), false
 	case p.Usable == 0:
 		return c.found("endpoints", Problem, "%s has %s, and none is usable: EDS health is %s", name, count(p.Endpoints, "endpoint"), c.healths(p.Name)).
-			do("endpoints get picks with health HEALTHY or UNKNOWN: correct health_status in %s from %s", of, source(p.Source)), false
+			do("endpoints get picks with health HEALTHY or UNKNOWN: correct health_status in %s from %s", of, resource.PhraseOf(p.Source)), false
 	}
 	return Check{Status: OK}, true
 }

@@ -92,6 +92,16 @@ func (s Source) String() string { return sources[min(s, SourceDefault)].name }
 // Phrase names the source in a sentence: "a push".
 func (s Source) Phrase() string { return sources[min(s, SourceDefault)].phrase }
 
+// PhraseOf is Phrase for the name of a source.
+func PhraseOf(name string) string {
+	for _, s := range sources {
+		if s.name == name {
+			return s.phrase
+		}
+	}
+	return SourceDefault.Phrase()
+}
+
 // ByHand reports whether people write the resources of the source: these host targets, and take precedence over
 // those of management servers.
 func (s Source) ByHand() bool { return sources[min(s, SourceDefault)].byHand }
