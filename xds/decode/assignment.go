@@ -63,10 +63,10 @@ func validateAssignment(r *report, m *endpointv3.ClusterLoadAssignment) *resourc
 	v.addresses = make(map[string]place, endpoints)
 	groups := make([]localityGroup, len(list))
 	for i, group := range list {
-		id, w := group.GetLocality(), group.GetLoadBalancingWeight()
+		w := group.GetLoadBalancingWeight()
 		groups[i] = localityGroup{
-			id:       resource.Locality{Region: id.GetRegion(), Zone: id.GetZone(), SubZone: id.GetSubZone()},
-			named:    id != nil,
+			id:       localityOf(group),
+			named:    group.GetLocality() != nil,
 			priority: group.GetPriority(),
 			weight:   w.GetValue(), weighted: w != nil,
 			unsupported: oneof(group, "lb_config"),

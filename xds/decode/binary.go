@@ -171,12 +171,7 @@ func (w *binaryWalk) fields(md protoreflect.MessageDescriptor) []protoreflect.Fi
 // unknowns reports the fields in b, each number once.
 func (w *binaryWalk) unknowns(b protoreflect.RawFields, p path) {
 	seen := map[protowire.Number]bool{}
-	for len(b) > 0 {
-		num, _, n := protowire.ConsumeField(b)
-		if n < 0 {
-			return
-		}
-		b = b[n:]
+	for num := range binaryFields(b) {
 		if !seen[num] {
 			seen[num] = true
 			w.unknownField(p.unknown(num), func() string { return fmt.Sprintf("unknown field number %d", num) })
@@ -245,25 +240,12 @@ func (c *binaryCount) message(body []byte, md protoreflect.MessageDescriptor, de
 	fields := md.Fields()
 	isAny := md.FullName() == anyName
 	var url, carried []byte
-	for len(body) > 0 {
-		num, typ, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return
-		}
-		size := protowire.ConsumeFieldValue(num, typ, body[n:])
-		if size < 0 {
-			return
-		}
+	for num, value := range binaryFields(body) {
 		if c.left--; c.left < 0 {
 			return
 		}
-		field := body[n : n+size]
-		body = body[n+size:]
-		if typ != protowire.BytesType {
-			continue
-		}
-		value, _ := protowire.ConsumeBytes(field)
 		switch {
+		case value == nil:
 		case isAny && num == 1:
 			url = value
 		case isAny && num == 2:

@@ -2,7 +2,6 @@ package decode
 
 import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -100,12 +99,8 @@ func binaryType(body []byte) (best resource.Type, err error) {
 // message of another type.
 func misfits(m protoreflect.Message) int {
 	n := 0
-	for rest := m.GetUnknown(); len(rest) > 0; n++ {
-		_, _, size := protowire.ConsumeField(rest)
-		if size < 0 {
-			break
-		}
-		rest = rest[size:]
+	for range binaryFields(m.GetUnknown()) {
+		n++
 	}
 	m.Range(func(fd protoreflect.FieldDescriptor, value protoreflect.Value) bool {
 		switch {

@@ -64,7 +64,7 @@ func SetEndpoint(raw []byte, name, address string, edit *EndpointEdit) (changed 
 	}
 	from, at := a.find(own)
 	added = from == nil
-	e := &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: own.proto()}}}
+	e := own.endpoint()
 	if !added {
 		e = from.GetLbEndpoints()[at]
 	}
@@ -328,8 +328,10 @@ func addressesOf(e *endpointv3.LbEndpoint) []endpointAddress {
 	return all
 }
 
-func (a endpointAddress) proto() *corev3.Address {
-	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+// endpoint returns a new endpoint that has the address.
+func (a endpointAddress) endpoint() *endpointv3.LbEndpoint {
+	address := &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
 		Address: a.host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: a.port},
 	}}}
+	return &endpointv3.LbEndpoint{HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address}}}
 }

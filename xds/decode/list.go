@@ -103,7 +103,6 @@ func (l *endpointList) add(entry string) (reason string) {
 	if len(fields) == 0 {
 		return "is empty: " + listForm
 	}
-	e := &endpointv3.LbEndpoint{}
 	host, port, err := net.SplitHostPort(fields[0])
 	if err != nil {
 		return fmt.Sprintf("%q is no address: %s", fields[0], listForm)
@@ -112,11 +111,7 @@ func (l *endpointList) add(entry string) (reason string) {
 	if err != nil {
 		return fmt.Sprintf("%q has no valid port: %s", fields[0], listForm)
 	}
-	e.HostIdentifier = &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
-		Address: &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
-			Address: host, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(number)},
-		}}},
-	}}
+	e := endpointAddress{host, uint32(number)}.endpoint()
 	rest := fields[1:]
 	if len(rest) > 0 && !strings.Contains(rest[0], "/") {
 		weight, err := strconv.ParseUint(rest[0], 10, 32)

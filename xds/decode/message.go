@@ -131,19 +131,34 @@ func ownJSON(md protoreflect.MessageDescriptor) bool {
 	return md.ParentFile().Package() == "google.protobuf" && md.FullName() != anyName
 }
 
+// binaryFields yields the fields of a message, up to the first invalid one. The value is nil
+// unless it is a string, bytes or a message.
+func binaryFields(body []byte) iter.Seq2[protowire.Number, []byte] {
+	return func(yield func(protowire.Number, []byte) bool) {
+		for len(body) > 0 {
+			num, typ, n := protowire.ConsumeField(body)
+			if n < 0 {
+				return
+			}
+			var value []byte
+			if typ == protowire.BytesType {
+				_, _, tag := protowire.ConsumeTag(body)
+				value, _ = protowire.ConsumeBytes(body[tag:])
+			}
+			if !yield(num, value) {
+				return
+			}
+			body = body[n:]
+		}
+	}
+}
+
 // binaryField returns the first value of a string, bytes or message field, or nil.
 func binaryField(body []byte, number protowire.Number) []byte {
-	for len(body) > 0 {
-		num, typ, n := protowire.ConsumeField(body)
-		if n < 0 {
-			return nil
-		}
-		if num == number && typ == protowire.BytesType {
-			_, _, tag := protowire.ConsumeTag(body)
-			value, _ := protowire.ConsumeBytes(body[tag:])
+	for num, value := range binaryFields(body) {
+		if num == number && value != nil {
 			return value
 		}
-		body = body[n:]
 	}
 	return nil
 }
