@@ -44,11 +44,11 @@ const (
 	getV1Pick
 	postPick
 	postV1Pick
-	endLease
 	watchClusters
-	watchCluster
 	watchEvents
 	watchDaemon
+	endLease // the first of those with a parameter in the path
+	watchCluster
 	routes
 )
 
@@ -73,12 +73,11 @@ const (
 // request.
 func parseLine(b []byte) (l line, ok bool) {
 	var rest []byte
-	post := false
 	switch {
 	case bytes.HasPrefix(b, []byte("GET /")):
 		rest, l.method = b[len("GET "):], http.MethodGet
 	case bytes.HasPrefix(b, []byte("POST /")):
-		rest, l.method, post = b[len("POST "):], http.MethodPost, true
+		rest, l.method = b[len("POST "):], http.MethodPost
 	default:
 		return l, false
 	}
@@ -95,33 +94,20 @@ func parseLine(b []byte) (l line, ok bool) {
 			l.path = i
 		}
 	}
-	switch path := l.target[:l.path]; {
-	case string(path) == "/pick":
-		l.route = getPick
-		if post {
-			l.route = postPick
+	path, methodAndPath := l.target[:l.path], b[:len(b)-len(rest)+l.path]
+	for l.route = range endLease {
+		if string(methodAndPath) == routePatterns[l.route] {
+			return l, true
 		}
-	case string(path) == "/v1/pick":
-		l.route = getV1Pick
-		if post {
-			l.route = postV1Pick
-		}
-	case post:
+	}
+	if l.method == http.MethodPost {
 		l.route = endLease
 		l.id, ok = between(path, leasesPath, donePath, &idBytes)
-		return l, ok
-	case string(path) == "/v1/clusters/watch":
-		l.route = watchClusters
-	case string(path) == "/v1/events/watch":
-		l.route = watchEvents
-	case string(path) == "/v1/daemon/watch":
-		l.route = watchDaemon
-	default:
+	} else {
 		l.route = watchCluster
 		l.id, ok = between(path, clustersPath, watchPath, &pathBytes)
-		return l, ok
 	}
-	return l, true
+	return l, ok
 }
 
 // between returns what is between two parts of a path. It reports false if it is empty, or has other

@@ -23,9 +23,9 @@ type Routes struct {
 }
 
 var routePatterns = [routes]string{
-	getPick: "GET /pick", getV1Pick: "GET /v1/pick", postPick: "POST /pick", postV1Pick: "POST /v1/pick", endLease: "POST /v1/leases/{id}/done",
-	watchClusters: "GET /v1/clusters/watch", watchCluster: "GET /v1/clusters/{name}/watch", watchEvents: "GET /v1/events/watch",
-	watchDaemon: "GET /v1/daemon/watch",
+	getPick: "GET /pick", getV1Pick: "GET /v1/pick", postPick: "POST /pick", postV1Pick: "POST /v1/pick",
+	watchClusters: "GET /v1/clusters/watch", watchEvents: "GET /v1/events/watch", watchDaemon: "GET /v1/daemon/watch",
+	endLease: "POST /v1/leases/{id}/done", watchCluster: "GET /v1/clusters/{name}/watch",
 }
 
 // The parameters in paths, as in w.params.
