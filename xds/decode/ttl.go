@@ -2,10 +2,12 @@ package decode
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -57,19 +59,11 @@ func setTTL(e *endpointv3.LbEndpoint, ttl time.Duration) error {
 	case !validTTL(ttl):
 		return &EndpointError{"ttl", fmt.Sprintf("%v is not from %v to %v in whole milliseconds", ttl, MinTTL, MaxTTL)}
 	}
-	if e.GetMetadata() == nil {
-		e.Metadata = &corev3.Metadata{}
-	}
-	if e.GetMetadata().GetFilterMetadata() == nil {
-		e.Metadata.FilterMetadata = map[string]*structpb.Struct{}
-	}
-	if own == nil {
-		own = &structpb.Struct{}
-		e.GetMetadata().GetFilterMetadata()["lbd"] = own
-	}
-	if own.GetFields() == nil {
-		own.Fields = map[string]*structpb.Value{}
-	}
-	own.GetFields()["ttl"] = structpb.NewStringValue(ttl.String())
+	fields := map[string]*structpb.Value{}
+	maps.Copy(fields, own.GetFields())
+	fields["ttl"] = structpb.NewStringValue(ttl.String())
+	proto.Merge(e, &endpointv3.LbEndpoint{Metadata: &corev3.Metadata{
+		FilterMetadata: map[string]*structpb.Struct{"lbd": {Fields: fields}}, // an entry replaces the one before
+	}})
 	return nil
 }
