@@ -59,19 +59,11 @@ type file struct {
 	state *File // when it was last read
 }
 
-// budget limits how much is decoded at a time. A nil budget has no limit.
+// budget limits how much is decoded at a time.
 type budget struct {
 	ctx   context.Context // ends when the watcher is closed
 	turns *overload.Turns
 	dir   string
-}
-
-// begin waits for the turn to decode so many bytes.
-func (b *budget) begin(size int) (*overload.Turn, error) {
-	if b == nil {
-		return nil, nil //nolint:nilnil // a nil Turn is valid
-	}
-	return b.turns.BeginSized(b.ctx, overload.SourceWork, b.dir, size)
 }
 
 // freshness is the coarsest resolution of the modification times of file systems.
@@ -90,7 +82,7 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 		f.fail(err, now)
 		return
 	}
-	turn, err := f.begin(len(body))
+	turn, err := f.turns.BeginSized(f.ctx, overload.SourceWork, f.dir, len(body))
 	if err != nil {
 		return // the watcher is closed
 	}

@@ -63,7 +63,7 @@ func TestFilesAreReadUpTo32MiB(t *testing.T) {
 func TestAFileThatWasFreshIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	f := &file{decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
+	f := &file{budget: &budget{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
 	read := func(content string, now time.Time) string {
 		t.Helper()
 		write(t, path, content)

@@ -45,7 +45,7 @@ func TestAFileInAShortage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.yaml")
 	write(t, path, assignment("a", "h"))
-	d := &directory{path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
+	d := &directory{budget: &budget{}, path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
 	now := time.Now().Add(time.Hour)
 	d.read(readListing(dir), now)
 	before := *d.files["a.yaml"]
