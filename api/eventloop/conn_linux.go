@@ -1,7 +1,9 @@
 package eventloop
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -22,7 +24,8 @@ type conn struct {
 	mu     sync.Mutex // guards the following, so that no other goroutine uses a descriptor that the loop closes
 	fd     int        // -1 once it is closed or detached
 	inner  net.Conn   // after Detach
-	prefix []byte     // what Read returns before what inner has
+	reader io.Reader  // of what inner has, after prefix
+	prefix []byte     // what was received, but not served
 
 	// The following belongs to the loop.
 
@@ -41,18 +44,10 @@ type conn struct {
 
 // Read reads from a detached connection.
 func (c *conn) Read(p []byte) (int, error) {
-	if len(c.prefix) > 0 {
-		n := copy(p, c.prefix)
-		if c.prefix = c.prefix[n:]; len(c.prefix) == 0 {
-			c.prefix = nil
-		}
-		return n, nil
-	}
-	inner, err := c.detached()
-	if err != nil {
+	if _, err := c.detached(); err != nil {
 		return 0, err
 	}
-	return inner.Read(p)
+	return c.reader.Read(p)
 }
 
 // Write writes to a detached connection.
@@ -87,7 +82,7 @@ func (c *conn) Detach() error {
 	if err != nil {
 		return fmt.Errorf("detach a connection: %w", err)
 	}
-	c.inner = inner
+	c.inner, c.reader, c.prefix = inner, io.MultiReader(bytes.NewReader(c.prefix), inner), nil
 	return nil
 }
 

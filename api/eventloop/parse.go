@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"net/textproto"
+	"strconv"
 	"strings"
 )
 
@@ -85,14 +86,11 @@ func parseLine(b []byte) (l line, ok bool) {
 		return l, false
 	}
 	l.target = rest[:len(rest)-len(version)]
-	l.path = len(l.target)
-	for i, c := range l.target {
-		if !targetBytes[c] {
-			return l, false
-		}
-		if c == '?' && l.path == len(l.target) {
-			l.path = i
-		}
+	if !consists(l.target, &targetBytes) {
+		return l, false
+	}
+	if l.path = bytes.IndexByte(l.target, '?'); l.path < 0 {
+		l.path = len(l.target)
 	}
 	path, methodAndPath := l.target[:l.path], b[:len(b)-len(rest)+l.path]
 	for l.route = range endLease {
@@ -117,12 +115,7 @@ func between(path []byte, before, after string, bytesIn *[256]bool) (b []byte, o
 		return nil, false
 	}
 	b = path[len(before) : len(path)-len(after)]
-	for _, c := range b {
-		if !bytesIn[c] {
-			return nil, false
-		}
-	}
-	return b, true
+	return b, consists(b, bytesIn)
 }
 
 // Tables of the bytes that have no meaning of their own, by place.
@@ -140,6 +133,16 @@ func table(in func(byte) bool) (t [256]bool) {
 		t[c] = in(byte(c))
 	}
 	return t
+}
+
+// consists reports whether s has only bytes of a table.
+func consists[T string | []byte](s T, of *[256]bool) bool {
+	for i := range len(s) {
+		if !of[s[i]] {
+			return false
+		}
+	}
+	return true
 }
 
 func isAlphanumeric(c byte) bool {
@@ -177,20 +180,13 @@ func parseFields(b []byte) *fields {
 			return f
 		}
 		name, value := text[:colon], strings.Trim(text[colon+1:], " \t")
-		for i := range len(name) {
-			if !nameBytes[name[i]] {
-				return f
-			}
-		}
-		for i := range len(value) {
-			if !valueBytes[value[i]] {
-				return f
-			}
+		if !consists(name, &nameBytes) || !consists(value, &valueBytes) {
+			return f
 		}
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		switch name {
 		case "Host":
-			if hosts++; hosts > 1 || !validHost(value) {
+			if hosts++; hosts > 1 || value == "" || !consists(value, &hostBytes) {
 				return f
 			}
 			f.host = value
@@ -221,27 +217,13 @@ func parseFields(b []byte) *fields {
 	return f
 }
 
-func validHost(s string) bool {
-	for i := range len(s) {
-		if !hostBytes[s[i]] {
-			return false
-		}
-	}
-	return s != ""
-}
-
 // parseLength parses a Content-Length, which net/http understands in more forms.
 func parseLength(s string) (n int, ok bool) {
 	if s == "" || len(s) > len("4096") || len(s) > 1 && s[0] == '0' {
 		return 0, false
 	}
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
-		}
-		n = n*10 + int(s[i]-'0')
-	}
-	return n, n <= maxBody
+	length, err := strconv.ParseUint(s, 10, 64)
+	return int(length), err == nil && length <= maxBody
 }
 
 // plausible reports whether the beginning of a request, whose head is incomplete, may become one that
@@ -251,15 +233,5 @@ func plausible(b []byte) bool {
 	if !bytes.HasPrefix(get, b[:min(len(b), len(get))]) && !bytes.HasPrefix(post, b[:min(len(b), len(post))]) {
 		return false
 	}
-	for i := bytes.IndexByte(b, '\n'); i >= 0; {
-		if i == 0 || b[i-1] != '\r' {
-			return false
-		}
-		next := bytes.IndexByte(b[i+1:], '\n')
-		if next < 0 {
-			break
-		}
-		i += 1 + next
-	}
-	return true
+	return bytes.Count(b, []byte("\n")) == bytes.Count(b, []byte("\r\n"))
 }
