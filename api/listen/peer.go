@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/netip"
@@ -11,22 +12,22 @@ import (
 // IPv6 its /64 network, or the user of a process on a unix socket. It is empty for loopback addresses,
 // which callers of this machine share, and for a user that is not known.
 func Peer(c net.Conn) string {
-	switch a := c.RemoteAddr().(type) {
-	case *net.TCPAddr:
-		ip := a.AddrPort().Addr().Unmap()
-		if ip.IsLoopback() {
-			return ""
-		}
-		return Network(ip)
-	case *net.UnixAddr:
-		cred, ok := credentialsOf(c)
-		if !ok {
-			return ""
-		}
-		return "uid " + strconv.FormatUint(uint64(cred.uid), 10)
-	default:
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok && a.IP.IsLoopback() {
 		return ""
 	}
+	cred, known := credentialsOf(c)
+	return peerName(c.RemoteAddr(), cred, known)
+}
+
+// peerName returns the name of the peer of a connection; empty if it is not known.
+func peerName(a net.Addr, cred credentials, known bool) string {
+	if a, ok := a.(*net.TCPAddr); ok {
+		return Network(a.AddrPort().Addr().Unmap())
+	}
+	if !known {
+		return ""
+	}
+	return "uid " + strconv.FormatUint(uint64(cred.uid), 10)
 }
 
 // Network returns the name of the network whose addresses count as one caller: a /64 network of IPv6,
@@ -69,14 +70,7 @@ type origin struct {
 func originOf(c net.Conn) *origin {
 	o := new(origin)
 	o.credentials, o.known = credentialsOf(c)
-	switch a := c.RemoteAddr().(type) {
-	case *net.TCPAddr:
-		o.name = " " + Network(a.AddrPort().Addr().Unmap())
-	case *net.UnixAddr:
-		if o.name = " unix"; o.known {
-			o.name = " uid " + strconv.FormatUint(uint64(o.uid), 10)
-		}
-	}
+	o.name = " " + cmp.Or(peerName(c.RemoteAddr(), o.credentials, o.known), "unix")
 	return o
 }
 
@@ -84,7 +78,7 @@ func originOf(c net.Conn) *origin {
 // network, or the user of a process on a unix socket. It begins with a space, which no name of an
 // identity has.
 func PeerOf(r *http.Request) string {
-	if o, _ := r.Context().Value(peerKey{}).(*origin); o != nil && o.name != "" {
+	if o, _ := r.Context().Value(peerKey{}).(*origin); o != nil {
 		return o.name
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
