@@ -123,19 +123,12 @@ func (c *Cluster) checks(d *Daemon) []Check {
 	if c.State == nil {
 		return []Check{c.unknown(d)}
 	}
-	out := []Check{c.routes()}
-	out = append(out, c.ambient()...)
-	usable, steps := c.resources(d)
-	out = append(out, steps...)
-	out = append(out, c.overlays(d)...)
-	if !usable {
-		out = append(out, c.found("connections", Skipped, "there is no endpoint to connect to"))
-	} else {
-		out = append(out, c.connections(d)...)
+	connections := []Check{c.found("connections", Skipped, "there is no endpoint to connect to")}
+	usable, resources := c.resources(d)
+	if usable {
+		connections = c.connections(d)
 	}
-	out = append(out, c.covers()...)
-	out = append(out, c.drops()...)
-	out = append(out, c.breakers()...)
+	out := slices.Concat([]Check{c.routes()}, c.ambient(), resources, c.overlays(d), connections, c.covers(), c.drops(), c.breakers())
 	if usable {
 		out = append(out, c.priorities(d), c.localities(), c.picks(d))
 	}

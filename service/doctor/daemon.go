@@ -105,24 +105,14 @@ func (d *Daemon) checks(about *Cluster) []Check {
 		out = append(out, check)
 		has[kind.check] = true
 	}
-	add := func(checks ...Check) {
-		for _, c := range checks {
-			if c.Status == OK && has[c.Check] {
-				continue // a condition says more
-			}
+	own := slices.Concat(
+		[]Check{d.shortage(), d.store(), d.servers()}, d.resources(about), []Check{d.files()}, d.targets(about), d.overlays(about),
+		d.certificates(), []Check{d.clock()}, d.fleet(about), d.covered(about),
+	)
+	for _, c := range own {
+		if c.Status != OK || !has[c.Check] { // else a condition says more
 			out = append(out, c)
 		}
-	}
-	add(d.shortage(), d.store(), d.servers())
-	add(d.resources(about)...)
-	add(d.files())
-	add(d.targets(about)...)
-	add(d.overlays(about)...)
-	add(d.certificates()...)
-	add(d.clock())
-	add(d.fleet(about)...)
-	if about == nil {
-		add(d.covered()...)
 	}
 	return append(out, d.access(), found("daemon", OK, "%s runs lbd %s since %s", cmp.Or(d.State.Name, "this daemon"), d.State.Version, d.State.Started.Format(time.RFC3339)))
 }
@@ -424,9 +414,10 @@ func (d *Daemon) clock() Check {
 	return found("clock", OK, "the wall clock was not set since lbd started, and no change is from the future")
 }
 
-// covered warns about the resources that a push or a file covers.
-func (d *Daemon) covered() []Check {
-	if len(d.Covered) == 0 {
+// covered warns about the resources that a push or a file covers. Those of the cluster that was asked for are
+// among its own checks.
+func (d *Daemon) covered(about *Cluster) []Check {
+	if len(d.Covered) == 0 || about != nil {
 		return nil
 	}
 	all := make([]string, len(d.Covered))
