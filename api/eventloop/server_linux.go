@@ -1,10 +1,12 @@
 package eventloop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -97,11 +99,5 @@ func (s *Server) Close() error {
 
 // least returns the loop with the fewest connections.
 func (s *Server) least() *loop {
-	best := s.loops[0]
-	for _, l := range s.loops[1:] {
-		if l.count.Load() < best.count.Load() {
-			best = l
-		}
-	}
-	return best
+	return slices.MinFunc(s.loops, func(a, b *loop) int { return cmp.Compare(a.count.Load(), b.count.Load()) })
 }
