@@ -12,15 +12,16 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // aggregate is a cluster made of others, the preferred first.
 func aggregate(tb testing.TB, leaves ...string) []byte {
 	tb.Helper()
-	return encode(tb, object{"cluster_type": object{
+	return servicetest.Encode(tb, servicetest.Object{"cluster_type": servicetest.Object{
 		"name": "envoy.clusters.aggregate",
-		"typed_config": object{
+		"typed_config": servicetest.Object{
 			"@type":    "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig",
 			"clusters": leaves,
 		},
@@ -31,12 +32,12 @@ func aggregate(tb testing.TB, leaves ...string) []byte {
 // breaker of near full of picks of agg.
 func startAggregate(t *testing.T, limit int) (*service.Service, []picks.Pick) {
 	t.Helper()
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Config, "near", config(t, limit))
-	push(t, s, sources.Endpoints, "near", assignment(t, []object{drop("none", 0)}, place{"n", 0, 1, endpoints("n", 2)}))
-	push(t, s, sources.Endpoints, "far", assignment(t, []object{drop("all", 100)}, place{"f", 0, 1, endpoints("f", 1)}))
-	push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
-	out, err := pick(s, picks.Request{Cluster: "agg", N: limit, TTL: time.Minute})
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Config, "near", servicetest.Config(limit))
+	servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("none", 0)}, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
+	servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+	out, err := servicetest.Pick(s, picks.Request{Cluster: "agg", N: limit, TTL: time.Minute})
 	if err != nil || len(out.Picks) != limit {
 		t.Fatalf("%d picks, %v; want %d", len(out.Picks), err, limit)
 	}
@@ -74,7 +75,7 @@ func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 	}
 	// The next leaf counts once it is in use.
 	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil),
+		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(t, nil),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 		t.Helper()
 		endLease(t, s, p.Lease.ID, picks.Success, nil)
 	}
-	expect(t, "full", reported(), "[circuit_breaker_opened near]")
+	servicetest.Expect(t, "full", reported(), "[circuit_breaker_opened near]")
 	mustRefuse(t, s, picks.Request{Cluster: "near"}, fault.CircuitBroken)
 	// Just below its limit it is refilled with every lease that ends.
 	for i := range 3 {
@@ -114,7 +115,7 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 	for _, p := range leases[3:] {
 		end(p)
 	}
-	expect(t, "eased", reported(), "[circuit_breaker_closed near circuit_breaker_opened near]")
+	servicetest.Expect(t, "eased", reported(), "[circuit_breaker_closed near circuit_breaker_opened near]")
 }
 
 // TestMetricsOfAnAggregate: breakers and drops are its leaves', which are
@@ -161,7 +162,7 @@ func TestStateEventsOfAnAggregate(t *testing.T) {
 // none, nor does a cluster without drop categories.
 func TestPicksThroughAnAggregateAreJudgedAtItsLeaf(t *testing.T) {
 	s, _ := startAggregate(t, 2) // two picks of agg
-	push(t, s, sources.Endpoints, "calm", assignment(t, nil, place{"c", 0, 1, endpoints("c", 1)}))
+	servicetest.Push(t, s, sources.Endpoints, "calm", servicetest.Assignment(t, nil, servicetest.Place("c", 0, 1, servicetest.Endpoints("c", 1))))
 	mustPick(t, s, picks.Request{Cluster: "calm"})
 	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 	mustRefuse(t, s, picks.Request{Cluster: "near"}, fault.CircuitBroken)
@@ -185,13 +186,13 @@ func said(s *service.Service, cluster string, types ...observe.EventType) string
 // leaf that is skipped, and why.
 func TestSkippedLeafInTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}, place{"m", 1, 1, endpoints("m", 1)}))
-		push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
-		push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment(t, nil, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 1)), servicetest.Place("m", 1, 1, servicetest.Endpoints("m", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, nil, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
+		servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
 		picked := func(want string, priority int) {
 			t.Helper()
-			out, err := pick(s, picks.Request{Cluster: "agg"})
+			out, err := servicetest.Pick(s, picks.Request{Cluster: "agg"})
 			if err != nil || !strings.HasPrefix(out.Picks[0].Address, want) || out.Picks[0].Priority != priority {
 				t.Fatalf("picked %+v, %v; want an endpoint of %s, priority %d", out.Picks, err, want, priority)
 			}
@@ -233,8 +234,8 @@ func TestSkippedLeafInTheState(t *testing.T) {
 		}, append(nearInUse, `2 of far in use false false, started false, TRANSIENT_FAILURE, skipped: `+gone+`, error "`+gone+`", 0 localities`)...)...)
 
 		// The cluster is back, without endpoints; and then the preferred leaf goes.
-		push(t, s, sources.Config, "far", config(t, 7))
-		push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
+		servicetest.Push(t, s, sources.Config, "far", servicetest.Config(7))
+		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, nil, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
 		deleteResource(t, s, sources.Endpoints, "near")
 		picked("f", 1)
 		const lost = "Cluster/near is not known"

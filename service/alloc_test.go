@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -15,16 +16,16 @@ import (
 // TestAllocPick: a pick allocates nothing, be it the first from its locality.
 // The race detector allocates by itself, so this runs without it.
 func TestAllocPick(t *testing.T) {
-	s, _ := start(t, "", nil)
-	var places []place
+	s, _ := servicetest.Start(t, "", nil)
+	var places []servicetest.Object
 	for i := range 2000 {
-		places = append(places, place{fmt.Sprint("z", i), 0, 1, endpoints(fmt.Sprint("e", i), 1)})
+		places = append(places, servicetest.Place(fmt.Sprint("z", i), 0, 1, servicetest.Endpoints(fmt.Sprint("e", i), 1)))
 	}
-	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("none", 0)}, places...))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("none", 0)}, places...))
 	r := picks.Request{Cluster: "orders"}
 	var out picks.Picks
 	got := testing.AllocsPerRun(2000, func() {
-		must(t, s.Picks.Pick(t.Context(), &r, &out))
+		servicetest.Must(t, s.Picks.Pick(t.Context(), &r, &out))
 	})
 	if got != 0 {
 		t.Errorf("%v allocations for each pick, want 0", got)
@@ -34,18 +35,18 @@ func TestAllocPick(t *testing.T) {
 // TestAllocPush: what is pushed is decoded once, by whoever pushes it, and not by
 // the store's only writer.
 func TestAllocPush(t *testing.T) {
-	s, _ := start(t, "", nil)
-	var ill []object // without connections, the tree adds little
+	s, _ := servicetest.Start(t, "", nil)
+	var ill []servicetest.Object // without connections, the tree adds little
 	for i := range 1000 {
-		ill = append(ill, object{"health_status": "UNHEALTHY", "endpoint": endpoint(fmt.Sprint("h", i))["endpoint"]})
+		ill = append(ill, servicetest.Object{"health_status": "UNHEALTHY", "endpoint": servicetest.Endpoint(fmt.Sprint("h", i))["endpoint"]})
 	}
 	bodies := [][]byte{
-		assignment(t, nil, place{"a", 0, 1, ill}),
-		assignment(t, nil, place{"a", 0, 1, ill}, place{"b", 0, 1, endpoints("b", 1)}),
+		servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, ill)),
+		servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, ill), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))),
 	}
 	decode := func(body []byte, f sources.Format) []byte {
 		d, err := decode.One(resource.TypeAssignment, body, decode.Options{Format: f, Name: "orders"})
-		must(t, err)
+		servicetest.Must(t, err)
 		return d.Raw
 	}
 	raw := decode(bodies[0], sources.JSON)

@@ -14,18 +14,19 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // TestClusterState holds a cluster's state, with all it can show of a healthy
 // cluster, against testdata/cluster.json. LBD_TEST_UPDATE=1 writes it anew.
 func TestClusterState(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Config, "orders", config(t, 5))
-	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("throttle", 5)},
-		place{"a", 0, 3, append(endpoints("a", 2), object{"health_status": "UNHEALTHY", "endpoint": endpoint("ill")["endpoint"]})},
-		place{"b", 0, 1, endpoints("b", 1)},
-		place{"z", 1, 1, endpoints("z", 1)},
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(5))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("throttle", 5)},
+		servicetest.Place("a", 0, 3, append(servicetest.Endpoints("a", 2), servicetest.Object{"health_status": "UNHEALTHY", "endpoint": servicetest.Endpoint("ill")["endpoint"]})),
+		servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1)),
+		servicetest.Place("z", 1, 1, servicetest.Endpoints("z", 1)),
 	))
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	c := clusterState(t, s, "orders", "", true)
@@ -37,22 +38,22 @@ func TestClusterState(t *testing.T) {
 	}
 	c.Generation, c.Updated, c.Age, c.Priorities[0].InUseSince = 0, time.Time{}, "0s", new(time.Time)
 	got, err := json.MarshalIndent(c, "", "  ")
-	must(t, err)
+	servicetest.Must(t, err)
 	got = append(got, '\n')
 	const golden = "testdata/cluster.json"
 	if os.Getenv("LBD_TEST_UPDATE") != "" {
-		must(t, os.WriteFile(golden, got, 0o600))
+		servicetest.Must(t, os.WriteFile(golden, got, 0o600))
 	}
 	want, err := os.ReadFile(golden)
-	must(t, err)
+	servicetest.Must(t, err)
 	if string(got) != string(want) {
 		t.Errorf("got %s", got)
 	}
 }
 
 func TestAwaitClusterAnswersOnChange(t *testing.T) {
-	s, _ := start(t, "", nil)
-	first := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	if err := s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, 0); err != nil {
 		t.Errorf("no wait: %v", err)
 	}
@@ -61,11 +62,11 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() { done <- s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := s.State.AwaitCluster(t.Context(), "unknown", "", 0, 0); code(err) != fault.UnknownCluster {
+	if err := s.State.AwaitCluster(t.Context(), "unknown", "", 0, 0); servicetest.Code(err) != fault.UnknownCluster {
 		t.Errorf("an unknown cluster: %v", err)
 	}
 }
@@ -74,8 +75,8 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 // may wait.
 func TestDrainEndsLongPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		first := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		asked := time.Now()
 		done := make(chan error)
 		go func() { done <- s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
@@ -88,7 +89,7 @@ func TestDrainEndsLongPolls(t *testing.T) {
 			t.Errorf("while draining: %+v, %v", c, err)
 		}
 		s.Close()
-		if _, err := s.State.Cluster(t.Context(), "orders", "", true); code(err) != fault.ShuttingDown {
+		if _, err := s.State.Cluster(t.Context(), "orders", "", true); servicetest.Code(err) != fault.ShuttingDown {
 			t.Errorf("once closed: %v", err)
 		}
 	})
@@ -100,7 +101,7 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
 		go func() {
-			push(t, s, sources.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Assignment(t, nil, servicetest.Place("stuck", 0, 1, servicetest.Endpoints("stuck", 1))))
 		}()
 		synctest.Wait()
 		all := s.State.Clusters()
@@ -118,7 +119,7 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
 		go func() {
-			push(t, s, sources.Endpoints, "new", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Assignment(t, nil, servicetest.Place("stuck", 0, 1, servicetest.Endpoints("stuck", 1))))
 		}()
 		synctest.Wait()
 		began := time.Now()
@@ -129,7 +130,7 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := s.State.Cluster(ctx, "new", "", true); code(err) != fault.CallerGone {
+		if _, err := s.State.Cluster(ctx, "new", "", true); servicetest.Code(err) != fault.CallerGone {
 			t.Errorf("the caller left: %v", err)
 		}
 		close(connector)
@@ -141,18 +142,18 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 // that only grpc has nobody knows.
 func TestSharesInTheState(t *testing.T) {
 	for policy, config := range map[string][]byte{
-		"ROUND_ROBIN":   encode(t, object{"type": "EDS"}),
-		"LEAST_REQUEST": encode(t, object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}),
-		"RING_HASH":     encode(t, object{"type": "EDS", "lb_policy": "RING_HASH"}),
-		"custom":        fussyCluster(t, object{"endpoints": "any"}),
+		"ROUND_ROBIN":   servicetest.Encode(t, servicetest.Object{"type": "EDS"}),
+		"LEAST_REQUEST": servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}),
+		"RING_HASH":     servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": "RING_HASH"}),
+		"custom":        fussyCluster(t, servicetest.Object{"endpoints": "any"}),
 	} {
 		t.Run(policy, func(t *testing.T) {
-			s, _ := start(t, "", nil)
-			push(t, s, sources.Config, "orders", config)
-			push(t, s, sources.Endpoints, "orders", assignment(t, nil,
-				place{"a", 0, 3, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 1)}, place{"c", 1, 1, endpoints("c", 1)}))
+			s, _ := servicetest.Start(t, "", nil)
+			servicetest.Push(t, s, sources.Config, "orders", config)
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil,
+				servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1)), servicetest.Place("c", 1, 1, servicetest.Endpoints("c", 1))))
 			for i := range 100 { // until all are connected
-				_, _ = pick(s, picks.Request{Cluster: "orders", WaitForReady: true, Wait: time.Second, Hash: fmt.Sprint(i)})
+				_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders", WaitForReady: true, Wait: time.Second, Hash: fmt.Sprint(i)})
 			}
 			c := clusterState(t, s, "orders", "", true)
 			together := 0.0
@@ -184,12 +185,12 @@ func TestSharesInTheState(t *testing.T) {
 
 func TestInUseSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
+		s, _ := servicetest.Start(t, "", nil)
 		began := time.Now()
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}, place{"b", 1, 1, endpoints("b", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		synctest.Wait()
 		c := clusterState(t, s, "orders", "", false)
 		if p := c.Priorities; p[0].InUseSince == nil || !p[0].InUseSince.Equal(began) || p[1].InUseSince != nil {
@@ -200,14 +201,14 @@ func TestInUseSince(t *testing.T) {
 
 // TestExplainNamesLeaves: a priority of an aggregate is one of a leaf.
 func TestExplainNamesLeaves(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: assignment(t, nil, place{"n", 0, 1, nil}, place{"m", 1, 1, nil}),
+		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(t, nil, servicetest.Place("n", 0, 1, nil), servicetest.Place("m", 1, 1, nil)),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	push(t, s, sources.Endpoints, "far", assignment(t, nil, place{"f", 0, 1, endpoints("f", 1)}))
-	push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, nil, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
+	servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
 	out := mustPick(t, s, picks.Request{Cluster: "agg", Explain: true})
 	var leaf *picks.LeafStep
 	for _, step := range out.Picks[0].Explain {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -15,20 +16,20 @@ func TestCovers(t *testing.T) {
 	s := d.Service
 	covers := func() []observe.Cover {
 		t.Helper()
-		must(t, s.Settle(t.Context()))
+		servicetest.Must(t, s.Settle(t.Context()))
 		state, err := s.State.Cluster(t.Context(), "orders", "", false)
-		must(t, err)
+		servicetest.Must(t, err)
 		return state.Covers
 	}
 	d.scan(map[string]int{"orders": 2})
 	if got := covers(); got != nil {
 		t.Errorf("without a push: %+v", got)
 	}
-	body := assignment(t, nil, place{"a", 0, 1, endpoints("orders", 3)})
+	body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("orders", 3)))
 	res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Name: "ci", Address: "10.1.1.1"},
 	})
-	must(t, err)
+	servicetest.Must(t, err)
 	const differs = "1 endpoint added to /a (orders-2:80)"
 	if len(res.Warnings) != 1 || res.Warnings[0].Reason != "covers that of a resource file until it is deleted: "+differs {
 		t.Errorf("warnings: %+v", res.Warnings)
@@ -38,7 +39,7 @@ func TestCovers(t *testing.T) {
 		t.Errorf("covers %+v", got)
 	}
 	d.scan(map[string]int{"orders": 1})
-	if got := says(s, observe.EventCoveredChanged); len(got) != 1 || !strings.HasPrefix(got[0], "not in use, because it is covered: 1 resource changed: orders: 1 endpoint removed") {
+	if got := servicetest.Says(s, observe.EventCoveredChanged); len(got) != 1 || !strings.HasPrefix(got[0], "not in use, because it is covered: 1 resource changed: orders: 1 endpoint removed") {
 		t.Errorf("events: %q", got)
 	}
 	if got := chosen(t, s, 9); len(got) != 3 {

@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -32,7 +33,7 @@ func badFiles(since time.Time, names ...string) files.Set {
 
 func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 	var failing []observe.Condition
-	s, _ := start(t, "", func(o *service.Options) {
+	s, _ := servicetest.Start(t, "", func(o *service.Options) {
 		o.Name, o.Conditions = "lbd-1", []func() []observe.Condition{func() []observe.Condition { return failing }}
 	})
 	if d := s.State.Daemon(nil); d.Name != "lbd-1" || d.Version != "test" || d.Started.IsZero() || d.Conditions == nil || len(d.Conditions) != 0 {
@@ -76,7 +77,7 @@ func TestDaemonHasConditionsOfAllSources(t *testing.T) {
 
 // However many files are bad, an answer stays small, and says that there are more.
 func TestConditionsOfAKindAreLimited(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	names := make([]string, observe.MaxConditions+3)
 	for i := range names {
 		names[i] = fmt.Sprintf("%02d.yaml", len(names)-i)
@@ -93,7 +94,7 @@ func TestConditionsOfAKindAreLimited(t *testing.T) {
 
 func TestWatchDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
+		s, _ := servicetest.Start(t, "", nil)
 		begin := func() watching {
 			return watch(t)(s.Watches.WatchDaemon(nil))
 		}
@@ -131,12 +132,12 @@ func TestTimeoutNamesShortage(t *testing.T) {
 		m := overload.NewMonitor(func() error { return nil })
 		defer m.Close()
 		connector := make(stuckConnector)
-		s, _ := start(t, "", func(o *service.Options) {
+		s, _ := servicetest.Start(t, "", func(o *service.Options) {
 			o.Overload, o.Connectors = m, map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector}
 		})
 		defer close(connector)
 		go func() {
-			push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)}))
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("stuck", 1))))
 		}()
 		synctest.Wait()
 		m.Report(overload.APIConnections, syscall.EMFILE)
@@ -144,8 +145,8 @@ func TestTimeoutNamesShortage(t *testing.T) {
 			if tt.lacking != "" {
 				m.Report(tt.lacking, syscall.EMFILE)
 			}
-			_, err := pick(s, picks.Request{Cluster: "orders", Wait: time.Second})
-			if code(err) != fault.PickTimeout || strings.Contains(err.Error(), overload.APIConnections.Text()) {
+			_, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Wait: time.Second})
+			if servicetest.Code(err) != fault.PickTimeout || strings.Contains(err.Error(), overload.APIConnections.Text()) {
 				t.Errorf("%v", err)
 			}
 			if tt.want != "" && !strings.HasSuffix(err.Error(), tt.want.Text()) {
@@ -161,7 +162,7 @@ func TestShortageIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := overload.NewMonitor(func() error { return nil })
 		defer m.Close()
-		s, _ := start(t, "", func(o *service.Options) { o.Overload = m })
+		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Overload = m })
 		metric := func(descriptors, localPorts int) {
 			t.Helper()
 			want := fmt.Sprintf(`
@@ -229,7 +230,7 @@ func TestEveryShortageHasARemedy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := overload.NewMonitor(func() error { return nil })
 		defer m.Close()
-		s, _ := start(t, "", func(o *service.Options) { o.Overload = m })
+		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Overload = m })
 		for _, r := range overload.Resources {
 			m.Report(r, syscall.EMFILE)
 		}

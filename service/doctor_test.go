@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/doctor"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -33,8 +34,8 @@ func examine(t *testing.T, s *service.Service, cluster, check string, dial bool)
 // not are a warning.
 func TestPicksAreComparedWithShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 3, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 2)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))
 		pickMany := func(n int, exclude ...string) {
 			for range n {
 				mustPick(t, s, picks.Request{Cluster: "orders", Exclude: exclude})
@@ -58,7 +59,7 @@ func TestPicksAreComparedWithShares(t *testing.T) {
 		time.Sleep(10 * time.Minute) // the sample is renewed
 		pickMany(2000)
 		is(doctor.OK, "2000 picks in")
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))
 		pickMany(1)
 		is(doctor.Skipped, "changed less than 10 s ago")
 	})
@@ -92,8 +93,8 @@ func TestAttemptsAreBounded(t *testing.T) {
 		t.Run(fmt.Sprintf("hangs=%v", hangs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dials := &recordedDials{hangs: hangs}
-				s, _ := start(t, "", func(o *service.Options) { o.Dialer, o.Sources.ConnectMode = dials, resource.ConnectTCP })
-				push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 150)}))
+				s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Dialer, o.Sources.ConnectMode = dials, resource.ConnectTCP })
+				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 150))))
 				begun := time.Now()
 				tried, notTried := s.Doctor.Attempts(t.Context(), &service.Examination{Cluster: "orders", Dial: true})
 				if took := time.Since(begun); took > 6*time.Second {
@@ -117,11 +118,11 @@ func TestAttemptsAreBounded(t *testing.T) {
 
 // TestAttemptsAreReported: connections that fail, and certificates that expire soon, are in the report.
 func TestAttemptsAreReported(t *testing.T) {
-	s, _ := start(t, "", func(o *service.Options) {
+	s, _ := servicetest.Start(t, "", func(o *service.Options) {
 		o.Dialer, o.Sources.ConnectMode = new(recordedDials), resource.ConnectTCP
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectTCP: nil}
 	})
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 	mustPick(t, s, picks.Request{Cluster: "orders"})
 	got := examine(t, s, "orders", "connections", true)
 	if len(got) != 2 || got[0].Status != doctor.Warning || !strings.Contains(got[0].Found, "1 endpoint is READY, but did not accept a connection now: a-1:80: ") {
@@ -134,9 +135,9 @@ func TestAttemptsAreReported(t *testing.T) {
 
 // TestNamesThatAreSpelledAlike: an unknown cluster gets similar names, in the scope of the caller only.
 func TestNamesThatAreSpelledAlike(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	for _, name := range []string{"orders", "orders-eu", "users"} {
-		push(t, s, sources.Endpoints, name, assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	}
 	for name, want := range map[string]string{"oders": "did you mean orders?", "Orders-EU": "did you mean orders-eu?", "unlike": "push its endpoints"} {
 		if got := examine(t, s, name, "cluster", false); len(got) != 1 || !strings.Contains(got[0].Remedy, want) {

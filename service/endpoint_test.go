@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -14,7 +15,7 @@ import (
 
 // Changes of several endpoints at once are all kept.
 func TestEndpointsAreChangedConcurrently(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	var all sync.WaitGroup
 	const n = 40
 	for i := range n {
@@ -26,7 +27,7 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 			if i%2 == 1 {
 				return
 			}
-			if _, err := s.Sources.RemoveEndpoint(t.Context(), r); err != nil && code(err) != fault.Blocked { // the only one
+			if _, err := s.Sources.RemoveEndpoint(t.Context(), r); err != nil && servicetest.Code(err) != fault.Blocked { // the only one
 				t.Error(err)
 			} else if err != nil {
 				all.Go(func() {
@@ -40,7 +41,7 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 	}
 	all.Wait()
 	stored, err := s.Sources.Pushed(t.Context(), "", sources.Endpoints, "orders", sources.YAML)
-	must(t, err)
+	servicetest.Must(t, err)
 	if got := strings.Count(string(stored.Body.Bytes()), "port_value"); got != n/2 {
 		t.Errorf("%d endpoints instead of %d", got, n/2)
 	}
@@ -48,12 +49,12 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 
 // Endpoints of other sources are not hidden by one that is pushed.
 func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
-	s, _ := start(t, "", nil)
-	one := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
+	s, _ := servicetest.Start(t, "", nil)
+	one := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
 	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: one, {Type: sources.Config, Name: "configured"}: []byte(`{"type":"EDS"}`)}))
-	push(t, s, sources.Endpoints, "leaf", one)
-	push(t, s, sources.Config, "all", []byte(`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["leaf"]}}}`))
-	push(t, s, sources.Config, "renamed", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"leaf"}}`))
+	servicetest.Push(t, s, sources.Endpoints, "leaf", one)
+	servicetest.Push(t, s, sources.Config, "all", []byte(`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["leaf"]}}}`))
+	servicetest.Push(t, s, sources.Config, "renamed", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"leaf"}}`))
 	for cluster, says := range map[string]string{
 		"filed":   `the endpoints of "filed" come from a resource file, not from a push: change the file, or push all endpoints to /v1/clusters/NAME/endpoints, which then take precedence`,
 		"all":     `the endpoints of "all" come from the clusters that it consists of, not from a push: change the endpoints of one of these`,
@@ -61,10 +62,10 @@ func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 	} {
 		r := &sources.EndpointRequest{Cluster: cluster, Address: "10.0.0.1:80", AllowEmpty: true}
 		_, err := s.Sources.SetEndpoint(t.Context(), r)
-		if code(err) != fault.Blocked || err.Error() != says {
+		if servicetest.Code(err) != fault.Blocked || err.Error() != says {
 			t.Errorf("%s: set: %v", cluster, err)
 		}
-		if _, err = s.Sources.RemoveEndpoint(t.Context(), r); code(err) != fault.Blocked || err.Error() != says {
+		if _, err = s.Sources.RemoveEndpoint(t.Context(), r); servicetest.Code(err) != fault.Blocked || err.Error() != says {
 			t.Errorf("%s: remove: %v", cluster, err)
 		}
 	}
@@ -74,7 +75,7 @@ func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 		}
 	}
 	// A push of all of them takes precedence, and its endpoints can be changed.
-	push(t, s, sources.Endpoints, "filed", one)
+	servicetest.Push(t, s, sources.Endpoints, "filed", one)
 	if _, err := s.Sources.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "filed", Address: "10.0.0.1:80"}); err != nil {
 		t.Error(err)
 	}
@@ -83,15 +84,15 @@ func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 // The same is so for endpoints of a management server, under the name of their assignment.
 func TestEndpointsOfAServerAreNotChanged(t *testing.T) {
 	s, _, _, _ := follow(t, 1)
-	item, _, err := decode.Item(resource.Item{Key: resource.Key{Type: sources.Endpoints, Name: "service"}, Raw: assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})}, decode.Options{Name: "service"})
-	must(t, err)
+	item, _, err := decode.Item(resource.Item{Key: resource.Key{Type: sources.Endpoints, Name: "service"}, Raw: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))}, decode.Options{Name: "service"})
+	servicetest.Must(t, err)
 	u := sharedUpdate(0, "one", "c")
 	u.Cluster.EDSServiceName = "service"
 	s.Inbound.ServerUpdate([]resource.Update{u})
 	s.Inbound.ServerUpdate([]resource.Update{{Target: targetOf(0), Item: item, Server: "passthrough:///one"}})
 	const says = `the endpoints of "service" come from a management server, not from a push: change them there, or push`
 	_, err = s.Sources.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "service", Address: "10.0.0.1:80"})
-	if code(err) != fault.Blocked || !strings.HasPrefix(err.Error(), says) {
+	if servicetest.Code(err) != fault.Blocked || !strings.HasPrefix(err.Error(), says) {
 		t.Error(err)
 	}
 }

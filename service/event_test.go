@@ -10,13 +10,14 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
 func TestEvents(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Config, "orders", config(t, 5))
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(5))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 	leases := mustPick(t, s, picks.Request{Cluster: "orders", N: 5, TTL: time.Minute})
 	for range 3 {
 		mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.CircuitBroken)
@@ -53,10 +54,10 @@ func TestEvents(t *testing.T) {
 }
 
 func TestEventsAreBounded(t *testing.T) {
-	s, _ := start(t, "", nil)
-	first := push(t, s, sources.Config, "orders", config(t, 1))
+	s, _ := servicetest.Start(t, "", nil)
+	first := servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(1))
 	for i := range observe.MaxConnectionEvents + 5 {
-		push(t, s, sources.Endpoints, fmt.Sprint("c", i%7), assignment(t, nil, place{"a", 0, 1, []object{endpoint(fmt.Sprint("h", i))}}))
+		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i%7), servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint(fmt.Sprint("h", i))})))
 	}
 	connections := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 1 << 20})
 	if len(connections) != observe.MaxConnectionEvents || connections[0].Address != fmt.Sprintf("h%d:80", observe.MaxConnectionEvents+4) {
@@ -72,12 +73,12 @@ func TestEventsAreBounded(t *testing.T) {
 }
 
 func TestEventsFollowTheBreakersLimit(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	var got []string
 	for _, limit := range []int{0, 100, 0, 0, 1} {
-		push(t, s, sources.Config, "orders", config(t, limit))
-		_, _ = pick(s, picks.Request{Cluster: "orders"})
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(limit))
+		_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders"})
 	}
 	for _, e := range s.Events.Last(observe.EventFilter{Limit: 100}) {
 		if e.Type == observe.EventBreakerOpened || e.Type == observe.EventBreakerClosed {
@@ -91,9 +92,9 @@ func TestEventsFollowTheBreakersLimit(t *testing.T) {
 }
 
 func TestBreakersPushNothingOut(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Config, "orders", config(t, 1))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(1))
 	const others = 5
 	for range observe.MaxBreakerEvents/2 + others {
 		p := mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
@@ -110,8 +111,8 @@ func TestBreakersPushNothingOut(t *testing.T) {
 }
 
 func TestRefusedPushesPushNothingOut(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	for range observe.MaxEvents + 1 {
 		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
 			t.Fatal("half a body was taken")
@@ -120,15 +121,15 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 	for eventType, want := range map[observe.EventType]int{
 		observe.EventPushed: 1, observe.EventPrioritySwitched: 1, observe.EventPushRefused: observe.MaxRefusedEvents,
 	} {
-		expect(t, string(eventType), len(s.Events.Last(observe.EventFilter{Types: []observe.EventType{eventType}, Limit: 1 << 20})), want)
+		servicetest.Expect(t, string(eventType), len(s.Events.Last(observe.EventFilter{Types: []observe.EventType{eventType}, Limit: 1 << 20})), want)
 	}
 }
 
 // TestDeletionOfNothingIsNoEvent: nothing changed.
 func TestDeletionOfNothingIsNoEvent(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	for _, kind := range []sources.Kind{sources.Endpoints, sources.Config} {
-		if _, err := s.Sources.Delete(t.Context(), kind, "unknown", sources.ChangeOptions{}); code(err) != fault.UnknownCluster {
+		if _, err := s.Sources.Delete(t.Context(), kind, "unknown", sources.ChangeOptions{}); servicetest.Code(err) != fault.UnknownCluster {
 			t.Errorf("%s: %v", kind, err)
 		}
 	}
@@ -136,7 +137,7 @@ func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 		t.Errorf("events %+v", all)
 	}
 	old := sources.Precondition{IfMatch: []string{"old"}}
-	if _, err := s.Sources.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{Precondition: old}); code(err) != fault.PreconditionFailed {
+	if _, err := s.Sources.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{Precondition: old}); servicetest.Code(err) != fault.PreconditionFailed {
 		t.Error(err)
 	}
 	if all := s.Events.Last(observe.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(fault.PreconditionFailed) {
@@ -146,8 +147,8 @@ func TestDeletionOfNothingIsNoEvent(t *testing.T) {
 
 // TestAPushOfSeveralIsOfEachOfThem that it lists.
 func TestAPushOfSeveralIsOfEachOfThem(t *testing.T) {
-	s, _ := start(t, "", nil)
-	pushAll(t, s, assigned("a", "a-1"), assigned("b", "b-1"), listener("shop", route("/", "a")))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.PushAll(t, s, servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"), servicetest.Listener("shop", servicetest.Route("/", "a")))
 	for name, want := range map[string]int{"a": 1, "b": 1, "shop": 0, "c": 0, "": 1} {
 		got := s.Events.Last(observe.EventFilter{Cluster: name, Types: []observe.EventType{observe.EventPushed}, Limit: 10})
 		if len(got) != want {
@@ -158,7 +159,7 @@ func TestAPushOfSeveralIsOfEachOfThem(t *testing.T) {
 
 func TestWatchEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
+		s, _ := servicetest.Start(t, "", nil)
 		begin := func(f observe.EventFilter, lastID string) watching {
 			return watch(t)(s.Watches.WatchEvents(f, lastID))
 		}
@@ -184,12 +185,12 @@ func TestWatchEvents(t *testing.T) {
 		live, pushes := begin(observe.EventFilter{}, ""), begin(observe.EventFilter{Types: []observe.EventType{observe.EventPushed, observe.EventPushRefused}, Cluster: "a"}, "")
 		defer live.Close()
 		defer pushes.Close()
-		expect(t, "at first", kinds(live), "[]")
+		servicetest.Expect(t, "at first", kinds(live), "[]")
 		pushOne(t, s, "a", "h")
 		pushOne(t, s, "b", "h")
 		const four = "priority_switched connection_changed state_changed pushed"
-		expect(t, "live", kinds(live), "["+four+" "+four+"]")
-		expect(t, "pushes of a", kinds(pushes), "[pushed]")
+		servicetest.Expect(t, "live", kinds(live), "["+four+" "+four+"]")
+		servicetest.Expect(t, "pushes of a", kinds(pushes), "[pushed]")
 
 		all := s.Events.Last(observe.EventFilter{Limit: 100})
 		id := func(n int) string { return strconv.FormatUint(all[n].ID, 10) }
@@ -210,7 +211,7 @@ func TestWatchEvents(t *testing.T) {
 			{observe.EventFilter{}, "nonsense", "[resync{}]"},
 		} {
 			w := begin(c.filter, c.lastID)
-			expect(t, fmt.Sprintf("%+v after %q", c.filter, c.lastID), kinds(w), c.want)
+			servicetest.Expect(t, fmt.Sprintf("%+v after %q", c.filter, c.lastID), kinds(w), c.want)
 			w.Close()
 		}
 	})
@@ -218,7 +219,7 @@ func TestWatchEvents(t *testing.T) {
 
 // TestForgottenEventsAreReported: only to watchers that may match them.
 func TestForgottenEventsAreReported(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	pushOne(t, s, "orders", "h")
 	known := strconv.FormatUint(s.Events.Last(observe.EventFilter{Limit: 1})[0].ID, 10)
 	refuse := func(n int) {
@@ -252,7 +253,7 @@ func TestForgottenEventsAreReported(t *testing.T) {
 // TestManyEventsComeInOrder: none is lost or sent twice, however many there are at a
 // time.
 func TestManyEventsComeInOrder(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	w := watch(t)(s.Watches.WatchEvents(observe.EventFilter{}, ""))
 	defer w.Close()
 	for i := range 100 {

@@ -17,6 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
@@ -67,7 +68,7 @@ func startFiled(t *testing.T, a *archive) *filed {
 	if a.kept == nil {
 		a.kept = map[string]*files.Version{}
 	}
-	d.Service, _ = start(t, "", func(o *service.Options) {
+	d.Service, _ = servicetest.Start(t, "", func(o *service.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(d.log, nil))
 		o.Sources.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20}
 	}, func(c *sources.Connections) { c.Files, c.WatchFiles = a, a.watch })
@@ -82,7 +83,7 @@ func (d *filed) scan(usable map[string]int) {
 	for name, n := range usable {
 		body := []byte(`{"cluster_name":"` + name + `"}`)
 		if n > 0 {
-			body = assignment(d.T, nil, place{"a", 0, 1, endpoints(name, n)})
+			body = servicetest.Assignment(d.T, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints(name, n)))
 		}
 		b, err := decode.All(body, decode.Options{Bare: true, Name: name})
 		if err != nil {
@@ -97,8 +98,8 @@ func (d *filed) picks(cluster string) fault.Code {
 	if err := d.Settle(d.Context()); err != nil {
 		d.Fatal(err)
 	}
-	_, err := pick(d.Service, picks.Request{Cluster: cluster})
-	return code(err)
+	_, err := servicetest.Pick(d.Service, picks.Request{Cluster: cluster})
+	return servicetest.Code(err)
 }
 
 func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
@@ -116,7 +117,7 @@ func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 		t.Fatalf("got %+v", state)
 	}
 	hash := state.Held[0].Hash
-	if got := says(d.Service, observe.EventChangeHeld); len(got) != 1 || !strings.HasSuffix(got[0], why) {
+	if got := servicetest.Says(d.Service, observe.EventChangeHeld); len(got) != 1 || !strings.HasSuffix(got[0], why) {
 		t.Errorf("events: %q", got)
 	}
 	if got := strings.Count(d.log.String(), "level=ERROR"); got != 1 || !strings.Contains(d.log.String(), hash) {
@@ -133,21 +134,21 @@ lbd_resource_files{state="held"} 1
 `
 	service.CompareSeries(t, d.Metrics, series)
 
-	if _, err := d.Sources.PermitFiles(t.Context(), "another", "me"); code(err) != fault.UnknownChange {
+	if _, err := d.Sources.PermitFiles(t.Context(), "another", "me"); servicetest.Code(err) != fault.UnknownChange {
 		t.Errorf("another: %v", err)
 	}
 	first, err := d.Sources.PermitFiles(t.Context(), hash, "me")
 	if err != nil || first.By != "me" || !first.Kept {
 		t.Errorf("permitted: %+v, %v", first, err)
 	}
-	expect(t, "picks of a", d.picks("a"), fault.NoReadyEndpoint)
+	servicetest.Expect(t, "picks of a", d.picks("a"), fault.NoReadyEndpoint)
 	if again, err := d.Sources.PermitFiles(t.Context(), hash, "another"); err != nil || again != first {
 		t.Errorf("permitted again: %+v, %v; want %+v", again, err, first)
 	}
-	if got := says(d.Service, observe.EventChangePermitted); len(got) != 1 || len(d.Sources.Files().Held) != 0 {
+	if got := servicetest.Says(d.Service, observe.EventChangePermitted); len(got) != 1 || len(d.Sources.Files().Held) != 0 {
 		t.Errorf("events: %q", got)
 	}
-	if got, want := says(d.Service, observe.EventFileChanged), []string{
+	if got, want := servicetest.Says(d.Service, observe.EventFileChanged), []string{
 		"2 resources changed: a: added with 2 usable endpoints; b: added with 1 usable endpoint",
 		"1 resource changed: b: 2 endpoints added to /a", "1 resource changed: a: locality /a removed with 2 endpoints",
 	}; !slices.Equal(got, want) {
@@ -175,8 +176,8 @@ func TestUnwritableArchive(t *testing.T) {
 }
 
 func TestPermitFilesWithoutADirectory(t *testing.T) {
-	s, _ := start(t, "", nil)
-	if _, err := s.Sources.PermitFiles(t.Context(), "0", "me"); code(err) != fault.UnknownChange {
+	s, _ := servicetest.Start(t, "", nil)
+	if _, err := s.Sources.PermitFiles(t.Context(), "0", "me"); servicetest.Code(err) != fault.UnknownChange {
 		t.Errorf("got %v", err)
 	}
 }
@@ -184,9 +185,11 @@ func TestPermitFilesWithoutADirectory(t *testing.T) {
 // TestPushesAreDescribed: the answer to a push, also to a dry run, and the event describe
 // the change.
 func TestPushesAreDescribed(t *testing.T) {
-	s, _ := start(t, "", nil)
-	body := func(n int) []byte { return assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}) }
-	push(t, s, sources.Endpoints, "orders", body(3))
+	s, _ := servicetest.Start(t, "", nil)
+	body := func(n int) []byte {
+		return servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", n)))
+	}
+	servicetest.Push(t, s, sources.Endpoints, "orders", body(3))
 	const want = "2 endpoints removed from /a"
 	for _, dry := range []bool{true, false} {
 		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(1), ChangeOptions: sources.ChangeOptions{DryRun: dry}})
@@ -194,7 +197,7 @@ func TestPushesAreDescribed(t *testing.T) {
 			t.Errorf("dry run %t: %+v, %v", dry, res, err)
 		}
 	}
-	if got := says(s, observe.EventPushed); got[1] != "1 resource changed: orders: "+want {
+	if got := servicetest.Says(s, observe.EventPushed); got[1] != "1 resource changed: orders: "+want {
 		t.Errorf("events: %q", got)
 	}
 	res, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
@@ -206,15 +209,15 @@ func TestPushesAreDescribed(t *testing.T) {
 // TestSnapshotThatTakesEndpointsAway: a snapshot is blocked if it would delete the endpoints
 // of a cluster that stays.
 func TestSnapshotThatTakesEndpointsAway(t *testing.T) {
-	s, _ := start(t, "", nil)
-	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "a"}: config(t, 7)}))
-	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-	push(t, s, sources.Endpoints, "b", assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "a"}: servicetest.Config(7)}))
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "b", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 1))))
 	without := sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}
-	if _, err := pushSnapshot(t, s, without); code(err) != fault.Blocked || !strings.Contains(err.Error(), `"a"`) {
+	if _, err := pushSnapshot(t, s, without); servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("without a's endpoints: %v", err)
 	}
-	if _, err := pick(s, picks.Request{Cluster: "a"}); err != nil {
+	if _, err := servicetest.Pick(s, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick: %v", err)
 	}
 	without.AllowEmpty = true
@@ -229,7 +232,7 @@ func TestChangesByDNSAreDescribed(t *testing.T) {
 		answers := make(chan []string, 2)
 		answers <- []string{"10.0.0.1", "10.0.0.2"}
 		answers <- []string{"10.0.0.2", "10.0.0.3"}
-		s, stop := start(t, "", func(o *service.Options) {
+		s, stop := servicetest.Start(t, "", func(o *service.Options) {
 			o.Sources.Lookup = func(context.Context, string) ([]string, error) {
 				select {
 				case a := <-answers:
@@ -240,11 +243,11 @@ func TestChangesByDNSAreDescribed(t *testing.T) {
 			}
 		})
 		defer stop()
-		push(t, s, sources.Config, "orders", []byte(`{"type":"LOGICAL_DNS","load_assignment":{"endpoints":[{"lb_endpoints":[`+
+		servicetest.Push(t, s, sources.Config, "orders", []byte(`{"type":"LOGICAL_DNS","load_assignment":{"endpoints":[{"lb_endpoints":[`+
 			`{"endpoint":{"address":{"socket_address":{"address":"orders.example","port_value":80}}}}]}]}}`))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		if got, want := says(s, observe.EventDNSChanged), []string{
+		if got, want := servicetest.Says(s, observe.EventDNSChanged), []string{
 			"orders.example:80 resolves to 2 addresses: added 10.0.0.1:80, 10.0.0.2:80",
 			"orders.example:80 resolves to 2 addresses: removed 10.0.0.1:80; added 10.0.0.3:80",
 		}; !slices.Equal(got, want) {

@@ -14,6 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -55,18 +56,18 @@ func (f *fakeFleet) set(share, demand int64) {
 
 func fleetConfig(tb testing.TB, limit int, scope string) []byte {
 	tb.Helper()
-	return encode(tb, object{
-		"type": "EDS", "circuit_breakers": object{"thresholds": []object{{"max_requests": limit}}},
-		"metadata": object{"filter_metadata": object{"lbd": object{"limit_scope": scope}}},
+	return servicetest.Encode(tb, servicetest.Object{
+		"type": "EDS", "circuit_breakers": servicetest.Object{"thresholds": []servicetest.Object{{"max_requests": limit}}},
+		"metadata": servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"limit_scope": scope}}},
 	})
 }
 
 // TestFleetLimit: the share of this daemon is the limit, and is shown, until the config says otherwise.
 func TestFleetLimit(t *testing.T) {
 	fleet := &fakeFleet{}
-	s, _ := start(t, "", func(o *service.Options) { o.Fleet = fleet })
-	push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
+	servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	fleet.set(2, 7)
 	mustPick(t, s, picks.Request{Cluster: "orders", N: 2, TTL: time.Minute})
 	mustRefuse(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}, fault.CircuitBroken)
@@ -85,38 +86,38 @@ lbd_fleet_share{cluster="orders"} 2
 		t.Errorf("%+v", st)
 	}
 
-	r := push(t, s, sources.Config, "orders", fleetConfig(t, 10, "daemon"))
-	expect(t, "warnings", len(r.Warnings), 0)
-	expect(t, "users of the limit", fleet.users, 0)
+	r := servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "daemon"))
+	servicetest.Expect(t, "warnings", len(r.Warnings), 0)
+	servicetest.Expect(t, "users of the limit", fleet.users, 0)
 	if b := clusterState(t, s, "orders", "", false).Breaker; b.Fleet != nil || b.Open {
 		t.Errorf("of this daemon: %+v", b)
 	}
 	n, err := testutil.GatherAndCount(s.Metrics, "lbd_fleet_limit", "lbd_fleet_share", "lbd_fleet_demand")
-	must(t, err)
-	expect(t, "series", n, 0)
+	servicetest.Must(t, err)
+	servicetest.Expect(t, "series", n, 0)
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 }
 
 // TestFleetIsLeftBeforeLeasesEnd: what is in flight is known to the fleet when the daemon ends.
 func TestFleetIsLeftBeforeLeasesEnd(t *testing.T) {
 	fleet := &fakeFleet{}
-	s, stop := start(t, "", func(o *service.Options) { o.Fleet = fleet })
-	push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, stop := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
+	servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	fleet.set(2, 2)
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	inFlight := int64(-1)
 	fleet.closed = func() { inFlight = max(inFlight, fleet.counters.Breaker.InFlight()) }
 	stop()
-	expect(t, "requests in flight when the fleet is left", inFlight, 1)
+	servicetest.Expect(t, "requests in flight when the fleet is left", inFlight, 1)
 }
 
 // TestWithoutFleet: the limit of a daemon without a shared store is its own, which a warning says.
 func TestWithoutFleet(t *testing.T) {
-	s, _ := start(t, "", nil)
-	r := push(t, s, sources.Config, "orders", fleetConfig(t, 1, "fleet"))
-	expect(t, "warnings", len(r.Warnings), 1)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	r := servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 1, "fleet"))
+	servicetest.Expect(t, "warnings", len(r.Warnings), 1)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	mustRefuse(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}, fault.CircuitBroken)
 	if st := s.Replicas.State(t.Context(), nil); st.Shared {

@@ -19,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -41,7 +42,7 @@ func (n *network) Start(addresses []string, report func(lb.Connection)) func() {
 func startNetwork(t *testing.T) (*service.Service, *network) {
 	t.Helper()
 	n := &network{}
-	s, _ := start(t, "", func(o *service.Options) {
+	s, _ := servicetest.Start(t, "", func(o *service.Options) {
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: n, resource.ConnectTCP: n}
 		o.Sources.ConnectMode = resource.ConnectTCP
 	})
@@ -95,7 +96,7 @@ func picture(e *forecast.Effect) string {
 // TestEffect predicts the effect of changes, and makes them: the connections are those that were
 // predicted, and the state has the shares.
 func TestEffect(t *testing.T) {
-	ring := object{"type": "EDS", "lb_policy": "RING_HASH"}
+	ring := servicetest.Object{"type": "EDS", "lb_policy": "RING_HASH"}
 	type change struct {
 		kind    sources.Kind
 		cluster string
@@ -103,78 +104,78 @@ func TestEffect(t *testing.T) {
 	}
 	endpointsOf := func(cluster string, body []byte) change { return change{sources.Endpoints, cluster, body} }
 	configOf := func(cluster string, body []byte) change { return change{sources.Config, cluster, body} }
-	a := func(n int) place { return place{"a", 0, 1, endpoints("a", n)} }
+	a := func(n int) servicetest.Object { return servicetest.Place("a", 0, 1, servicetest.Endpoints("a", n)) }
 	for name, tt := range map[string]struct {
 		before []change
 		change change
 		want   string
 	}{
 		"a new cluster": {
-			nil, endpointsOf("orders", assignment(t, nil, a(2))),
+			nil, endpointsOf("orders", servicetest.Assignment(t, nil, a(2))),
 			"orders added, priority -1>0, shift 0.00, +2 -0: a-0 0.00>0.50 a-1 0.00>0.50; 2 endpoints are assumed to be reachable: lbd is not connected to them now",
 		},
 		"an endpoint more": {
-			[]change{endpointsOf("orders", assignment(t, nil, a(2)))},
-			endpointsOf("orders", assignment(t, nil, a(3))),
+			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(2)))},
+			endpointsOf("orders", servicetest.Assignment(t, nil, a(3))),
 			"orders modified, priority 0>0, shift 0.33, +1 -0: a-0 0.50>0.33 a-1 0.50>0.33 a-2 0.00>0.33; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
 		},
 		"weights of localities": {
-			[]change{endpointsOf("orders", assignment(t, nil, a(1), place{"b", 0, 1, endpoints("b", 2)}))},
-			endpointsOf("orders", assignment(t, nil, a(1), place{"b", 0, 3, endpoints("b", 2)})),
+			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(1), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))},
+			endpointsOf("orders", servicetest.Assignment(t, nil, a(1), servicetest.Place("b", 0, 3, servicetest.Endpoints("b", 2)))),
 			"orders modified, priority 0>0, shift 0.25, +0 -0: a-0 0.50>0.25 b-0 0.25>0.38 b-1 0.25>0.38",
 		},
 		"priority 0 refuses": {
-			[]change{endpointsOf("orders", assignment(t, nil, place{"d", 0, 1, endpoints("down", 2)}, place{"b", 1, 1, endpoints("b", 1)}))},
-			endpointsOf("orders", assignment(t, nil, place{"d", 0, 1, append(endpoints("down", 2), endpoint("a-0"))}, place{"b", 1, 1, endpoints("b", 1)})),
+			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, servicetest.Place("d", 0, 1, servicetest.Endpoints("down", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))},
+			endpointsOf("orders", servicetest.Assignment(t, nil, servicetest.Place("d", 0, 1, append(servicetest.Endpoints("down", 2), servicetest.Endpoint("a-0"))), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1)))),
 			"orders modified, priority 1>0, shift 1.00, +1 -0: a-0 0.00>1.00 b-0 1.00>0.00 down-0 0.00>0.00 down-1 0.00>0.00; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
 		},
 		"only endpoints that refuse stay": {
-			[]change{endpointsOf("orders", assignment(t, nil, place{"a", 0, 1, append(endpoints("a", 1), endpoint("down"))}))},
-			endpointsOf("orders", assignment(t, nil, place{"a", 0, 1, []object{endpoint("down")}})),
+			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 1), servicetest.Endpoint("down")))))},
+			endpointsOf("orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint("down")}))),
 			"orders modified, priority 0>0 (refused), shift 1.00, +0 -1: a-0 1.00>0.00 down 0.00>0.00",
 		},
 		"drops": {
-			[]change{endpointsOf("orders", assignment(t, nil, a(2)))},
-			endpointsOf("orders", assignment(t, []object{drop("x", 50), drop("y", 20)}, a(2))),
+			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(2)))},
+			endpointsOf("orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("x", 50), servicetest.Drop("y", 20)}, a(2))),
 			"orders modified, priority 0>0, drops 0.00>0.60, shift 0.60, +0 -0: a-0 0.50>0.50 a-1 0.50>0.50",
 		},
 		"no drops any more": {
-			[]change{endpointsOf("orders", assignment(t, []object{drop("x", 50)}, a(1)))},
-			endpointsOf("orders", assignment(t, nil, a(1))),
+			[]change{endpointsOf("orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("x", 50)}, a(1)))},
+			endpointsOf("orders", servicetest.Assignment(t, nil, a(1))),
 			"orders modified, priority 0>0, drops 0.50>0.00, shift 0.50, +0 -0: a-0 1.00>1.00",
 		},
 		"everything is dropped before": {
-			[]change{endpointsOf("orders", assignment(t, []object{drop("x", 100)}, a(1)))},
-			endpointsOf("orders", assignment(t, []object{drop("x", 100)}, a(2))),
+			[]change{endpointsOf("orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("x", 100)}, a(1)))},
+			endpointsOf("orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("x", 100)}, a(2))),
 			"orders modified, priority 0>0, drops 1.00>1.00, shift 0.00, +1 -0: a-0 1.00>0.50 a-1 0.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
 		},
 		"the deletion": {
-			[]change{endpointsOf("orders", assignment(t, nil, a(2)))},
+			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(2)))},
 			endpointsOf("orders", nil),
 			"orders removed, priority 0>-1, shift 1.00, +0 -2: a-0 0.50>0.00 a-1 0.50>0.00",
 		},
 		"an assignment of two clusters, and an aggregate of one": {
 			[]change{
-				endpointsOf("orders", assignment(t, nil, a(2))), configOf("orders", encode(t, object{"type": "EDS"})),
-				configOf("copy", encode(t, object{"type": "EDS", "eds_cluster_config": object{"service_name": "orders", "eds_config": object{"ads": object{}}}})),
+				endpointsOf("orders", servicetest.Assignment(t, nil, a(2))), configOf("orders", servicetest.Encode(t, servicetest.Object{"type": "EDS"})),
+				configOf("copy", servicetest.Encode(t, servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": "orders", "eds_config": servicetest.Object{"ads": servicetest.Object{}}}})),
 				configOf("all", aggregate(t, "orders")),
 			},
-			endpointsOf("orders", assignment(t, nil, a(1))),
+			endpointsOf("orders", servicetest.Assignment(t, nil, a(1))),
 			"all modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00\n" +
 				"copy modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00\n" +
 				"orders modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00",
 		},
 		"another policy": {
-			[]change{endpointsOf("orders", assignment(t, nil, a(1)))},
-			configOf("orders", encode(t, ring)),
+			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(1)))},
+			configOf("orders", servicetest.Encode(t, ring)),
 			"orders modified, priority 0>0, shift 0.00, +1 -1: a-0 1.00>1.00; ring_hash_experimental: these are the shares of the hashes, and of the picks if all hashes are equally frequent",
 		},
 		"a ring with one endpoint less": {
-			[]change{configOf("orders", encode(t, ring)), endpointsOf("orders", assignment(t, nil, a(2)))},
-			endpointsOf("orders", assignment(t, nil, a(1))),
+			[]change{configOf("orders", servicetest.Encode(t, ring)), endpointsOf("orders", servicetest.Assignment(t, nil, a(2)))},
+			endpointsOf("orders", servicetest.Assignment(t, nil, a(1))),
 			"orders modified, priority 0>0, shift 0.49, hashed, +0 -1: a-0 0.51>1.00 a-1 0.49>0.00; ring_hash_experimental: these are the shares of the hashes, and of the picks if all hashes are equally frequent",
 		},
-		"nothing": {[]change{endpointsOf("orders", assignment(t, nil, a(1)))}, endpointsOf("orders", assignment(t, nil, a(1))), "none"},
+		"nothing": {[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(1)))}, endpointsOf("orders", servicetest.Assignment(t, nil, a(1))), "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -189,7 +190,7 @@ func TestEffect(t *testing.T) {
 					} else {
 						res, err = s.Sources.Push(t.Context(), &sources.PushRequest{Kind: c.kind, Cluster: c.cluster, Body: c.body, AllowEmpty: true, ChangeOptions: o})
 					}
-					must(t, err)
+					servicetest.Must(t, err)
 					synctest.Wait() // all is connected
 					return res
 				}
@@ -198,7 +199,7 @@ func TestEffect(t *testing.T) {
 				}
 				connect := func() { // ring_hash connects by picks
 					for range 50 {
-						_, _ = pick(s, picks.Request{Cluster: "orders", Wait: time.Minute})
+						_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders", Wait: time.Minute})
 					}
 					synctest.Wait()
 				}
@@ -244,28 +245,28 @@ func TestEffect(t *testing.T) {
 func TestEffectOfOverlay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		synctest.Wait()
 		put := func(dry bool) *sources.PushResult {
 			res, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{
 				NewOverlay: overlays.NewOverlay{Kind: "drain", Endpoint: "a-0:80"}, Cluster: "orders", ID: "one", ChangeOptions: sources.ChangeOptions{DryRun: dry},
 			})
-			must(t, err)
+			servicetest.Must(t, err)
 			synctest.Wait()
 			return res
 		}
 		const want = "orders modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>0.00 a-1 0.50>1.00"
-		expect(t, "the drain", picture(put(true).Effect), want)
+		servicetest.Expect(t, "the drain", picture(put(true).Effect), want)
 		put(false)
 		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}), ChangeOptions: sources.ChangeOptions{DryRun: true},
+			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))), ChangeOptions: sources.ChangeOptions{DryRun: true},
 		})
-		must(t, err)
-		expect(t, "a push beside the drain", picture(res.Effect),
+		servicetest.Must(t, err)
+		servicetest.Expect(t, "a push beside the drain", picture(res.Effect),
 			"orders modified, priority 0>0, shift 0.50, +1 -0: a-0 0.00>0.00 a-1 1.00>0.50 a-2 0.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now")
 		res, err = s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{DryRun: true})
-		must(t, err)
-		expect(t, "the end of the drain", picture(res.Effect),
+		servicetest.Must(t, err)
+		servicetest.Expect(t, "the end of the drain", picture(res.Effect),
 			"orders modified, priority 0>0, shift 0.50, +1 -0: a-0 0.00>0.50 a-1 1.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now")
 	})
 }
@@ -274,31 +275,31 @@ func TestEffectOfOverlay(t *testing.T) {
 func TestEffectOnTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		pushAll(t, s, listener("shop", route("/", "orders")), assigned("orders", "a"), assigned("cart", "c"))
+		servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "orders")), servicetest.Assigned("orders", "a"), servicetest.Assigned("cart", "c"))
 		synctest.Wait()
-		preview := func(resources ...object) *forecast.Effect {
+		preview := func(resources ...servicetest.Object) *forecast.Effect {
 			t.Helper()
-			res, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: encode(t, object{"resources": resources}), ChangeOptions: sources.ChangeOptions{DryRun: true}})
-			must(t, err)
+			res, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: servicetest.Encode(t, servicetest.Object{"resources": resources}), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+			servicetest.Must(t, err)
 			return res.Effect
 		}
-		expect(t, "endpoints", picture(preview(assigned("orders", "b"))),
+		servicetest.Expect(t, "endpoints", picture(preview(servicetest.Assigned("orders", "b"))),
 			"orders modified, priority 0>0, shift 1.00, +1 -1: a 1.00>0.00 b 0.00>1.00; 1 endpoint is assumed to be reachable: lbd is not connected to them now\nxds:///shop")
-		expect(t, "a route", picture(preview(listener("shop", route("/", "orders=1", "cart=1")))),
+		servicetest.Expect(t, "a route", picture(preview(servicetest.Listener("shop", servicetest.Route("/", "orders=1", "cart=1")))),
 			"cart added, priority -1>0, shift 0.00, +1 -0: c 0.00>1.00; 1 endpoint is assumed to be reachable: lbd is not connected to them now\nxds:///shop\n"+
 				"the routes of xds:///shop change: which cluster a request gets depends on the request")
-		pushAll(t, s, listener("shop", route("/", "orders=1", "cart=1")))
+		servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "orders=1", "cart=1")))
 		synctest.Wait()
-		expect(t, "the end of a route to a cluster that stays", picture(preview(listener("shop", route("/", "orders")))),
+		servicetest.Expect(t, "the end of a route to a cluster that stays", picture(preview(servicetest.Listener("shop", servicetest.Route("/", "orders")))),
 			"xds:///shop\nthe routes of xds:///shop change: which cluster a request gets depends on the request")
 	})
 }
 
 // logicalDNS is a Cluster whose endpoint is a DNS name.
-func logicalDNS(cluster, host string) object {
-	return object{
+func logicalDNS(cluster, host string) servicetest.Object {
+	return servicetest.Object{
 		"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": cluster, "type": "LOGICAL_DNS",
-		"load_assignment": object{"endpoints": []object{{"lb_endpoints": []object{endpoint(host)}}}},
+		"load_assignment": servicetest.Object{"endpoints": []servicetest.Object{{"lb_endpoints": []servicetest.Object{servicetest.Endpoint(host)}}}},
 	}
 }
 
@@ -307,27 +308,27 @@ func logicalDNS(cluster, host string) object {
 func TestMaxShiftOfTheUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		pushAll(t, s, listener("shop", route("/", "orders")), assigned("orders", "a"), assigned("cart", "c"))
+		servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "orders")), servicetest.Assigned("orders", "a"), servicetest.Assigned("cart", "c"))
 		synctest.Wait()
-		change := func(dry bool, resources ...object) error {
+		change := func(dry bool, resources ...servicetest.Object) error {
 			_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{
-				Body: encode(t, object{"resources": resources}), ChangeOptions: sources.ChangeOptions{MaxShift: new(0.0), DryRun: dry},
+				Body: servicetest.Encode(t, servicetest.Object{"resources": resources}), ChangeOptions: sources.ChangeOptions{MaxShift: new(0.0), DryRun: dry},
 			})
 			return err
 		}
-		for name, resources := range map[string][]object{
+		for name, resources := range map[string][]servicetest.Object{
 			"an unresolved name": {logicalDNS("orders", "unknown.example")},
-			"other routes":       {listener("shop", route("/", "orders=1", "cart=1"))},
-			"a missing route":    {listener("shop", route("/x", "orders"))},
+			"other routes":       {servicetest.Listener("shop", servicetest.Route("/", "orders=1", "cart=1"))},
+			"a missing route":    {servicetest.Listener("shop", servicetest.Route("/x", "orders"))},
 		} {
 			for _, dry := range []bool{true, false} {
-				if err := change(dry, resources...); code(err) != fault.Blocked || !strings.Contains(err.Error(), "it cannot be predicted how much of the picks") {
+				if err := change(dry, resources...); servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "it cannot be predicted how much of the picks") {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
 		}
-		must(t, change(false, listener("new", route("/", "orders=1", "cart=1")))) // has no picks yet
-		must(t, change(true, logicalDNS("dns", "unknown.example")))
+		servicetest.Must(t, change(false, servicetest.Listener("new", servicetest.Route("/", "orders=1", "cart=1")))) // has no picks yet
+		servicetest.Must(t, change(true, logicalDNS("dns", "unknown.example")))
 	})
 }
 
@@ -335,7 +336,7 @@ func TestMaxShiftOfTheUnknown(t *testing.T) {
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		synctest.Wait()
 		for range 100 {
 			for range 20 {
@@ -343,12 +344,12 @@ func TestRates(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		held, err := pick(s, picks.Request{Cluster: "orders", N: 7, TTL: 3 * time.Second})
-		must(t, err)
+		held, err := servicetest.Pick(s, picks.Request{Cluster: "orders", N: 7, TTL: 3 * time.Second})
+		servicetest.Must(t, err)
 		time.Sleep(10 * time.Second)
-		expect(t, "held", len(held.Picks), 7)
-		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "orders", Body: config(t, 5), ChangeOptions: sources.ChangeOptions{DryRun: true}})
-		must(t, err)
+		servicetest.Expect(t, "held", len(held.Picks), 7)
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "orders", Body: servicetest.Config(5), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		servicetest.Must(t, err)
 		c := res.Effect.Clusters[0]
 		if c.PicksPerSecond == nil || *c.PicksPerSecond < 15 || *c.PicksPerSecond > 20 || c.RateOver != "1m50s" {
 			t.Errorf("%v picks/s in %s", *c.PicksPerSecond, c.RateOver)
@@ -367,35 +368,37 @@ func TestRates(t *testing.T) {
 func TestMaxShift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		body := func(n int) []byte { return assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}) }
+		body := func(n int) []byte {
+			return servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", n)))
+		}
 		change := func(ctx context.Context, n int, shift float64, dry bool) error {
 			_, err := s.Sources.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), ChangeOptions: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})
 			return err
 		}
-		must(t, change(t.Context(), 2, 0, false)) // a new cluster has no picks that could move
+		servicetest.Must(t, change(t.Context(), 2, 0, false)) // a new cluster has no picks that could move
 		for _, dry := range []bool{true, false} {
 			err := change(t.Context(), 4, 0.49, dry)
-			if code(err) != fault.Blocked || err.Error() != `the change would move 50 % of the picks of cluster "orders", and max_shift permits 49 %` {
+			if servicetest.Code(err) != fault.Blocked || err.Error() != `the change would move 50 % of the picks of cluster "orders", and max_shift permits 49 %` {
 				t.Errorf("%v", err)
 			}
 		}
-		expect(t, "endpoints after a refusal", len(chosen(t, s, 8)), 2)
-		must(t, change(t.Context(), 4, 0.5, false))
+		servicetest.Expect(t, "endpoints after a refusal", len(chosen(t, s, 8)), 2)
+		servicetest.Must(t, change(t.Context(), 4, 0.5, false))
 		synctest.Wait()
-		expect(t, "endpoints", len(chosen(t, s, 8)), 4)
+		servicetest.Expect(t, "endpoints", len(chosen(t, s, 8)), 4)
 		_, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{MaxShift: new(0.99)})
-		if code(err) != fault.Blocked {
+		if servicetest.Code(err) != fault.Blocked {
 			t.Errorf("a deletion: %v", err)
 		}
 
 		// Of 2, 3 and 4 endpoints, only a change by one is permitted, whatever the others change meanwhile.
-		must(t, change(t.Context(), 3, 1, false))
-		before := len(says(s, observe.EventPushed))
+		servicetest.Must(t, change(t.Context(), 3, 1, false))
+		before := len(servicetest.Says(s, observe.EventPushed))
 		var group sync.WaitGroup
 		for i := range 6 {
 			group.Go(func() {
 				for j := range 12 {
-					switch err := change(t.Context(), 2+(i+j)%3, 0.49, false); code(err) {
+					switch err := change(t.Context(), 2+(i+j)%3, 0.49, false); servicetest.Code(err) {
 					case "", fault.PreconditionFailed, fault.Blocked:
 					default:
 						t.Errorf("a change beside others: %v", err)
@@ -404,7 +407,7 @@ func TestMaxShift(t *testing.T) {
 			})
 		}
 		group.Wait()
-		events := says(s, observe.EventPushed)
+		events := servicetest.Says(s, observe.EventPushed)
 		if len(events) < before+10 {
 			t.Errorf("%d changes beside others", len(events)-before)
 		}

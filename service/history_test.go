@@ -10,6 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -20,10 +21,10 @@ func withHistory(o *service.Options) {
 
 func pushedAddress(t *testing.T, s *service.Service) string {
 	t.Helper()
-	must(t, s.Settle(t.Context()))
-	out, err := pick(s, picks.Request{Cluster: "orders"})
+	servicetest.Must(t, s.Settle(t.Context()))
+	out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"})
 	if err != nil {
-		return string(code(err))
+		return string(servicetest.Code(err))
 	}
 	return out.Picks[0].Address
 }
@@ -40,16 +41,16 @@ func restore(t *testing.T, s *service.Service, r sources.RestoreRequest) (*sourc
 // restored.
 func TestRestore(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := start(t, dir, withHistory)
+	s, stop := servicetest.Start(t, dir, withHistory)
 	for _, zone := range []string{"a", "b", "c"} {
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))))
 	}
 	_, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
-	must(t, err)
+	servicetest.Must(t, err)
 	stop()
-	s, _ = start(t, dir, withHistory)
+	s, _ = servicetest.Start(t, dir, withHistory)
 	all, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 100}, nil)
-	must(t, err)
+	servicetest.Must(t, err)
 	if len(all) != 4 || oldest != 0 || all[0].Changes[0].Change != "removed" || !strings.Contains(all[1].Says, "orders: ") {
 		t.Fatalf("%+v, from %d", all, oldest)
 	}
@@ -69,7 +70,7 @@ func TestRestore(t *testing.T) {
 		{sources.RestoreRequest{Index: all[0].Index, Range: orders}, string(fault.UnknownCluster), ""},
 	} {
 		_, err := restore(t, s, tt.request)
-		if (err != nil || tt.code != "") && code(err) != tt.code {
+		if (err != nil || tt.code != "") && servicetest.Code(err) != tt.code {
 			t.Errorf("%+v: %v", tt.request, err)
 		}
 		if got := pushedAddress(t, s); got != tt.address {
@@ -84,12 +85,12 @@ func TestRestore(t *testing.T) {
 
 // TestRestoreRemovesAtMost: a restore that removes more than it may changes nothing.
 func TestRestoreRemovesAtMost(t *testing.T) {
-	s, _ := start(t, t.TempDir(), withHistory)
+	s, _ := servicetest.Start(t, t.TempDir(), withHistory)
 	for _, name := range []string{"orders", "other", "third"} {
-		push(t, s, sources.Endpoints, name, assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	}
 	r := sources.RestoreRequest{Index: 1, MaxRemoved: 1, AllowEmpty: true}
-	if _, err := restore(t, s, r); code(err) != fault.Blocked || s.Sources.Index() != 3 {
+	if _, err := restore(t, s, r); servicetest.Code(err) != fault.Blocked || s.Sources.Index() != 3 {
 		t.Errorf("%v; index %d", err, s.Sources.Index())
 	}
 	r.MaxRemoved = 2
@@ -100,13 +101,13 @@ func TestRestoreRemovesAtMost(t *testing.T) {
 
 // TestCompare: the difference between two indices, in words, with the contents of one resource.
 func TestCompare(t *testing.T) {
-	s, _ := start(t, t.TempDir(), withHistory)
+	s, _ := servicetest.Start(t, t.TempDir(), withHistory)
 	for _, zone := range []string{"a", "b"} {
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}))
-		push(t, s, sources.Endpoints, "other", assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))))
+		servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))))
 	}
 	got, err := s.Sources.Compare(t.Context(), "", 1, 3, sources.Range{}, nil)
-	must(t, err)
+	servicetest.Must(t, err)
 	var names []string
 	for _, c := range got.Changes {
 		names = append(names, c.Resource+" "+c.Change.Change)
@@ -118,26 +119,26 @@ func TestCompare(t *testing.T) {
 		t.Errorf("%q", names)
 	}
 	got, err = s.Sources.Compare(t.Context(), "", sources.Now, 2, sources.Range{Resource: resource.Key{Type: sources.Endpoints, Name: "other"}}, nil)
-	must(t, err)
+	servicetest.Must(t, err)
 	if got.From != 4 || len(got.Changes) != 1 || !strings.Contains(string(got.Changes[0].Before), "b-0") || !strings.Contains(string(got.Changes[0].After), "a-0") {
 		t.Errorf("%+v", got)
 	}
-	if _, err := s.Sources.Compare(t.Context(), "", 1, 9, sources.Range{}, nil); code(err) != fault.UnknownChange {
+	if _, err := s.Sources.Compare(t.Context(), "", 1, 9, sources.Range{}, nil); servicetest.Code(err) != fault.UnknownChange {
 		t.Error(err)
 	}
 }
 
 // TestHistoryIsLimited: the oldest changes go, and what they replaced is no longer known.
 func TestHistoryIsLimited(t *testing.T) {
-	s, _ := start(t, t.TempDir(), func(o *service.Options) { o.Sources.Changelog = changelog.Limits{Changes: 2, Bytes: 1 << 20} })
+	s, _ := servicetest.Start(t, t.TempDir(), func(o *service.Options) { o.Sources.Changelog = changelog.Limits{Changes: 2, Bytes: 1 << 20} })
 	for _, zone := range []string{"a", "b", "c", "d"} {
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))))
 	}
 	list, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 9}, nil)
 	if err != nil || len(list) != 2 || oldest != 2 {
 		t.Errorf("%+v from %d, %v", list, oldest, err)
 	}
-	if _, err := restore(t, s, sources.RestoreRequest{Index: 1}); code(err) != fault.UnknownChange {
+	if _, err := restore(t, s, sources.RestoreRequest{Index: 1}); servicetest.Code(err) != fault.UnknownChange {
 		t.Error(err)
 	}
 	if _, err := restore(t, s, sources.RestoreRequest{Index: 2}); err != nil || pushedAddress(t, s) != "b-0:80" {
@@ -147,9 +148,9 @@ func TestHistoryIsLimited(t *testing.T) {
 
 // TestNoChangeHistory: without a history, changes leave no record, and nothing earlier is known.
 func TestNoChangeHistory(t *testing.T) {
-	s, _ := start(t, t.TempDir(), func(o *service.Options) {})
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	s, _ := servicetest.Start(t, t.TempDir(), func(o *service.Options) {})
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
 	if list, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 9}, nil); err != nil || len(list) != 0 || oldest != 2 {
 		t.Errorf("%+v from %d, %v", list, oldest, err)
 	}
@@ -167,15 +168,15 @@ func BenchmarkPush(b *testing.B) {
 		limits changelog.Limits
 	}{{"without history", changelog.Limits{}}, {"with history", changelog.Limits{Changes: 1000, Bytes: 32 << 20}}} {
 		b.Run(bm.name, func(b *testing.B) {
-			s, _ := start(b, b.TempDir(), func(o *service.Options) { o.Sources.Changelog = bm.limits })
+			s, _ := servicetest.Start(b, b.TempDir(), func(o *service.Options) { o.Sources.Changelog = bm.limits })
 			var bodies [2][]byte
 			for i := range bodies {
-				bodies[i] = assignment(b, nil, place{"a", 0, 1, append(endpoints("a", 150), endpoints(string(rune('b'+i)), 1)...)})
+				bodies[i] = servicetest.Assignment(b, nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 150), servicetest.Endpoints(string(rune('b'+i)), 1)...)))
 			}
 			b.ReportMetric(float64(len(bodies[0])), "bytes")
 			i := 0
 			for b.Loop() {
-				push(b, s, sources.Endpoints, "orders", bodies[i%2])
+				servicetest.Push(b, s, sources.Endpoints, "orders", bodies[i%2])
 				i++
 			}
 		})

@@ -24,6 +24,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/lrs"
@@ -32,13 +33,13 @@ import (
 // weighted is an EDS cluster whose endpoints take turns by their loads.
 func weighted(t *testing.T) []byte {
 	t.Helper()
-	return encode(t, object{"type": "EDS", "load_balancing_policy": object{"policies": []object{{"typed_extension_config": object{
+	return servicetest.Encode(t, servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{"typed_extension_config": servicetest.Object{
 		"name": "weighted",
-		"typed_config": object{
+		"typed_config": servicetest.Object{
 			"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
-			"endpoint_picking_policy": object{"policies": []object{{"typed_extension_config": object{
+			"endpoint_picking_policy": servicetest.Object{"policies": []servicetest.Object{{"typed_extension_config": servicetest.Object{
 				"name":         "weighted",
-				"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"},
+				"typed_config": servicetest.Object{"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"},
 			}}}},
 		},
 	}}}}})
@@ -48,11 +49,11 @@ func weighted(t *testing.T) []byte {
 // endpoint its share of picks.
 func TestLoadsWeighPicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", weighted(t))
-		two := endpoints("a", 2)
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", weighted(t))
+		two := servicetest.Endpoints("a", 2)
 		two[1]["load_balancing_weight"] = 3
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, two}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, two)))
 		shares := func(a, b float64, says string) {
 			t.Helper()
 			c := clusterState(t, s, "orders", "", true)
@@ -138,7 +139,7 @@ type load struct {
 // many at once, while the places change where picks go.
 func TestReportedLoadAddsUp(t *testing.T) {
 	at, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	servicetest.Must(t, err)
 	server := &reportee{all: make(chan []*endpointv3.ClusterStats, 1), first: make(chan struct{}, 1)}
 	g := grpc.NewServer()
 	lrsv3.RegisterLoadReportingServiceServer(g, server)
@@ -146,23 +147,23 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	defer g.Stop()
 	boot, err := bootstrap.Parse(fmt.Appendf(nil,
 		`{"node":{"id":"n"},"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}]}]}`, at.Addr()), bootstrap.Options{})
-	must(t, err)
+	servicetest.Must(t, err)
 
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	r := lrs.New(lrs.Options{Node: &corev3.Node{Id: "n"}, Loads: s.Loads, Logger: slog.New(slog.DiscardHandler)})
 	defer r.Close()
 	r.Report(boot.Servers[0], lrs.Key{Cluster: "orders", EDSServiceName: "orders-eds"})
 	limit := func(n int) {
-		push(t, s, sources.Config, "orders", encode(t, object{
-			"type": "EDS", "lrs_server": object{"self": object{}}, "lrs_report_endpoint_metrics": []string{"named_metrics.q"},
-			"eds_cluster_config": object{"service_name": "orders-eds"},
-			"circuit_breakers":   object{"thresholds": []object{{"max_requests": n}}},
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{
+			"type": "EDS", "lrs_server": servicetest.Object{"self": servicetest.Object{}}, "lrs_report_endpoint_metrics": []string{"named_metrics.q"},
+			"eds_cluster_config": servicetest.Object{"service_name": "orders-eds"},
+			"circuit_breakers":   servicetest.Object{"thresholds": []servicetest.Object{{"max_requests": n}}},
 		}))
 	}
 	limit(1000)
 	places := func(i int) {
-		push(t, s, sources.Endpoints, "orders-eds", assignment(t, []object{drop("throttle", 10)},
-			place{"always", 0, 1, endpoints("a", 2)}, place{fmt.Sprint(i % 50), 0, 1, endpoints("b", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders-eds", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("throttle", 10)},
+			servicetest.Place("always", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place(fmt.Sprint(i%50), 0, 1, servicetest.Endpoints("b", 2))))
 	}
 	places(0)
 
@@ -189,8 +190,8 @@ func TestReportedLoadAddsUp(t *testing.T) {
 				if leased {
 					request.TTL = time.Hour
 				}
-				out, err := pick(s, request)
-				switch code(err) {
+				out, err := servicetest.Pick(s, request)
+				switch servicetest.Code(err) {
 				case "":
 				case fault.Dropped:
 					mu.Lock()
@@ -249,8 +250,8 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	limit(0)
 	var broken uint64
 	for range 20 {
-		_, err := pick(s, picks.Request{Cluster: "orders"})
-		switch code(err) {
+		_, err := servicetest.Pick(s, picks.Request{Cluster: "orders"})
+		switch servicetest.Code(err) {
 		case fault.CircuitBroken:
 			broken++
 		case fault.Dropped:
@@ -317,7 +318,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 // requests.
 func detecting(t *testing.T) []byte {
 	t.Helper()
-	return encode(t, object{"type": "EDS", "outlier_detection": object{
+	return servicetest.Encode(t, servicetest.Object{"type": "EDS", "outlier_detection": servicetest.Object{
 		"interval": "10s", "base_ejection_time": "30s", "max_ejection_percent": 50, "enforcing_success_rate": 0,
 		"failure_percentage_threshold": 50, "enforcing_failure_percentage": 100,
 		"failure_percentage_minimum_hosts": 1, "failure_percentage_request_volume": 3,
@@ -328,7 +329,7 @@ func detecting(t *testing.T) []byte {
 // the third is spared.
 func TestEjectionsAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
+		s, _ := servicetest.Start(t, "", nil)
 		counted := func(enforced, spared int) {
 			t.Helper()
 			want := fmt.Sprintf(`
@@ -337,9 +338,9 @@ lbd_ejections_total{cluster="orders",enforced="true"} %d
 `, spared, enforced)
 			service.CompareSeries(t, s.Metrics, want)
 		}
-		push(t, s, sources.Config, "orders", detecting(t))
-		push(t, s, sources.Config, "plain", encode(t, object{"type": "EDS"})) // has no such series
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
+		servicetest.Push(t, s, sources.Config, "plain", servicetest.Encode(t, servicetest.Object{"type": "EDS"})) // has no such series
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))))
 		counted(0, 0)
 		out := mustPick(t, s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
 		for _, p := range out.Picks {
@@ -358,10 +359,10 @@ lbd_ejections_total{cluster="orders",enforced="true"} %d
 // a while, and state, events and metrics say so.
 func TestEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", detecting(t))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
-		out, err := pick(s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))))
+		out, err := servicetest.Pick(s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
 		if err != nil || len(out.Picks) != 15 {
 			t.Fatal(out, err)
 		}
@@ -391,7 +392,7 @@ lbd_endpoints{cluster="orders",priority="0",state="ejected",target=""} 1
 lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 2
 `)
 		for range 20 {
-			if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address == "a-1:80" {
+			if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address == "a-1:80" {
 				t.Errorf("picked %+v, %v", out.Picks, err)
 			}
 		}
@@ -428,9 +429,9 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 3
 // endpoint, and neither does one who forgets it.
 func TestCancelledLeasesDoNotEject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", detecting(t))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		out := mustPick(t, s, picks.Request{Cluster: "orders", N: 20, TTL: 5 * time.Second})
 		for _, p := range out.Picks[:10] {
 			endLease(t, s, p.Lease.ID, picks.Cancelled, nil)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
@@ -85,9 +86,9 @@ func followWith(t *testing.T, targets int, change func(*service.Options)) (s *se
 	server := `{"server_uri":"passthrough:///%s","channel_creds":[{"type":"insecure"}]}`
 	b, err := bootstrap.Parse(fmt.Appendf(nil, `{"node":{"id":"test"},"xds_servers":[`+server+`,`+server+`]}`, "one", "two"),
 		bootstrap.Options{Version: "1"})
-	must(t, err)
+	servicetest.Must(t, err)
 	kept, reports, log = &recordedLastGood{}, &recordedReports{}, &bytes.Buffer{}
-	s, _ = start(t, "", func(o *service.Options) {
+	s, _ = servicetest.Start(t, "", func(o *service.Options) {
 		o.Sources.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(log, nil))
 		for i := range targets {
 			o.Sources.Targets = append(o.Sources.Targets, targetOf(i))
@@ -157,7 +158,7 @@ func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
 		t.Fatalf("with one target left that wants them: %q", reports.calls)
 	}
 	wants(0, false)
-	expect(t, "with none", reports.calls[len(reports.calls)-1], "stop shared")
+	servicetest.Expect(t, "with none", reports.calls[len(reports.calls)-1], "stop shared")
 }
 
 // TestThePreferredServersResourceIsKept: of concurrent updates of two servers, that of the
@@ -247,7 +248,7 @@ func (b blockedServers) Status() client.Status {
 func TestAScrapeDoesNotWaitForTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := blockedServers{released: make(chan struct{})}
-		s, _ := start(t, "", nil, func(c *sources.Connections) {
+		s, _ := servicetest.Start(t, "", nil, func(c *sources.Connections) {
 			c.Servers, c.LastGood, c.Reports = busy, &recordedLastGood{}, &recordedReports{}
 		})
 		if n, err := testutil.GatherAndCount(s.Metrics, "lbd_on_demand_clusters"); err != nil || n == 0 {

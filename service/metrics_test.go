@@ -19,26 +19,27 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestMetricsCountEveryPick(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Config, "orders", config(t, 2))
-	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("throttle", 0)},
-		place{"a", 0, 1, append(endpoints("a", 2), object{"health_status": "DRAINING", "endpoint": endpoint("gone")["endpoint"]})}))
-	push(t, s, sources.Endpoints, "shed", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(2))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("throttle", 0)},
+		servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 2), servicetest.Object{"health_status": "DRAINING", "endpoint": servicetest.Endpoint("gone")["endpoint"]}))))
+	servicetest.Push(t, s, sources.Endpoints, "shed", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	for range 3 {
 		mustPick(t, s, picks.Request{Cluster: "orders"})
-		if _, err := pick(s, picks.Request{Cluster: "shed"}); err == nil {
+		if _, err := servicetest.Pick(s, picks.Request{Cluster: "shed"}); err == nil {
 			t.Fatal("not dropped")
 		}
 	}
 	out := mustPick(t, s, picks.Request{Cluster: "orders", N: 2, TTL: time.Minute})
 	mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.CircuitBroken)
 	endLease(t, s, out.Picks[0].Lease.ID, picks.Cancelled, nil)
-	if _, err := pick(s, picks.Request{Cluster: "unknown"}); err == nil {
+	if _, err := servicetest.Pick(s, picks.Request{Cluster: "unknown"}); err == nil {
 		t.Fatal("picked from an unknown cluster")
 	}
 
@@ -73,16 +74,16 @@ lbd_picks_total{cluster="shed",result="ok",target=""} 0
 }
 
 func TestSeriesGoWithTheirCluster(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	count := func() int {
 		n, err := testutil.GatherAndCount(s.Metrics)
-		must(t, err)
+		servicetest.Must(t, err)
 		return n
 	}
 	none := count()
 	for i := range 10 {
-		push(t, s, sources.Endpoints, fmt.Sprint("c", i), assignment(t,
-			[]object{drop("a", 0), drop("b", 1)}, place{"a", 0, 1, endpoints("a", 3)}, place{"b", 1, 1, endpoints("b", 3)}))
+		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i), servicetest.Assignment(t,
+			[]servicetest.Object{servicetest.Drop("a", 0), servicetest.Drop("b", 1)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 3))))
 	}
 	if all := count() - none; all != 10*25 {
 		t.Errorf("10 idle clusters have %d series, want 25 each", all)
@@ -96,16 +97,16 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 }
 
 func TestSeriesAreThoseOfTheNewestConfig(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	for i := range 5 {
-		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
-			place{fmt.Sprint("z", i), 0, 1, endpoints("a", 1)}, place{"kept", 1, 1, endpoints("b", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop(fmt.Sprint("c", i), 0)},
+			servicetest.Place(fmt.Sprint("z", i), 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("kept", 1, 1, servicetest.Endpoints("b", 1))))
 		for range 2 {
 			mustPick(t, s, picks.Request{Cluster: "orders"})
 			mustRefuse(t, s, picks.Request{Cluster: "orders", Exclude: []string{"a-0:80"}}, fault.AllExcluded)
 		}
-		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop(fmt.Sprint("c", i), 0)},
-			place{"kept", 0, 1, endpoints("b", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop(fmt.Sprint("c", i), 0)},
+			servicetest.Place("kept", 0, 1, servicetest.Endpoints("b", 1))))
 		mustPick(t, s, picks.Request{Cluster: "orders"})
 	}
 	want := `
@@ -119,11 +120,11 @@ lbd_picks_total{cluster="orders",result="ok",target=""} 15
 }
 
 func TestACategoryThatIsThereTwiceIsOneSeries(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("a", 50), drop("b", 0), drop("a", 50), drop("c", 100)}, place{"z", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("a", 50), servicetest.Drop("b", 0), servicetest.Drop("a", 50), servicetest.Drop("c", 100)}, servicetest.Place("z", 0, 1, servicetest.Endpoints("a", 1))))
 	dropped := 0
 	for range 100 {
-		_, err := pick(s, picks.Request{Cluster: "orders"})
+		_, err := servicetest.Pick(s, picks.Request{Cluster: "orders"})
 		var e *fault.Error
 		if !errors.As(err, &e) || e.Code != fault.Dropped {
 			t.Fatal(err)
@@ -144,13 +145,13 @@ lbd_drops_total{category="c",cluster="orders"} %d
 }
 
 func TestCountersOutliveTheEndpoints(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Config, "orders", config(t, 0))
-	shed := assignment(t, []object{drop("half", 50)}, place{"z", 0, 1, endpoints("a", 1)})
-	push(t, s, sources.Endpoints, "orders", shed)
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(0))
+	shed := servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("half", 50)}, servicetest.Place("z", 0, 1, servicetest.Endpoints("a", 1)))
+	servicetest.Push(t, s, sources.Endpoints, "orders", shed)
 	dropped, rejected := 0, 0
 	for range 20 {
-		switch _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) {
+		switch _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) {
 		case fault.Dropped:
 			dropped++
 		case fault.CircuitBroken:
@@ -162,7 +163,7 @@ func TestCountersOutliveTheEndpoints(t *testing.T) {
 	// Without endpoints the tree fails, and lets go of all below it.
 	deleteResource(t, s, sources.Endpoints, "orders")
 	mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.NoReadyEndpoint)
-	push(t, s, sources.Endpoints, "orders", shed)
+	servicetest.Push(t, s, sources.Endpoints, "orders", shed)
 	want := fmt.Sprintf(`
 lbd_circuit_breaker_rejections_total{cluster="orders"} %d
 lbd_drops_total{category="half",cluster="orders"} %d
@@ -173,9 +174,9 @@ lbd_drops_total{category="half",cluster="orders"} %d
 // TestSwitchesBeginAtZero: the first of each reason is a rise, where a switch can
 // be. The others are no series.
 func TestSwitchesBeginAtZero(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "one", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Endpoints, "two", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "one", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "two", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 	const want = `
 lbd_priority_switches_total{cluster="two",reason="failure",target=""} 0
 lbd_priority_switches_total{cluster="two",reason="init_timeout",target=""} 0
@@ -187,36 +188,36 @@ lbd_priority_switches_total{cluster="two",reason="update",target=""} 0
 
 // TestPushesCountByWhatBecameOfThem: rejected is what breaks a rule, and nothing else.
 func TestPushesCountByWhatBecameOfThem(t *testing.T) {
-	s, stop := start(t, "", nil)
-	good := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
+	s, stop := servicetest.Start(t, "", nil)
+	good := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
 	for _, r := range []sources.PushRequest{
 		{Body: good},
 		{Body: good}, // changes nothing
 		{Body: good, ChangeOptions: sources.ChangeOptions{DryRun: true}},
 		{Body: []byte("{"), ChangeOptions: sources.ChangeOptions{DryRun: true}},
-		{Body: assignment(t, nil), ChangeOptions: sources.ChangeOptions{DryRun: true}},
+		{Body: servicetest.Assignment(t, nil), ChangeOptions: sources.ChangeOptions{DryRun: true}},
 		{Body: []byte("{")},
-		{Body: assignment(t, nil)},
+		{Body: servicetest.Assignment(t, nil)},
 		{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}},
 	} {
 		r.Kind, r.Cluster = sources.Endpoints, "orders"
 		_, _ = s.Sources.Push(t.Context(), &r)
 	}
 	for _, dry := range []bool{false, true} {
-		if _, err := s.Sources.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{DryRun: dry}); code(err) != fault.UnknownCluster {
+		if _, err := s.Sources.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{DryRun: dry}); servicetest.Code(err) != fault.UnknownCluster {
 			t.Error(err)
 		}
 	}
-	if _, err := s.Sources.DropTarget(t.Context(), "unknown", sources.ChangeOptions{}); code(err) != fault.UnknownTarget {
+	if _, err := s.Sources.DropTarget(t.Context(), "unknown", sources.ChangeOptions{}); servicetest.Code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	if _, err := s.Sources.Push(ended, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); code(err) != fault.CallerGone {
+	if _, err := s.Sources.Push(ended, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); servicetest.Code(err) != fault.CallerGone {
 		t.Error(err)
 	}
 	stop()
-	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); code(err) != fault.ShuttingDown {
+	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: good}); servicetest.Code(err) != fault.ShuttingDown {
 		t.Error(err)
 	}
 	const want = `
@@ -258,10 +259,10 @@ func (slammingConnector) Start(addresses []string, report func(lb.Connection)) (
 // TestConnectionLostAtOnce: it was an attempt that went well, and then a loss.
 func TestConnectionLostAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", func(o *service.Options) {
+		s, _ := servicetest.Start(t, "", func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: slammingConnector{}}
 		})
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		synctest.Wait()
 		var got []string
 		for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 100}) {
@@ -280,15 +281,15 @@ lbd_disconnects_total{cluster="orders",reason="lost",target=""} 1
 }
 
 func TestEndpointMetrics(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "a", assignment(t, nil,
-		place{"x", 0, 3, append(endpoints("x", 1), object{
-			"health_status": "DRAINING", "load_balancing_weight": 7, "endpoint": endpoint("gone")["endpoint"],
-		})},
-		place{"y", 0, 1, endpoints("y", 2)},
-		place{"x", 1, 1, endpoints("spare", 1)}))
-	push(t, s, sources.Endpoints, "b/c", assignment(t, nil, place{"", 0, 1, endpoints("b", 1)}))
-	push(t, s, sources.Config, "homeless", config(t, 1))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil,
+		servicetest.Place("x", 0, 3, append(servicetest.Endpoints("x", 1), servicetest.Object{
+			"health_status": "DRAINING", "load_balancing_weight": 7, "endpoint": servicetest.Endpoint("gone")["endpoint"],
+		})),
+		servicetest.Place("y", 0, 1, servicetest.Endpoints("y", 2)),
+		servicetest.Place("x", 1, 1, servicetest.Endpoints("spare", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "b/c", servicetest.Assignment(t, nil, servicetest.Place("", 0, 1, servicetest.Endpoints("b", 1))))
+	servicetest.Push(t, s, sources.Config, "homeless", servicetest.Config(1))
 	const want = `
 lbd_endpoint_series_truncated 0
 lbd_endpoint_share{address="b-0:80",cluster="b/c",locality="//",priority="0",target=""} 1
@@ -315,7 +316,7 @@ lbd_endpoint_weight{address="y-1:80",cluster="a",locality="/y/",priority="0",tar
 		t.Errorf("lint: %+v, %v", problems, err)
 	}
 	all, err := s.Metrics.Gather()
-	must(t, err)
+	servicetest.Must(t, err)
 	for _, f := range all {
 		if strings.HasPrefix(f.GetName(), "lbd_endpoint_") {
 			t.Errorf("%s is among the metrics of everybody", f.GetName())
@@ -327,7 +328,7 @@ lbd_endpoint_weight{address="y-1:80",cluster="a",locality="/y/",priority="0",tar
 func gathered(t *testing.T, g prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := g.Gather()
-	must(t, err)
+	servicetest.Must(t, err)
 	sums := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
@@ -362,15 +363,15 @@ func (h stuck) Handle(_ context.Context, r slog.Record) error {
 func TestEndpointMetricsWaitForNoTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		until := make(chan struct{})
-		s, stop := start(t, "", func(o *service.Options) {
+		s, stop := servicetest.Start(t, "", func(o *service.Options) {
 			o.Logger = slog.New(stuck{Handler: slog.DiscardHandler, cluster: "b", until: until})
 		})
-		push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"x", 0, 1, endpoints("x", 2)}))
-		push(t, s, sources.Endpoints, "c", assignment(t, nil, place{"x", 0, 1, endpoints("x", 3)}))
+		servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil, servicetest.Place("x", 0, 1, servicetest.Endpoints("x", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "c", servicetest.Assignment(t, nil, servicetest.Place("x", 0, 1, servicetest.Endpoints("x", 3))))
 		pushed := make(chan struct{})
 		go func() {
 			defer close(pushed)
-			push(t, s, sources.Endpoints, "b", assignment(t, nil, place{"x", 0, 1, endpoints("x", 4)}))
+			servicetest.Push(t, s, sources.Endpoints, "b", servicetest.Assignment(t, nil, servicetest.Place("x", 0, 1, servicetest.Endpoints("x", 4))))
 		}()
 		synctest.Wait()
 		began := time.Now()

@@ -17,6 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -25,14 +26,14 @@ import (
 // TestSumsHoldWithAClusterInSeveralTargets: what has a target label is there once
 // for each tree, the rest once for the cluster; and all of it goes with them.
 func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	none, err := testutil.GatherAndCount(s.Metrics)
-	must(t, err)
-	a := assigned("a", "a-1")
-	a["policy"] = object{"drop_overloads": []object{drop("none", 0)}}
-	pushAll(t, s, a, listener("shop", route("/", "a")), listener("zoo", route("/a", "a"), route("/gone", "gone")))
+	servicetest.Must(t, err)
+	a := servicetest.Assigned("a", "a-1")
+	a["policy"] = servicetest.Object{"drop_overloads": []servicetest.Object{servicetest.Drop("none", 0)}}
+	servicetest.PushAll(t, s, a, servicetest.Listener("shop", servicetest.Route("/", "a")), servicetest.Listener("zoo", servicetest.Route("/a", "a"), servicetest.Route("/gone", "gone")))
 	idle, err := testutil.GatherAndCount(s.Metrics)
-	must(t, err)
+	servicetest.Must(t, err)
 	// 15, and 3 for the category; 8 for each target more. "gone", which nobody has
 	// and so nobody updated, has 6 with the target's label and 2 without.
 	if want := 18 + 8 + 8 + 6 + 2; idle-none != want {
@@ -48,7 +49,7 @@ func TestSumsHoldWithAClusterInSeveralTargets(t *testing.T) {
 		leases[name] = out.Picks[0].Lease.ID
 	}
 	for _, path := range []string{"/other", "/gone"} {
-		if _, err := pick(s, picks.Request{Target: "zoo", Path: path}); err == nil {
+		if _, err := servicetest.Pick(s, picks.Request{Target: "zoo", Path: path}); err == nil {
 			t.Fatal("picked")
 		}
 	}
@@ -104,10 +105,10 @@ lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, stop := startStuck(t)
-		body := assignment(t, nil, place{"a", 0, 1, endpoints("stuck", 1)})
+		body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("stuck", 1)))
 		s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: body}))
 		synctest.Wait()
-		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.PickTimeout {
+		if _, err := servicetest.Pick(s, picks.Request{Cluster: "filed"}); servicetest.Code(err) != fault.PickTimeout {
 			t.Fatalf("the tree answers: %v", err)
 		}
 		closed := make(chan struct{})
@@ -116,8 +117,8 @@ func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 			close(closed)
 		}()
 		synctest.Wait()
-		push(t, s, sources.Endpoints, "quick", assignment(t, nil, place{"a", 0, 1, endpoints("quick", 1)}))
-		if _, err := pick(s, picks.Request{Cluster: "filed"}); code(err) != fault.UnknownCluster {
+		servicetest.Push(t, s, sources.Endpoints, "quick", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("quick", 1))))
+		if _, err := servicetest.Pick(s, picks.Request{Cluster: "filed"}); servicetest.Code(err) != fault.UnknownCluster {
 			t.Errorf("picked from what is gone: %v", err)
 		}
 		if _, err := testutil.GatherAndCount(s.Metrics); err != nil {
@@ -150,9 +151,9 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: picks all the time while targets change")
 	}
-	s, _ := start(t, "", nil)
-	clusters := []object{assigned("a", "a-1"), assigned("b", "b-1"), assigned("c", "c-1")}
-	pushAll(t, s, append(clusters, listener("shop", route("/", "a")))...)
+	s, _ := servicetest.Start(t, "", nil)
+	clusters := []servicetest.Object{servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"), servicetest.Assigned("c", "c-1")}
+	servicetest.PushAll(t, s, append(clusters, servicetest.Listener("shop", servicetest.Route("/", "a")))...)
 	allowed := map[fault.Code]bool{"": true, fault.UnknownTarget: true, fault.NoRoute: true, fault.ShuttingDown: true}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -171,9 +172,9 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 				default:
 				}
 				r.Wait = time.Second
-				out, err := pick(s, r)
-				if !allowed[code(err)] || err == nil && len(out.Picks) == 0 {
-					t.Errorf("%+v: %s: %v", r, code(err), err)
+				out, err := servicetest.Pick(s, r)
+				if !allowed[servicetest.Code(err)] || err == nil && len(out.Picks) == 0 {
+					t.Errorf("%+v: %s: %v", r, servicetest.Code(err), err)
 				}
 				for _, p := range out.Picks {
 					if p.Lease.ID.IsZero() {
@@ -195,7 +196,7 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 			if _, err := s.State.Targets(); err != nil {
 				t.Error(err)
 			}
-			if _, err := s.State.Cluster(t.Context(), "b", "shop", true); err != nil && code(err) != fault.UnknownCluster && code(err) != fault.UnknownTarget {
+			if _, err := s.State.Cluster(t.Context(), "b", "shop", true); err != nil && servicetest.Code(err) != fault.UnknownCluster && servicetest.Code(err) != fault.UnknownTarget {
 				t.Error(err)
 			}
 			if _, err := testutil.GatherAndCount(s.Metrics); err != nil {
@@ -204,10 +205,10 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 		}
 	})
 	for i := range 60 {
-		shop := [][]object{{route("/", "a")}, {route("/", "b=1", "c=1")}, {route("/y", "a"), route("/", "b=1", "c=2")}}[i%3]
-		all := append([]object{listener("shop", shop...)}, clusters...)
+		shop := [][]servicetest.Object{{servicetest.Route("/", "a")}, {servicetest.Route("/", "b=1", "c=1")}, {servicetest.Route("/y", "a"), servicetest.Route("/", "b=1", "c=2")}}[i%3]
+		all := append([]servicetest.Object{servicetest.Listener("shop", shop...)}, clusters...)
 		if i%4 != 0 {
-			all = append(all, listener("zoo", route("/", "c")))
+			all = append(all, servicetest.Listener("zoo", servicetest.Route("/", "c")))
 		}
 		remove(t, s, all...)
 	}
@@ -234,7 +235,7 @@ func recall(t *testing.T, s *service.Service, r observe.HistoryRequest) string {
 		h.Segments[i].Start = time.Time{}
 	}
 	b, err := json.Marshal(h.Segments)
-	must(t, err)
+	servicetest.Must(t, err)
 	return string(b)
 }
 
@@ -242,26 +243,26 @@ const timeless = `{"start":"0001-01-01T00:00:00Z",`
 
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		picks := func(n int) {
 			for range n {
-				_, _ = pick(s, picks.Request{Cluster: "orders"})
+				_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders"})
 			}
 			time.Sleep(time.Second)
 		}
 		orders := observe.HistoryRequest{Cluster: "orders", Step: history.Fine}
 		time.Sleep(3 * time.Second)
-		expect(t, "before the first pick", recall(t, s, orders), "[]")
+		servicetest.Expect(t, "before the first pick", recall(t, s, orders), "[]")
 		began := time.Now()
 		picks(3)
 		picks(0)
-		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("shed", 100)}, place{"b", 0, 1, endpoints("b", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("shed", 100)}, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
 		picks(0) // so that the category is known
 		picks(5)
 		const want = "[" + timeless + `"priority":[0,0,0,0],"picks":{"dropped":[0,0,0,5],"ok":[3,0,0,0]},` +
 			`"drops":[{"category":"shed","dropped":[0,0,0,5]}],"breakers":[{"in_flight":[0,0,0,0],"max_requests":[1024,1024,1024,1024]}]}]`
-		expect(t, "history", recall(t, s, orders), want)
+		servicetest.Expect(t, "history", recall(t, s, orders), want)
 		h, err := s.History.Of(orders)
 		if err != nil || h.Step != "1s" || h.Cluster != "orders" || !h.Segments[0].Start.Equal(history.Next(began)) {
 			t.Errorf("%v: %+v", err, h)
@@ -277,10 +278,10 @@ func TestHistory(t *testing.T) {
 		if h, err := s.History.Of(observe.HistoryRequest{Cluster: "orders", Since: began.Add(-time.Hour)}); err != nil || h.Step != "10s" || len(h.Segments) != 1 {
 			t.Errorf("since an hour ago: %v: %+v", err, h)
 		}
-		if _, err := s.History.Of(observe.HistoryRequest{Cluster: "unknown"}); code(err) != fault.UnknownCluster {
+		if _, err := s.History.Of(observe.HistoryRequest{Cluster: "unknown"}); servicetest.Code(err) != fault.UnknownCluster {
 			t.Errorf("a cluster that is not known: %v", err)
 		}
-		if _, err := s.History.Of(observe.HistoryRequest{Cluster: "orders", Target: "unknown"}); code(err) != fault.UnknownTarget {
+		if _, err := s.History.Of(observe.HistoryRequest{Cluster: "orders", Target: "unknown"}); servicetest.Code(err) != fault.UnknownTarget {
 			t.Errorf("a target that is not known: %v", err)
 		}
 	})
@@ -289,46 +290,46 @@ func TestHistory(t *testing.T) {
 // A failover is in the history, and what was refused before it; so is a removal.
 func TestHistoryOfAFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
+		s, _ := servicetest.Start(t, "", nil)
 		second := func(n int) {
 			for range n {
-				_, _ = pick(s, picks.Request{Cluster: "orders"})
+				_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders"})
 			}
 			time.Sleep(time.Second)
 		}
 		orders := observe.HistoryRequest{Cluster: "orders", Step: history.Fine}
-		both := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}, place{"b", 1, 1, endpoints("b", 1)})
-		sick := endpoints("a", 1)
+		both := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1)))
+		sick := servicetest.Endpoints("a", 1)
 		sick[0]["health_status"] = "UNHEALTHY"
-		push(t, s, sources.Endpoints, "orders", both)
+		servicetest.Push(t, s, sources.Endpoints, "orders", both)
 		second(1)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, sick}, place{"b", 1, 1, endpoints("b", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, sick), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		second(2)
-		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", AllowEmpty: true, Body: assignment(t, nil, place{"a", 0, 1, sick})}); err != nil {
+		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", AllowEmpty: true, Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, sick))}); err != nil {
 			t.Fatal(err)
 		}
 		second(3)
 		const first = timeless + `"priority":[0,1,0],"picks":{"no_ready_endpoint":[0,0,3],"ok":[1,2,0]},"drops":[],` +
 			`"breakers":[{"in_flight":[0,0,0],"max_requests":[1024,1024,1024]}]}`
-		expect(t, "history", recall(t, s, orders), "["+first+"]")
+		servicetest.Expect(t, "history", recall(t, s, orders), "["+first+"]")
 
 		deleteResource(t, s, sources.Endpoints, "orders")
 		time.Sleep(5 * time.Second)
-		expect(t, "after the removal", recall(t, s, orders), "["+first+"]")
-		push(t, s, sources.Endpoints, "orders", both)
+		servicetest.Expect(t, "after the removal", recall(t, s, orders), "["+first+"]")
+		servicetest.Push(t, s, sources.Endpoints, "orders", both)
 		second(4)
 		const again = timeless + `"priority":[0],"picks":{"ok":[4]},"drops":[],"breakers":[{"in_flight":[0],"max_requests":[1024]}]}`
-		expect(t, "back", recall(t, s, orders), "["+first+","+again+"]")
+		servicetest.Expect(t, "back", recall(t, s, orders), "["+first+","+again+"]")
 	})
 }
 
 func TestNoHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", func(o *service.Options) { o.HistoryBytes = -1 })
+		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.HistoryBytes = -1 })
 		pushOne(t, s, "orders", "h")
 		mustPick(t, s, picks.Request{Cluster: "orders"})
 		time.Sleep(5 * time.Second)
-		expect(t, "recall", recall(t, s, observe.HistoryRequest{Cluster: "orders"}), "[]")
+		servicetest.Expect(t, "recall", recall(t, s, observe.HistoryRequest{Cluster: "orders"}), "[]")
 	})
 }
 
@@ -355,12 +356,12 @@ func namesIn(t testing.TB, m message) string {
 
 func pushOne(t testing.TB, s *service.Service, cluster, host string) {
 	t.Helper()
-	push(t, s, sources.Endpoints, cluster, assignment(t, []object{drop("d", 0)}, place{"a", 0, 1, []object{endpoint(host)}}))
+	servicetest.Push(t, s, sources.Endpoints, cluster, servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("d", 0)}, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint(host)})))
 }
 
 func TestWatchClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
+		s, _ := servicetest.Start(t, "", nil)
 		for _, name := range []string{"b", "a", "shop/b", "shop/a"} {
 			pushOne(t, s, name, "h")
 		}
@@ -386,7 +387,7 @@ func TestWatchClusters(t *testing.T) {
 			t.Errorf("nothing happened, but %v was sent", m)
 		}
 
-		_, _ = pick(s, picks.Request{Cluster: "b"})
+		_, _ = servicetest.Pick(s, picks.Request{Cluster: "b"})
 		second := next(all, "update b")
 		if c := read[update](t, second.data).Clusters[0].Counts; c.Picks["ok"] != 1 || time.Since(c.Time) != 0 {
 			t.Errorf("counts %+v", c)
@@ -402,7 +403,7 @@ func TestWatchClusters(t *testing.T) {
 		shop.Close()
 
 		// Later changes are sent together, once.
-		_, _ = pick(s, picks.Request{Cluster: "b"})
+		_, _ = servicetest.Pick(s, picks.Request{Cluster: "b"})
 		time.Sleep(2 * time.Second)
 		pushOne(t, s, "shop/a", "h")
 		time.Sleep(2 * time.Second)
@@ -432,7 +433,7 @@ func TestWatchClusters(t *testing.T) {
 // TestOverviewOfAnotherTime: the time before the first watcher is unknown.
 func TestOverviewOfAnotherTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
+		s, _ := servicetest.Start(t, "", nil)
 		pushOne(t, s, "a", "h")
 		w := watch(t)(s.Watches.WatchClusters(nil, "", ""))
 		id := w.must("resync").id
@@ -449,8 +450,8 @@ func TestOverviewOfAnotherTime(t *testing.T) {
 // those that only a target has.
 func TestOverviewIsAsTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		pushAll(t, s, listener("shop", route("/", "a"), route("/b", "b")), listener("zoo", route("/", "b"), route("/x", "gone")), assigned("a", "a-1"), assigned("b", "b-1"))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a"), servicetest.Route("/b", "b")), servicetest.Listener("zoo", servicetest.Route("/", "b"), servicetest.Route("/x", "gone")), servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"))
 		w := watch(t)(s.Watches.WatchClusters(nil, "", ""))
 		defer w.Close()
 		var summaries []observe.ClusterSummary
@@ -458,8 +459,8 @@ func TestOverviewIsAsTheList(t *testing.T) {
 			summaries = append(summaries, c.ClusterSummary)
 		}
 		list := s.State.Clusters()
-		if string(encode(t, summaries)) != string(encode(t, list)) || len(list) != 3 {
-			t.Errorf("watched %s\nlisted  %s", encode(t, summaries), encode(t, list))
+		if string(servicetest.Encode(t, summaries)) != string(servicetest.Encode(t, list)) || len(list) != 3 {
+			t.Errorf("watched %s\nlisted  %s", servicetest.Encode(t, summaries), servicetest.Encode(t, list))
 		}
 		if i := slices.IndexFunc(list, func(c observe.ClusterSummary) bool { return c.Name == "b" }); fmt.Sprint(list[i].Targets) != "[xds:///shop xds:///zoo]" {
 			t.Errorf("b is in %v", list[i].Targets)

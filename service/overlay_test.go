@@ -21,6 +21,7 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/overlay"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -41,8 +42,8 @@ func chosen(tb testing.TB, s *service.Service, n int) map[string]int {
 	tb.Helper()
 	out := map[string]int{}
 	for range n {
-		p, err := pick(s, picks.Request{Cluster: "orders"})
-		must(tb, err)
+		p, err := servicetest.Pick(s, picks.Request{Cluster: "orders"})
+		servicetest.Must(tb, err)
 		out[p.Picks[0].Address]++
 	}
 	return out
@@ -62,16 +63,16 @@ func TestDrain(t *testing.T) {
 			update := func(n int) {
 				if source == "file" {
 					d.scan(map[string]int{"orders": n})
-					must(t, s.Settle(t.Context()))
+					servicetest.Must(t, s.Settle(t.Context()))
 					return
 				}
-				push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("orders", n)}))
+				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("orders", n))))
 			}
 			update(2)
 			var leases []picks.LeaseID
 			for range 4 {
-				p, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
-				must(t, err)
+				p, err := servicetest.Pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
+				servicetest.Must(t, err)
 				if p.Picks[0].Address == "orders-0:80" {
 					leases = append(leases, p.Picks[0].Lease.ID)
 				}
@@ -85,7 +86,7 @@ func TestDrain(t *testing.T) {
 				t.Errorf("explained %+v", step)
 			}
 			is, err := s.Overlays.State("orders", "one")
-			must(t, err)
+			servicetest.Must(t, err)
 			if *is.InFlight != int64(len(leases)) || len(leases) == 0 || *is.Endpoints != 1 {
 				t.Errorf("%d in flight, of %d; %d endpoints", *is.InFlight, len(leases), *is.Endpoints)
 			}
@@ -98,7 +99,7 @@ func TestDrain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", time.Hour))
+			servicetest.Must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", time.Hour))
 			if is, _ := s.Overlays.State("orders", "one"); *is.InFlight != 0 {
 				t.Errorf("%d in flight at the end", *is.InFlight)
 			}
@@ -109,7 +110,7 @@ func TestDrain(t *testing.T) {
 				t.Errorf("picks at the end: %v", got)
 			}
 			list, _, _, err := s.Sources.Changes(changelog.Filter{Name: "orders", Limit: 10}, nil)
-			must(t, err)
+			servicetest.Must(t, err)
 			if len(list) < 2 || list[0].Changes[0].Resource != "Overlay/orders/one" || list[0].Changes[0].Change != "removed" {
 				t.Errorf("history: %+v", list)
 			}
@@ -121,8 +122,8 @@ func TestDrain(t *testing.T) {
 func TestOverlayExpires(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, dir, nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		s, stop := servicetest.Start(t, dir, nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		o := drain("a-0:80")
 		o.Expires = "1h"
 		putOverlay(t, s, "one", o)
@@ -132,11 +133,11 @@ func TestOverlayExpires(t *testing.T) {
 		if list, err := s.Overlays.States("", nil); err != nil || len(list) != 1 || list[0].ID != "one" {
 			t.Errorf("overlays after 45 m: %+v, %v", list, err)
 		}
-		if got := says(s, observe.EventOverlayEnded); len(got) != 1 || !strings.Contains(got[0], "it has expired") {
+		if got := servicetest.Says(s, observe.EventOverlayEnded); len(got) != 1 || !strings.Contains(got[0], "it has expired") {
 			t.Errorf("events: %q", got)
 		}
 		stop()
-		s, stop = start(t, dir, nil)
+		s, stop = servicetest.Start(t, dir, nil)
 		if got := chosen(t, s, 4); got["a-1:80"] != 4 {
 			t.Errorf("picks after a restart: %v", got)
 		}
@@ -153,8 +154,8 @@ func TestOverlayExpires(t *testing.T) {
 }
 
 func TestOverlayRefusals(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}, place{"b", 1, 1, endpoints("b", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 	for _, test := range []struct {
 		name, cluster, id string
 		o                 overlays.NewOverlay
@@ -187,15 +188,15 @@ func TestOverlayRefusals(t *testing.T) {
 		{"drain the rest", "orders", "j", drain("b-0:80"), fault.Blocked, "allow_empty"},
 	} {
 		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: test.o, Cluster: test.cluster, ID: test.id})
-		if code(err) != test.want || err != nil && !strings.Contains(err.Error(), test.says) {
+		if servicetest.Code(err) != test.want || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", test.name, err)
 		}
 	}
-	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "x", sources.ChangeOptions{}); code(err) != fault.UnknownOverlay || !strings.Contains(err.Error(), "it has i") {
+	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "x", sources.ChangeOptions{}); servicetest.Code(err) != fault.UnknownOverlay || !strings.Contains(err.Error(), "it has i") {
 		t.Errorf("deletion of what is not there: %v", err)
 	}
-	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)})})
-	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "overlays take all of them out of use") {
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3)))})
+	if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "overlays take all of them out of use") {
 		t.Errorf("a push whose endpoints are all out of use: %v", err)
 	}
 	if _, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("b-0:80"), Cluster: "orders", ID: "j", AllowEmpty: true}); err != nil {
@@ -204,8 +205,8 @@ func TestOverlayRefusals(t *testing.T) {
 }
 
 func TestOverlayWarnings(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 	for _, test := range []struct {
 		id   string
 		o    overlays.NewOverlay
@@ -227,12 +228,12 @@ func TestOverlayWarnings(t *testing.T) {
 			t.Errorf("%s: %q", test.id, all.String())
 		}
 	}
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, append(endpoints("a", 2), endpoint("x"))}))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 2), servicetest.Endpoint("x")))))
 	if got := chosen(t, s, 10); got["x:80"] > 0 {
 		t.Errorf("an overlay did not take effect when its endpoint appeared: %v", got)
 	}
 	state, err := s.State.Cluster(t.Context(), "orders", "", true)
-	must(t, err)
+	servicetest.Must(t, err)
 	if state.OverlayCount != 6 || state.Breaker.MaxRequests != 6 || state.Overlays[4].SupersededBy != "f" {
 		t.Errorf("%d overlays, max_requests %d, %+v", state.OverlayCount, state.Breaker.MaxRequests, state.Overlays)
 	}
@@ -249,27 +250,27 @@ func TestOverlayWarnings(t *testing.T) {
 // TestAwaitDrained waits for a lease to end, and not longer than it may.
 func TestAwaitDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", nil)
+		s, stop := servicetest.Start(t, "", nil)
 		defer stop()
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		for range 2 {
-			_, err := pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
-			must(t, err)
+			_, err := servicetest.Pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
+			servicetest.Must(t, err)
 		}
 		putOverlay(t, s, "one", drain("a-0:80"))
 		began := time.Now()
-		must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", 10*time.Second))
+		servicetest.Must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", 10*time.Second))
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("took %v", took)
 		}
-		must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", time.Hour))
+		servicetest.Must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", time.Hour))
 		if took := time.Since(began); took < time.Minute || took > 2*time.Minute {
 			t.Errorf("took %v", took)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		must(t, s.Overlays.AwaitDrained(ctx, "orders", "one", time.Hour))
-		if err := s.Overlays.AwaitDrained(t.Context(), "orders", "x", time.Hour); code(err) != fault.UnknownOverlay {
+		servicetest.Must(t, s.Overlays.AwaitDrained(ctx, "orders", "one", time.Hour))
+		if err := s.Overlays.AwaitDrained(t.Context(), "orders", "x", time.Hour); servicetest.Code(err) != fault.UnknownOverlay {
 			t.Errorf("an overlay that is not there: %v", err)
 		}
 	})
@@ -284,29 +285,29 @@ func TestNewestOverlay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
-				_, stop := start(t, dir, nil)
+				_, stop := servicetest.Start(t, dir, nil)
 				stop()
 				older := limit(5)
 				o, err := older.At(time.Now().Add(ahead))
-				must(t, err)
+				servicetest.Must(t, err)
 				raw, err := overlays.Encode(o)
-				must(t, err)
+				servicetest.Must(t, err)
 				st, err := file.Open(dir, file.Options{OnCommit: func(store.Commit) {}})
-				must(t, err)
+				servicetest.Must(t, err)
 				_, err = st.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(overlay.Key("orders", "z"), raw) })
-				must(t, err)
-				must(t, st.Close())
+				servicetest.Must(t, err)
+				servicetest.Must(t, st.Close())
 
-				s, stop := start(t, dir, nil)
+				s, stop := servicetest.Start(t, dir, nil)
 				defer stop()
-				push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 				for _, id := range []string{"y", "x"} {
 					res := putOverlay(t, s, id, limit(int64(id[0])))
 					if len(res.Warnings) == 0 || !strings.Contains(res.Warnings[0].Reason, "it contradicts the overlay") {
 						t.Errorf("%s: %v", id, res.Warnings)
 					}
 					state, err := s.State.Cluster(t.Context(), "orders", "", true)
-					must(t, err)
+					servicetest.Must(t, err)
 					if state.Breaker.MaxRequests != uint32(id[0]) {
 						t.Errorf("%s: max_requests is %d, %+v", id, state.Breaker.MaxRequests, state.Overlays)
 					}
@@ -318,15 +319,15 @@ func TestNewestOverlay(t *testing.T) {
 
 // TestOverlaysAtOnce: of overlays that are put at once, and would leave nothing usable together, one is refused.
 func TestOverlaysAtOnce(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 4)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 4))))
 	for range 20 {
 		var group sync.WaitGroup
 		var refused atomic.Int64
 		for i := range 4 {
 			group.Go(func() {
 				_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(fmt.Sprintf("a-%d:80", i)), Cluster: "orders", ID: fmt.Sprint(i)})
-				switch code(err) {
+				switch servicetest.Code(err) {
 				case "":
 				case fault.Blocked:
 					refused.Add(1)
@@ -340,7 +341,7 @@ func TestOverlaysAtOnce(t *testing.T) {
 			t.Fatalf("%d refused", n)
 		}
 		list, err := s.Overlays.States("orders", nil)
-		must(t, err)
+		servicetest.Must(t, err)
 		for _, o := range list {
 			if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", o.ID, sources.ChangeOptions{}); err != nil {
 				t.Fatal(err)
@@ -352,34 +353,34 @@ func TestOverlaysAtOnce(t *testing.T) {
 // TestPushOfASharedAssignment: a push is refused if the overlays of any cluster with this assignment would take all of
 // its endpoints out of use, and not because of those of another cluster with its name.
 func TestPushOfASharedAssignment(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	pushOf := func(n int, options sources.ChangeOptions) error {
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "shared", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", n)}), ChangeOptions: options,
+			Kind: sources.Endpoints, Cluster: "shared", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", n))), ChangeOptions: options,
 		})
 		return err
 	}
-	must(t, pushOf(2, sources.ChangeOptions{}))
+	servicetest.Must(t, pushOf(2, sources.ChangeOptions{}))
 	uses := func(cluster, assignment string) {
-		push(t, s, sources.Config, cluster, encode(t, object{"type": "EDS", "eds_cluster_config": object{"service_name": assignment}}))
+		servicetest.Push(t, s, sources.Config, cluster, servicetest.Encode(t, servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": assignment}}))
 	}
 	put := func(cluster string) {
 		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a-0:80"), Cluster: cluster, ID: "one"})
-		must(t, err)
+		servicetest.Must(t, err)
 	}
 	uses("orders", "shared")
 	put("orders")
-	if err := pushOf(1, sources.ChangeOptions{}); code(err) != fault.Blocked || !strings.Contains(err.Error(), "the overlays of a cluster that uses it") {
+	if err := pushOf(1, sources.ChangeOptions{}); servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "the overlays of a cluster that uses it") {
 		t.Errorf("%v", err)
 	}
-	must(t, pushOf(3, sources.ChangeOptions{}))
+	servicetest.Must(t, pushOf(3, sources.ChangeOptions{}))
 	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	put("shared")
-	push(t, s, sources.Endpoints, "other", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
 	uses("shared", "other")
-	must(t, pushOf(1, sources.ChangeOptions{}))
+	servicetest.Must(t, pushOf(1, sources.ChangeOptions{}))
 }
 
 // TestUnknownOverlay: an overlay of a kind that only newer daemons of the fleet know is named in the log. It can be
@@ -387,20 +388,20 @@ func TestPushOfASharedAssignment(t *testing.T) {
 func TestUnknownOverlay(t *testing.T) {
 	dir := t.TempDir()
 	st, err := file.Open(dir, file.Options{OnCommit: func(store.Commit) {}})
-	must(t, err)
+	servicetest.Must(t, err)
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
 		return tx.Put(overlay.Key("orders", "one"), []byte(`{"kind":"mirror","created":"2026-01-01T00:00:00Z"}`))
 	})
-	must(t, err)
-	must(t, st.Close())
+	servicetest.Must(t, err)
+	servicetest.Must(t, st.Close())
 	var log bytes.Buffer
-	s, stop := start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	s, stop := servicetest.Start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 	if list, err := s.Overlays.States("", nil); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
 	_, err = s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
-	must(t, err)
+	servicetest.Must(t, err)
 	stop()
 	if n := strings.Count(log.String(), "an overlay has no effect on this daemon"); n != 1 || !strings.Contains(log.String(), `orders/one: kind \"mirror\" is not known`) {
 		t.Errorf("log: %s", log.String())
@@ -410,28 +411,28 @@ func TestUnknownOverlay(t *testing.T) {
 // TestOverlayOfAnAggregate is refused, with the names of its leaves. One of a leaf that has no usable endpoint anyway is
 // not.
 func TestOverlayOfAnAggregate(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "leaf", AllowEmpty: true,
-		Body: encode(t, object{"endpoints": []object{{"lb_endpoints": []object{unhealthy("a")}}}}),
+		Body: servicetest.Encode(t, servicetest.Object{"endpoints": []servicetest.Object{{"lb_endpoints": []servicetest.Object{unhealthy("a")}}}}),
 	})
-	must(t, err)
-	push(t, s, sources.Config, "orders", encode(t, object{"cluster_type": object{
-		"name": "envoy.clusters.aggregate", "typed_config": object{
+	servicetest.Must(t, err)
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"cluster_type": servicetest.Object{
+		"name": "envoy.clusters.aggregate", "typed_config": servicetest.Object{
 			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"},
 		},
 	}}))
 	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "orders", ID: "one"})
-	if code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "put the overlay on one of its clusters: leaf") {
+	if servicetest.Code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "put the overlay on one of its clusters: leaf") {
 		t.Errorf("%v", err)
 	}
 	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "leaf", ID: "one"})
-	must(t, err)
+	servicetest.Must(t, err)
 }
 
 // unhealthy is an endpoint that picks do not use.
-func unhealthy(host string) object {
-	e := endpoint(host)
+func unhealthy(host string) servicetest.Object {
+	e := servicetest.Endpoint(host)
 	e["health_status"] = "UNHEALTHY"
 	return e
 }
@@ -440,17 +441,17 @@ func unhealthy(host string) object {
 // in a scope only.
 func TestOverlayExpiresWithPreconditions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", func(o *service.Options) { o.Sources.RequireIfMatch = true })
+		s, stop := servicetest.Start(t, "", func(o *service.Options) { o.Sources.RequireIfMatch = true })
 		defer stop()
 		none := sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}), ChangeOptions: none,
+			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))), ChangeOptions: none,
 		})
-		must(t, err)
+		servicetest.Must(t, err)
 		o := drain("a-0:80")
 		o.Expires = "1h"
 		_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: "one", ChangeOptions: none})
-		must(t, err)
+		servicetest.Must(t, err)
 		for cluster, want := range map[string]int{"orders": 1, "cart": 0} {
 			scope := ledger.NewScope(func(name string) bool { return name == cluster })
 			if list, err := s.Overlays.States("", scope); err != nil || len(list) != want {
@@ -459,7 +460,7 @@ func TestOverlayExpiresWithPreconditions(t *testing.T) {
 		}
 		time.Sleep(time.Hour + time.Second)
 		synctest.Wait()
-		if got := says(s, observe.EventOverlayEnded); len(got) != 1 {
+		if got := servicetest.Says(s, observe.EventOverlayEnded); len(got) != 1 {
 			t.Errorf("events: %q", got)
 		}
 	})
@@ -472,21 +473,21 @@ func TestOverlayExpiresWithoutStore(t *testing.T) {
 		dir := t.TempDir()
 		db, aside := filepath.Join(dir, "lbd.db"), filepath.Join(dir, "aside")
 		var log bytes.Buffer
-		s, stop := start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		s, stop := servicetest.Start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		o := drain("a-0:80")
 		o.Expires = "1h"
 		putOverlay(t, s, "one", o)
-		must(t, os.Rename(db, aside))
+		servicetest.Must(t, os.Rename(db, aside))
 		time.Sleep(time.Hour + 10*time.Minute)
 		synctest.Wait()
 		if got := chosen(t, s, 4); got["a-0:80"] != 2 {
 			t.Errorf("picks after the end: %v", got)
 		}
-		must(t, os.Rename(aside, db))
+		servicetest.Must(t, os.Rename(aside, db))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got := says(s, observe.EventOverlayEnded); len(got) != 1 {
+		if got := servicetest.Says(s, observe.EventOverlayEnded); len(got) != 1 {
 			t.Errorf("events: %q", got)
 		}
 		stop()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/overlays"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -18,9 +19,9 @@ func TestOverlayLimits(t *testing.T) {
 	if testing.Short() {
 		t.Skip("long: puts as many overlays as the limit permits")
 	}
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	for i := range overlays.MaxOverlays/overlays.MaxOfCluster + 1 {
-		push(t, s, sources.Endpoints, fmt.Sprint("c", i), assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i), servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 	}
 	put := func(i int, id string) error {
 		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: overlays.NewOverlay{Kind: "hold_ejections"}, Cluster: fmt.Sprint("c", i), ID: id})
@@ -28,14 +29,14 @@ func TestOverlayLimits(t *testing.T) {
 	}
 	for i := range overlays.MaxOverlays / overlays.MaxOfCluster {
 		for j := range overlays.MaxOfCluster {
-			must(t, put(i, fmt.Sprint(j)))
+			servicetest.Must(t, put(i, fmt.Sprint(j)))
 		}
-		if err := put(i, "more"); code(err) != fault.RateLimited {
+		if err := put(i, "more"); servicetest.Code(err) != fault.RateLimited {
 			t.Fatalf("one more of a cluster: %v", err)
 		}
 	}
-	if err := put(overlays.MaxOverlays/overlays.MaxOfCluster, "more"); code(err) != fault.RateLimited {
+	if err := put(overlays.MaxOverlays/overlays.MaxOfCluster, "more"); servicetest.Code(err) != fault.RateLimited {
 		t.Errorf("one more of the store: %v", err)
 	}
-	must(t, put(0, "0")) // which is there
+	servicetest.Must(t, put(0, "0")) // which is there
 }

@@ -17,16 +17,17 @@ import (
 	"github.com/lbd-dev/lbd/lb/leastrequest"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
 func TestRefusals(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "dropped", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Endpoints, "broken", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Config, "broken", config(t, 0))
-	push(t, s, sources.Config, "homeless", config(t, 1))
-	push(t, s, sources.Endpoints, "fine", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "dropped", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "broken", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Config, "broken", servicetest.Config(0))
+	servicetest.Push(t, s, sources.Config, "homeless", servicetest.Config(1))
+	servicetest.Push(t, s, sources.Endpoints, "fine", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	for name, c := range map[string]struct {
 		request picks.Request
 		want    fault.Code
@@ -40,18 +41,18 @@ func TestRefusals(t *testing.T) {
 		"n dropped": {picks.Request{Cluster: "dropped", N: 7}, fault.Dropped, "RPC is dropped"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := pick(s, c.request)
-			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
+			_, err := servicetest.Pick(s, c.request)
+			if servicetest.Code(err) != c.want || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v: %v; want %v saying %q", servicetest.Code(err), err, c.want, c.says)
 			}
 		})
 	}
 }
 
 func TestExplainListsDecisionsInOrder(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("none", 0)},
-		place{"a", 0, 3, endpoints("a", 2)}, place{"b", 0, 1, endpoints("b", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("none", 0)},
+		servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
 	out := mustPick(t, s, picks.Request{Cluster: "orders", Explain: true})
 	p := out.Picks[0]
 	var steps []string
@@ -61,14 +62,14 @@ func TestExplainListsDecisionsInOrder(t *testing.T) {
 			t.Errorf("step %s says nothing", step.Step)
 		}
 	}
-	expect(t, "steps", strings.Join(steps, " "), "cluster priority drop circuit_breaker locality endpoint")
+	servicetest.Expect(t, "steps", strings.Join(steps, " "), "cluster priority drop circuit_breaker locality endpoint")
 	last := p.Explain[len(p.Explain)-1]
 	if last.Endpoint.Address != p.Address {
 		t.Errorf("explained %s, picked %s", last.Endpoint.Address, p.Address)
 	}
 
-	push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 3, endpoints("a", 2)}))
-	_, err := pick(s, picks.Request{Cluster: "orders", Explain: true})
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2))))
+	_, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Explain: true})
 	var e *picks.ExplainedError
 	if !errors.As(err, &e) || len(e.Explain) != 2 || !e.Explain[1].Drop.Dropped {
 		t.Errorf("a refusal explains itself too: %+v", e)
@@ -76,14 +77,14 @@ func TestExplainListsDecisionsInOrder(t *testing.T) {
 }
 
 func TestExplanationsAreBounded(t *testing.T) {
-	s, _ := start(t, "", nil)
-	var places []place
+	s, _ := servicetest.Start(t, "", nil)
+	var places []servicetest.Object
 	for i := range 103 {
-		places = append(places, place{fmt.Sprint("z", i), 0, 1, endpoints(fmt.Sprint("e", i), 1)})
+		places = append(places, servicetest.Place(fmt.Sprint("z", i), 0, 1, servicetest.Endpoints(fmt.Sprint("e", i), 1)))
 	}
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, places...))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, places...))
 	r := picks.Request{Cluster: "orders", N: picks.MaxExplain, Explain: true, TTL: time.Minute, IdempotencyKey: "k"}
-	out, err := pick(s, r)
+	out, err := servicetest.Pick(s, r)
 	if err != nil || len(out.Picks) != picks.MaxExplain {
 		t.Fatalf("%d picks, %v", len(out.Picks), err)
 	}
@@ -93,12 +94,12 @@ func TestExplanationsAreBounded(t *testing.T) {
 			t.Errorf("%d candidates, %d more, %v of %v chosen", len(l.Candidates), l.More, l.Chosen, p.Locality())
 		}
 	}
-	again, err := pick(s, r)
+	again, err := servicetest.Pick(s, r)
 	if err != nil || again.Picks[0].Lease.ID != out.Picks[0].Lease.ID || again.Picks[0].Explain != nil {
 		t.Errorf("an explanation is kept: %+v, %v", again, err)
 	}
 	r.N, r.IdempotencyKey = picks.MaxExplain+1, ""
-	if _, err := pick(s, r); code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "n is 11") || !strings.Contains(err.Error(), "explain") {
+	if _, err := servicetest.Pick(s, r); servicetest.Code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "n is 11") || !strings.Contains(err.Error(), "explain") {
 		t.Errorf("one more: %v", err)
 	}
 }
@@ -120,13 +121,13 @@ func TestExplainEndpoint(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(strings.TrimSpace(tt.policy+" "+tt.exclude), func(t *testing.T) {
-			s, _ := start(t, "", nil)
-			push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "lb_policy": tt.policy}))
-			push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+			s, _ := servicetest.Start(t, "", nil)
+			servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": tt.policy}))
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 			for range tt.held {
 				mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute, Wait: time.Second})
 			}
-			out, err := pick(s, picks.Request{Cluster: "orders", Explain: true, Exclude: strings.Fields(tt.exclude)})
+			out, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Explain: true, Exclude: strings.Fields(tt.exclude)})
 			steps := explanation(t, out, err)
 			last := steps[len(steps)-1]
 			if last.Step != "endpoint" || !regexp.MustCompile(tt.want).MatchString(last.Says) {
@@ -144,11 +145,11 @@ func TestExplainEndpoint(t *testing.T) {
 
 // TestExplainExcluded: which endpoint was drawn, and instead of which one.
 func TestExplainExcluded(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 	var got []string
 	for range 2 {
-		out, err := pick(s, picks.Request{Cluster: "orders", Explain: true, Exclude: []string{"a-0:80"}, Wait: time.Second})
+		out, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Explain: true, Exclude: []string{"a-0:80"}, Wait: time.Second})
 		steps := explanation(t, out, err)
 		last := steps[len(steps)-1]
 		got = append(got, last.Says)
@@ -219,9 +220,9 @@ func init() {
 	balancer.Register(fussy{base.NewBalancerBuilder("test.fussy", anyReady{}, base.Config{})})
 }
 
-func fussyCluster(t *testing.T, value object) []byte {
-	return encode(t, object{"type": "EDS", "load_balancing_policy": object{"policies": []object{{
-		"typed_extension_config": object{"name": "x", "typed_config": object{
+func fussyCluster(t *testing.T, value servicetest.Object) []byte {
+	return servicetest.Encode(t, servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{
+		"typed_extension_config": servicetest.Object{"name": "x", "typed_config": servicetest.Object{
 			"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": "type.googleapis.com/test.fussy", "value": value,
 		}},
 	}}}})
@@ -231,12 +232,12 @@ func fussyCluster(t *testing.T, value object) []byte {
 // and what serves goes on, after a restart too.
 func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := start(t, dir, nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Config, "orders", fussyCluster(t, object{"endpoints": "any"}))
+	s, stop := servicetest.Start(t, dir, nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Config, "orders", fussyCluster(t, servicetest.Object{"endpoints": "any"}))
 	for _, dry := range []bool{true, false} {
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(t, object{"endpoints": "none"}), ChangeOptions: sources.ChangeOptions{DryRun: dry},
+			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(t, servicetest.Object{"endpoints": "none"}), ChangeOptions: sources.ChangeOptions{DryRun: dry},
 		})
 		e, ok := errors.AsType[*fault.Error](err)
 		if !ok || e.Code != fault.InvalidResource || len(e.Problems) != 1 ||
@@ -247,7 +248,7 @@ func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	}
 	serves := func() {
 		t.Helper()
-		if out, err := pick(s, picks.Request{Cluster: "orders", Wait: picks.MaxWait}); err != nil || out.Picks[0].Address != "a-0:80" {
+		if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Wait: picks.MaxWait}); err != nil || out.Picks[0].Address != "a-0:80" {
 			t.Errorf("%+v, %v", out, err)
 		}
 		c, err := s.State.Cluster(t.Context(), "orders", "", true)
@@ -257,6 +258,6 @@ func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	}
 	serves()
 	stop()
-	s, _ = start(t, dir, nil)
+	s, _ = servicetest.Start(t, dir, nil)
 	serves()
 }

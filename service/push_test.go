@@ -16,66 +16,67 @@ import (
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode/text"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestPushedEndpointsBecomePicks(t *testing.T) {
-	s, _ := start(t, "", nil)
-	first := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, _ := servicetest.Start(t, "", nil)
+	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	if !first.New || len(first.Changes) != 1 || first.Changes[0] != (difference.Change{Resource: "ClusterLoadAssignment/orders", Change: "added", Difference: "added with 1 usable endpoint"}) {
 		t.Errorf("the first push: %+v", first)
 	}
-	out, err := pick(s, picks.Request{Cluster: "orders"}) // without waiting: picks see it
+	out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}) // without waiting: picks see it
 	if err != nil || out.Picks[0].Address != "a-0:80" || out.Generation != first.Generation {
 		t.Fatalf("%+v, %v; pushed %+v", out, err, first)
 	}
-	same := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	same := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	if same.New || len(same.Changes) != 0 || same.Hash != first.Hash || same.Generation != first.Generation {
 		t.Errorf("the same again changes nothing: %+v, first %+v", same, first)
 	}
-	next := push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
+	next := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
 	if next.New || next.Changes[0].Change != "modified" || next.Hash == first.Hash || next.Generation == first.Generation {
 		t.Errorf("another: %+v, first %+v", next, first)
 	}
-	if out, err = pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "b-0:80" {
+	if out, err = servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "b-0:80" {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
 
 func TestPushRefusals(t *testing.T) {
-	good := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
-	empty := assignment(t, nil)
+	good := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
+	empty := servicetest.Assignment(t, nil)
 	for name, c := range map[string]struct {
 		request sources.PushRequest
 		want    fault.Code
 		says    string
 	}{
 		"no JSON":           {sources.PushRequest{Kind: sources.Endpoints, Body: []byte("{")}, fault.InvalidArgument, "JSON"},
-		"a broken rule":     {sources.PushRequest{Kind: sources.Endpoints, Body: assignment(t, nil, place{"a", 1, 1, endpoints("a", 1)})}, fault.InvalidResource, "priority"},
+		"a broken rule":     {sources.PushRequest{Kind: sources.Endpoints, Body: servicetest.Assignment(t, nil, servicetest.Place("a", 1, 1, servicetest.Endpoints("a", 1)))}, fault.InvalidResource, "priority"},
 		"an unknown field":  {sources.PushRequest{Kind: sources.Endpoints, Body: []byte(`{"endpints":[]}`)}, fault.InvalidResource, "endpints: unknown field (did you mean endpoints?)"},
 		"too much YAML":     {sources.PushRequest{Kind: sources.Endpoints, Format: sources.YAML, Body: make([]byte, text.MaxYAMLBytes+1)}, fault.TooLarge, "JSON or protobuf"},
 		"no endpoint":       {sources.PushRequest{Kind: sources.Endpoints, Body: empty}, fault.Blocked, "allow_empty"},
 		"exists already":    {sources.PushRequest{Kind: sources.Endpoints, Body: empty, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}, fault.PreconditionFailed, "exists"},
 		"another content":   {sources.PushRequest{Kind: sources.Endpoints, Body: empty, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"abc"}}}}, fault.PreconditionFailed, "changed"},
-		"is not there":      {sources.PushRequest{Kind: sources.Config, Body: config(t, 1), ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"*"}}}}, fault.PreconditionFailed, "does not exist"},
+		"is not there":      {sources.PushRequest{Kind: sources.Config, Body: servicetest.Config(1), ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"*"}}}}, fault.PreconditionFailed, "does not exist"},
 		"leads to nowhere":  {sources.PushRequest{Kind: sources.Config, Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`)}, fault.Blocked, "it has 1"},
 		"of another cluter": {sources.PushRequest{Kind: sources.Endpoints, Body: []byte(`{"cluster_name":"billing"}`)}, fault.InvalidResource, "billing"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := start(t, "", nil)
-			before := push(t, s, sources.Endpoints, "orders", good)
+			s, _ := servicetest.Start(t, "", nil)
+			before := servicetest.Push(t, s, sources.Endpoints, "orders", good)
 			c.request.Cluster = "orders"
 			_, err := s.Sources.Push(t.Context(), &c.request)
-			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
+			if servicetest.Code(err) != c.want || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v: %v; want %v saying %q", servicetest.Code(err), err, c.want, c.says)
 			}
 			var e *fault.Error
 			if errors.As(err, &e) && c.want == fault.InvalidResource && len(e.Problems) == 0 {
 				t.Error("no broken rule is listed")
 			}
-			if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Generation != before.Generation {
+			if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Generation != before.Generation {
 				t.Errorf("what runs was touched: %+v, %v", out, err)
 			}
 		})
@@ -83,14 +84,14 @@ func TestPushRefusals(t *testing.T) {
 }
 
 func TestAllowEmptyAndDelete(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Config, "orders", config(t, 7))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(7))
 	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "orders", Body: assignment(t, nil), AllowEmpty: true,
+		Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil), AllowEmpty: true,
 	})
-	must(t, err)
-	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.NoReadyEndpoint {
+	servicetest.Must(t, err)
+	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.NoReadyEndpoint {
 		t.Errorf("an empty assignment: %v", err)
 	}
 	del := func(kind sources.Kind, dry bool) (*sources.PushResult, error) {
@@ -102,7 +103,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	if _, err := del(sources.Endpoints, false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := del(sources.Endpoints, false); code(err) != fault.UnknownCluster {
+	if _, err := del(sources.Endpoints, false); servicetest.Code(err) != fault.UnknownCluster {
 		t.Errorf("delete what is not there: %v", err)
 	}
 	if _, err := s.State.Cluster(t.Context(), "orders", "", true); err != nil {
@@ -111,34 +112,34 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	if _, err := del(sources.Config, false); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.UnknownCluster {
+	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.UnknownCluster {
 		t.Errorf("nothing is left: %v", err)
 	}
 }
 
 func TestServiceNameJoinsClusterAndAssignment(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "shared", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
-	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "a-0:80" {
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
+	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "a-0:80" {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	// A push of the assignment reaches the cluster that it serves.
-	push(t, s, sources.Endpoints, "shared", assignment(t, nil, place{"b", 0, 1, endpoints("b", 1)}))
-	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "b-0:80" {
+	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
+	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "b-0:80" {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
 
 func TestRestartServesWhatWasPushed(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := start(t, dir, nil)
-	before := push(t, s, sources.Endpoints, "or/de%rs", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Config, "or/de%rs", config(t, 3))
+	s, stop := servicetest.Start(t, dir, nil)
+	before := servicetest.Push(t, s, sources.Endpoints, "or/de%rs", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Config, "or/de%rs", servicetest.Config(3))
 	stop()
 
-	s, _ = start(t, dir, nil)
-	out, err := pick(s, picks.Request{Cluster: "or/de%rs"})
+	s, _ = servicetest.Start(t, dir, nil)
+	out, err := servicetest.Pick(s, picks.Request{Cluster: "or/de%rs"})
 	if err != nil || out.Picks[0].Address != "a-0:80" {
 		t.Fatalf("%+v, %v", out, err)
 	}
@@ -153,16 +154,16 @@ func TestRestartServesWhatWasPushed(t *testing.T) {
 }
 
 func TestClosedServiceRefuses(t *testing.T) {
-	s, stop := start(t, t.TempDir(), nil)
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+	s, stop := servicetest.Start(t, t.TempDir(), nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	stop()
-	if _, err := pick(s, picks.Request{Cluster: "orders"}); code(err) != fault.ShuttingDown {
+	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.ShuttingDown {
 		t.Errorf("pick: %v", err)
 	}
 	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "x", Body: assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}),
+		Kind: sources.Endpoints, Cluster: "x", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))),
 	})
-	if code(err) != fault.ShuttingDown {
+	if servicetest.Code(err) != fault.ShuttingDown {
 		t.Errorf("push: %v", err)
 	}
 }
@@ -183,7 +184,7 @@ func (c stuckConnector) Start(addresses []string, report func(lb.Connection)) (s
 func startStuck(t *testing.T) (s *service.Service, connector stuckConnector, stop func()) {
 	t.Helper()
 	connector = make(stuckConnector)
-	s, stop = start(t, "", func(o *service.Options) {
+	s, stop = servicetest.Start(t, "", func(o *service.Options) {
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector, resource.ConnectNone: nil}
 	})
 	return s, connector, stop
@@ -193,20 +194,22 @@ func startStuck(t *testing.T) (s *service.Service, connector stuckConnector, sto
 func TestPushWaitsForItsOwnClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
-		body := func(zone string) []byte { return assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}) }
+		body := func(zone string) []byte {
+			return servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1)))
+		}
 		// The assignment serves another cluster, and not the one of its name.
-		push(t, s, sources.Config, "shared", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
-		push(t, s, sources.Config, "user", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
+		servicetest.Push(t, s, sources.Config, "shared", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
+		servicetest.Push(t, s, sources.Config, "user", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
 		var pushed atomic.Int32
 		for _, name := range []string{"stuck", "shared"} {
 			go func() {
-				push(t, s, sources.Endpoints, name, body("stuck"))
+				servicetest.Push(t, s, sources.Endpoints, name, body("stuck"))
 				pushed.Add(1)
 			}()
 		}
 		synctest.Wait()
-		push(t, s, sources.Endpoints, "quick", body("quick"))
-		push(t, s, sources.Endpoints, "quick", body("quick")) // unchanged
+		servicetest.Push(t, s, sources.Endpoints, "quick", body("quick"))
+		servicetest.Push(t, s, sources.Endpoints, "quick", body("quick")) // unchanged
 		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", ChangeOptions: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
 			t.Error(err)
 		}
@@ -224,21 +227,21 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 
 // TestBlockedKnowsFiles: the guard of pushes sees the resources of files.
 func TestBlockedKnowsFiles(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	filed := map[resource.Key][]byte{}
 	for _, name := range []string{"filed", "elsewhere"} {
-		filed[resource.Key{Type: sources.Endpoints, Name: name}] = assignment(t, nil, place{"a", 0, 1, endpoints(name, 2)})
+		filed[resource.Key{Type: sources.Endpoints, Name: name}] = servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints(name, 2)))
 	}
 	s.Sources.FilesChanged(inFiles(t, filed))
-	push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-	push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
-	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || !strings.HasPrefix(out.Picks[0].Address, "elsewhere-") {
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
+	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || !strings.HasPrefix(out.Picks[0].Address, "elsewhere-") {
 		t.Errorf("led to a file's assignment: %+v, %v", out, err)
 	}
 	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Config, Cluster: "filed", Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"nowhere"}}`),
 	})
-	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "it has 2") {
+	if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "it has 2") {
 		t.Errorf("led away from a file's assignment: %v", err)
 	}
 }
@@ -246,7 +249,7 @@ func TestBlockedKnowsFiles(t *testing.T) {
 // TestProblemsHaveLines: a problem has the line and the column of the field, in every
 // format.
 func TestProblemsHaveLines(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	const yaml = "endpoints:\n- locality: {zone: a}\n  load_balancing_weight: 1\n  lb_endpoints:\n  - endpoint:\n" +
 		"      address: {socket_address: {address: 10.0.0.1, port_value: 70000}}\n"
 	const json = `{
@@ -297,7 +300,7 @@ func TestProblemsHaveLines(t *testing.T) {
 
 // TestFewProblemsAreLocatedInMuchJSON: large JSON is not read again for each problem.
 func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	var endpoints []string
 	for i := range 50 {
 		endpoints = append(endpoints, fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":"10.0.0.%d","port_value":0}}}}`, i))
@@ -318,24 +321,24 @@ func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
 // TestUnknownReferencesOfRoutes: a snapshot whose routes refer to unknown resources gets
 // warnings.
 func TestUnknownReferencesOfRoutes(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	const absent = "picks that need it are refused unless a management server has it"
-	byName := listener("shop")
-	byName["api_listener"].(object)["api_listener"].(object)["rds"] = object{"route_config_name": "r", "config_source": object{"ads": object{}}} //nolint:errcheck,forcetypeassert // made above
-	delete(byName["api_listener"].(object)["api_listener"].(object), "route_config")                                                             //nolint:errcheck,forcetypeassert // made above
-	routes := func(name string, list ...object) object {
-		return object{
+	byName := servicetest.Listener("shop")
+	byName["api_listener"].(servicetest.Object)["api_listener"].(servicetest.Object)["rds"] = servicetest.Object{"route_config_name": "r", "config_source": servicetest.Object{"ads": servicetest.Object{}}} //nolint:errcheck,forcetypeassert // made above
+	delete(byName["api_listener"].(servicetest.Object)["api_listener"].(servicetest.Object), "route_config")                                                                                                 //nolint:errcheck,forcetypeassert // made above
+	routes := func(name string, list ...servicetest.Object) servicetest.Object {
+		return servicetest.Object{
 			"@type": resource.TypeRoutes.URL(), "name": name,
-			"virtual_hosts": []object{{"domains": []string{"*"}, "routes": list}},
+			"virtual_hosts": []servicetest.Object{{"domains": []string{"*"}, "routes": list}},
 		}
 	}
 	var many []string
 	for i := range 12 {
 		many = append(many, "c"+string(rune('a'+i))+"=1")
 	}
-	warned := func(resources ...object) string {
+	warned := func(resources ...servicetest.Object) string {
 		var says []string
-		for _, w := range pushAll(t, s, resources...).Warnings {
+		for _, w := range servicetest.PushAll(t, s, resources...).Warnings {
 			if strings.Contains(w.Reason, absent) {
 				says = append(says, w.Resource+" | "+w.String())
 			}
@@ -344,13 +347,13 @@ func TestUnknownReferencesOfRoutes(t *testing.T) {
 	}
 
 	const ofListener = `Listener/shop | resources[0].api_listener.api_listener.rds.route_config_name: is "r", which was not pushed and is in no file: ` + absent
-	expect(t, "a listener alone", warned(byName), ofListener)
-	if got, want := warned(assigned("b", "h"), routes("r", route("/a", "a"), route("/b", "b=1", "a=1"), route("/", "a"))),
+	servicetest.Expect(t, "a listener alone", warned(byName), ofListener)
+	if got, want := warned(servicetest.Assigned("b", "h"), routes("r", servicetest.Route("/a", "a"), servicetest.Route("/b", "b=1", "a=1"), servicetest.Route("/", "a"))),
 		"RouteConfiguration/r | resources[1].virtual_hosts: lead to clusters that were not pushed and are in no file: a: "+absent; got != want {
 		t.Errorf("a cluster that is not there: %s", got)
 	}
-	expect(t, "all was pushed before", warned(byName, assigned("a", "h")), "")
-	if got, want := warned(listener("own", route("/", many...))),
+	servicetest.Expect(t, "all was pushed before", warned(byName, servicetest.Assigned("a", "h")), "")
+	if got, want := warned(servicetest.Listener("own", servicetest.Route("/", many...))),
 		"Listener/own | resources[0].api_listener.api_listener.route_config.virtual_hosts: lead to clusters that were not pushed and are in no file: "+
 			"ca, cb, cc, cd, ce, cf, cg, ch, ci, cj and 2 more: "+absent; got != want {
 		t.Errorf("many: %s", got)
@@ -358,7 +361,7 @@ func TestUnknownReferencesOfRoutes(t *testing.T) {
 
 	// A resource of a file is known.
 	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "filed"}: []byte(`{"type":"EDS"}`)}))
-	expect(t, "in a file", warned(routes("s", route("/", "filed"))), "")
+	servicetest.Expect(t, "in a file", warned(routes("s", servicetest.Route("/", "filed"))), "")
 	if !slices.Contains(strings.Fields(clusterNames(t, s)), "filed") {
 		t.Error("the file is not followed")
 	}
@@ -368,17 +371,17 @@ func TestUnknownReferencesOfRoutes(t *testing.T) {
 // for each of configs.
 func snapshot(t *testing.T, names []string, configs ...string) []byte {
 	t.Helper()
-	var all []object
+	var all []servicetest.Object
 	for _, n := range names {
-		all = append(all, object{
+		all = append(all, servicetest.Object{
 			"@type": sources.Endpoints.URL(), "cluster_name": n,
-			"endpoints": []object{{"lb_endpoints": []object{endpoint("h1")}}},
+			"endpoints": []servicetest.Object{{"lb_endpoints": []servicetest.Object{servicetest.Endpoint("h1")}}},
 		})
 	}
 	for _, n := range configs {
-		all = append(all, object{"@type": sources.Config.URL(), "name": n, "type": "EDS"})
+		all = append(all, servicetest.Object{"@type": sources.Config.URL(), "name": n, "type": "EDS"})
 	}
-	return encode(t, object{"version": "1", "resources": all})
+	return servicetest.Encode(t, servicetest.Object{"version": "1", "resources": all})
 }
 
 func pushSnapshot(t *testing.T, s *service.Service, r sources.SnapshotRequest) (*sources.PushResult, error) {
@@ -397,7 +400,7 @@ func clusterNames(t *testing.T, s *service.Service) string {
 
 func TestSnapshotReplacesOrAdds(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := start(t, dir, nil)
+	s, stop := servicetest.Start(t, dir, nil)
 	first, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a", "b"}, "a")})
 	if err != nil || len(first.Changes) != 3 {
 		t.Fatalf("%+v, %v", first, err)
@@ -406,9 +409,9 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added added with 1 usable endpoint}]" {
 		t.Errorf("adding: %+v, %v", res, err)
 	}
-	expect(t, "clusters", clusterNames(t, s), "a b c")
+	servicetest.Expect(t, "clusters", clusterNames(t, s), "a b c")
 	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, []string{"a"})})
-	if code(err) != fault.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
+	if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
 		t.Errorf("more than max_removed: %v", err)
 	}
 	back, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot(t, []string{"a", "b"}, "a")})
@@ -428,48 +431,48 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 	stop()
 
 	// What one daemon gives out, another takes.
-	other, _ := start(t, "", nil)
+	other, _ := servicetest.Start(t, "", nil)
 	again, err := pushSnapshot(t, other, sources.SnapshotRequest{Replace: true, MaxRemoved: 0, Body: kept.Body.Bytes()})
 	if err != nil || again.Hash != first.Hash {
 		t.Errorf("%+v, %v; first %s", again, err, first.Hash)
 	}
-	s, _ = start(t, dir, nil)
-	expect(t, "after a restart: clusters", clusterNames(t, s), "a b")
+	s, _ = servicetest.Start(t, dir, nil)
+	servicetest.Expect(t, "after a restart: clusters", clusterNames(t, s), "a b")
 }
 
 func TestSnapshotIsRefusedWhole(t *testing.T) {
 	good := snapshot(t, []string{"a", "b"}, "a")
-	with := func(extra object) []byte {
+	with := func(extra servicetest.Object) []byte {
 		var v struct {
-			Resources []object `json:"resources"`
+			Resources []servicetest.Object `json:"resources"`
 		}
-		must(t, json.Unmarshal(good, &v))
+		servicetest.Must(t, json.Unmarshal(good, &v))
 		v.Resources = append(v.Resources, extra)
-		return encode(t, v)
+		return servicetest.Encode(t, v)
 	}
 	for name, c := range map[string]struct {
 		request sources.SnapshotRequest
 		want    fault.Code
 		says    string
 	}{
-		"a broken resource":  {sources.SnapshotRequest{Body: with(object{"@type": sources.Config.URL(), "name": "z", "type": "STATIC"})}, fault.InvalidResource, "resources[3].type"},
-		"another type":       {sources.SnapshotRequest{Body: with(object{"@type": "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "name": "l"})}, fault.InvalidResource, "ScopedRouteConfiguration"},
-		"no endpoint":        {sources.SnapshotRequest{Body: with(object{"@type": sources.Endpoints.URL(), "cluster_name": "z"})}, fault.Blocked, `"z"`},
+		"a broken resource":  {sources.SnapshotRequest{Body: with(servicetest.Object{"@type": sources.Config.URL(), "name": "z", "type": "STATIC"})}, fault.InvalidResource, "resources[3].type"},
+		"another type":       {sources.SnapshotRequest{Body: with(servicetest.Object{"@type": "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "name": "l"})}, fault.InvalidResource, "ScopedRouteConfiguration"},
+		"no endpoint":        {sources.SnapshotRequest{Body: with(servicetest.Object{"@type": sources.Endpoints.URL(), "cluster_name": "z"})}, fault.Blocked, `"z"`},
 		"endpoints are lost": {sources.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, fault.Blocked, `"a"`},
 		"nothing at all":     {sources.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, fault.Blocked, "all 3 resources"},
 		"another content":    {sources.SnapshotRequest{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"x"}}}}, fault.PreconditionFailed, "the snapshot has changed"},
 		"no snapshot":        {sources.SnapshotRequest{Body: []byte(`[]`)}, fault.InvalidArgument, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, _ := start(t, "", nil)
+			s, _ := servicetest.Start(t, "", nil)
 			if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: good}); err != nil {
 				t.Fatal(err)
 			}
 			before, err := s.Sources.Snapshot(t.Context(), "", nil, sources.Protobuf)
-			must(t, err)
+			servicetest.Must(t, err)
 			_, err = pushSnapshot(t, s, c.request)
-			if code(err) != c.want || !strings.Contains(err.Error(), c.says) {
-				t.Errorf("got %v: %v; want %v saying %q", code(err), err, c.want, c.says)
+			if servicetest.Code(err) != c.want || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("got %v: %v; want %v saying %q", servicetest.Code(err), err, c.want, c.says)
 			}
 			if after, err := s.Sources.Snapshot(t.Context(), "", nil, sources.Protobuf); err != nil || after.Hash != before.Hash {
 				t.Errorf("half applied: %+v, %v", after, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/file"
@@ -22,7 +23,7 @@ import (
 func register(tb testing.TB, s *service.Service, address string, ttl time.Duration) *sources.PushResult {
 	tb.Helper()
 	res, err := s.Sources.SetEndpoint(tb.Context(), &sources.EndpointRequest{Cluster: "orders", Address: address, Edit: sources.EndpointEdit{TTL: &ttl}})
-	must(tb, err)
+	servicetest.Must(tb, err)
 	return res
 }
 
@@ -30,13 +31,13 @@ func register(tb testing.TB, s *service.Service, address string, ttl time.Durati
 func pushedEndpoints(tb testing.TB, s *service.Service) int {
 	tb.Helper()
 	stored, err := s.Sources.Pushed(tb.Context(), "", sources.Endpoints, "orders", sources.YAML)
-	must(tb, err)
+	servicetest.Must(tb, err)
 	return strings.Count(string(stored.Body.Bytes()), "port_value")
 }
 
 func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", func(o *service.Options) {
+		s, stop := servicetest.Start(t, "", func(o *service.Options) {
 			o.Sources.Changelog, o.Sources.RequireIfMatch = changelog.Limits{Changes: 100, Bytes: 1 << 20}, false
 		})
 		defer stop()
@@ -51,7 +52,7 @@ func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 			for i := range n {
 				res := register(t, s, fmt.Sprintf("10.0.0.%d:80", i), 10*time.Second)
 				_, err := s.Sources.RenewEndpoint("orders", fmt.Sprintf("10.0.0.%d:80", i))
-				if must(t, err); res.New || len(res.Changes) != 0 || res.Hash == "" || res.Index == 0 {
+				if servicetest.Must(t, err); res.New || len(res.Changes) != 0 || res.Hash == "" || res.Index == 0 {
 					t.Errorf("%d, renewed: %+v", i, res)
 				}
 			}
@@ -61,7 +62,7 @@ func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 			renew(5)
 		}
 		list, _, _, err := s.Sources.Changes(changelog.Filter{Limit: 100}, nil)
-		must(t, err)
+		servicetest.Must(t, err)
 		if len(list) != 5 || s.Sources.Index() != index {
 			t.Errorf("%d changes, index %d instead of %d", len(list), s.Sources.Index(), index)
 		}
@@ -69,7 +70,7 @@ func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			renew(3)
 		}
-		expect(t, "endpoints after the ttl", pushedEndpoints(t, s), 4)
+		servicetest.Expect(t, "endpoints after the ttl", pushedEndpoints(t, s), 4)
 		events := s.Events.Last(observe.EventFilter{Limit: 2})
 		if len(events) != 2 || events[1].Type != observe.EventExpiryDeferred || events[1].Cluster != "orders" || !strings.Contains(events[1].Says, "stay: 1: at most 20 % of the endpoints of a cluster, at least 1, are removed within 10s") {
 			t.Errorf("events %+v", events)
@@ -81,20 +82,20 @@ func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			renew(3)
 		}
-		expect(t, "endpoints after another ttl", pushedEndpoints(t, s), 3)
+		servicetest.Expect(t, "endpoints after another ttl", pushedEndpoints(t, s), 3)
 		list, _, _, err = s.Sources.Changes(changelog.Filter{Limit: 1}, nil)
-		must(t, err)
+		servicetest.Must(t, err)
 		if list[0].Message != "not renewed: 10.0.0.4:80" && list[0].Message != "not renewed: 10.0.0.3:80" {
 			t.Errorf("history %+v", list[0])
 		}
-		if _, err := s.Sources.RenewEndpoint("orders", "10.0.0.4:80"); code(err) != fault.UnknownEndpoint {
+		if _, err := s.Sources.RenewEndpoint("orders", "10.0.0.4:80"); servicetest.Code(err) != fault.UnknownEndpoint {
 			t.Errorf("one that was removed: %v", err)
 		}
 		register(t, s, "10.0.0.4:80", 0)
 		_, err = s.Sources.SetEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.0:80", Edit: sources.EndpointEdit{Weight: new(uint32(2))}})
-		must(t, err)
+		servicetest.Must(t, err)
 		time.Sleep(5 * time.Minute)
-		expect(t, "only the one that stays", pushedEndpoints(t, s), 1)
+		servicetest.Expect(t, "only the one that stays", pushedEndpoints(t, s), 1)
 	})
 }
 
@@ -102,28 +103,28 @@ func TestRegisteredEndpointsAreRemoved(t *testing.T) {
 func TestRegistrationsSurviveARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		s, stop := start(t, dir, nil)
+		s, stop := servicetest.Start(t, dir, nil)
 		register(t, s, "10.0.0.1:80", 0)
 		register(t, s, "10.0.0.2:80", 10*time.Second)
 		time.Sleep(9 * time.Second)
 		stop()
 		time.Sleep(time.Hour)
-		s, stop = start(t, dir, func(o *service.Options) { o.Sources.RequireIfMatch = true }) // of callers
+		s, stop = servicetest.Start(t, dir, func(o *service.Options) { o.Sources.RequireIfMatch = true }) // of callers
 		defer stop()
 		time.Sleep(9 * time.Second)
-		expect(t, "within the ttl", pushedEndpoints(t, s), 2)
+		servicetest.Expect(t, "within the ttl", pushedEndpoints(t, s), 2)
 		time.Sleep(2 * time.Second)
-		expect(t, "after the ttl", pushedEndpoints(t, s), 1)
+		servicetest.Expect(t, "after the ttl", pushedEndpoints(t, s), 1)
 	})
 }
 
 func TestRegistrationsAreLimited(t *testing.T) {
-	s, _ := start(t, "", func(o *service.Options) { o.Sources.MaxRegistrations = 2 })
+	s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Sources.MaxRegistrations = 2 })
 	for i := range 2 {
 		register(t, s, fmt.Sprintf("10.0.0.%d:80", i), time.Minute)
 	}
 	r := &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.2:80", Edit: sources.EndpointEdit{TTL: new(time.Minute)}}
-	if _, err := s.Sources.SetEndpoint(t.Context(), r); code(err) != fault.RateLimited || !strings.Contains(err.Error(), "limit of registered endpoints reached (2)") {
+	if _, err := s.Sources.SetEndpoint(t.Context(), r); servicetest.Code(err) != fault.RateLimited || !strings.Contains(err.Error(), "limit of registered endpoints reached (2)") {
 		t.Error(err)
 	}
 	register(t, s, "10.0.0.1:80", 2*time.Minute) // was registered already
@@ -153,15 +154,15 @@ func startShared(t *testing.T, names ...string) []*service.Service {
 			s.Inbound.Commit(c)
 		}
 	}})
-	must(t, err)
+	servicetest.Must(t, err)
 	for _, s := range all {
-		must(t, s.Start(t.Context(), sources.Connections{Store: st}))
+		servicetest.Must(t, s.Start(t.Context(), sources.Connections{Store: st}))
 	}
 	t.Cleanup(func() {
 		for _, s := range all {
 			s.Close()
 		}
-		must(t, st.Close())
+		servicetest.Must(t, st.Close())
 	})
 	return all
 }
@@ -180,17 +181,17 @@ func TestRenewalsAreShared(t *testing.T) {
 				t.Fatalf("renewal %d: %v", i, err)
 			}
 		}
-		expect(t, "while it is renewed", pushedEndpoints(t, all[1]), 2)
+		servicetest.Expect(t, "while it is renewed", pushedEndpoints(t, all[1]), 2)
 		time.Sleep(time.Second)
 		if n := all[0].Sources.Index() - index; n > rounds {
 			t.Errorf("%d commits for %d renewals", n, rounds)
 		}
 		time.Sleep(16 * time.Second)
-		expect(t, "within two ttls", pushedEndpoints(t, all[0]), 2)
+		servicetest.Expect(t, "within two ttls", pushedEndpoints(t, all[0]), 2)
 		time.Sleep(2 * time.Second)
-		expect(t, "after two ttls", pushedEndpoints(t, all[0]), 1)
+		servicetest.Expect(t, "after two ttls", pushedEndpoints(t, all[0]), 1)
 		list, _, _, err := all[1].Sources.Changes(changelog.Filter{Limit: 100}, nil)
-		must(t, err)
+		servicetest.Must(t, err)
 		if len(list) != 3 || list[0].Message != "not renewed: 10.0.0.2:80" {
 			t.Errorf("history %+v", list)
 		}
@@ -210,7 +211,7 @@ func TestExpiryIsGuardedAcrossDaemons(t *testing.T) {
 				time.Sleep(300 * time.Millisecond)
 			}
 			_, err := all[at%3].Sources.SetEndpoint(t.Context(), &other)
-			must(t, err)
+			servicetest.Must(t, err)
 			if n := pushedEndpoints(t, all[0]); at < 20 && n != 10 || at > 20 && at < 40 && n != 8 {
 				t.Fatalf("after %d s: %d endpoints", at, n)
 			}
@@ -225,12 +226,12 @@ func TestExpiryIsGuardedAcrossDaemons(t *testing.T) {
 // What else changes an assignment, and its effect on registered endpoints.
 func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, "", func(o *service.Options) { o.Sources.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20} })
+		s, stop := servicetest.Start(t, "", func(o *service.Options) { o.Sources.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20} })
 		defer stop()
 		endpoint := func(address string) (is observe.EndpointState) {
 			t.Helper()
 			state, err := s.State.Cluster(t.Context(), "orders", "", true)
-			must(t, err)
+			servicetest.Must(t, err)
 			for _, e := range state.Priorities[0].Localities[0].Endpoints {
 				if e.Address == address {
 					is = e
@@ -240,7 +241,7 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 		}
 		renewed := func(address string) fault.Code {
 			_, err := s.Sources.RenewEndpoint("orders", address)
-			return code(err)
+			return servicetest.Code(err)
 		}
 		register(t, s, "10.0.0.1:80", 0)
 		register(t, s, "10.0.0.2:80", 10*time.Second)
@@ -264,7 +265,7 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 			time.Sleep(3 * time.Second)
 			renewed("10.0.0.3:80")
 		}
-		expect(t, "one has expired", pushedEndpoints(t, s), 2)
+		servicetest.Expect(t, "one has expired", pushedEndpoints(t, s), 2)
 		register(t, s, "10.0.0.2:80", 10*time.Second)
 		if is := endpoint("10.0.0.2:80"); is.Health != "DRAINING" || is.Overlay != "one" {
 			t.Errorf("registered again: %+v", is)
@@ -276,7 +277,7 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 		push := func(body string) {
 			t.Helper()
 			_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: []byte(body), Replace: true, MaxRemoved: -1})
-			must(t, err)
+			servicetest.Must(t, err)
 		}
 		const head = `{"resources":[{"@type":"type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment","cluster_name":"orders","endpoints":[{"lb_endpoints":[` +
 			`{"endpoint":{"address":{"socket_address":{"address":"10.0.0.1","port_value":80}}}}`
@@ -285,19 +286,19 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 		if is := endpoint("10.0.0.2:80"); is.Registration == nil || time.Until(is.Registration.ExpiresAt) != 6*time.Second {
 			t.Errorf("pushed: %+v", is.Registration)
 		}
-		expect(t, "one that was pushed without its ttl", renewed("10.0.0.3:80"), fault.UnknownEndpoint)
+		servicetest.Expect(t, "one that was pushed without its ttl", renewed("10.0.0.3:80"), fault.UnknownEndpoint)
 		_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: []byte(head + `]}]}]}`), Replace: true, MaxRemoved: -1, ChangeOptions: sources.ChangeOptions{DryRun: true}})
-		must(t, err)
-		expect(t, "one that a dry run has removed", renewed("10.0.0.2:80"), "")
+		servicetest.Must(t, err)
+		servicetest.Expect(t, "one that a dry run has removed", renewed("10.0.0.2:80"), "")
 		push(head + `]}]}]}`)
-		expect(t, "one that the push has removed", renewed("10.0.0.2:80"), fault.UnknownEndpoint)
+		servicetest.Expect(t, "one that the push has removed", renewed("10.0.0.2:80"), fault.UnknownEndpoint)
 		if is := endpoint("10.0.0.1:80"); is.Address == "" || pushedEndpoints(t, s) != 1 {
 			t.Errorf("the pushed one: %+v", is)
 		}
 
 		// A restore registers again, with a full ttl.
 		_, err = s.Sources.Restore(t.Context(), &sources.RestoreRequest{Index: both.Index, MaxRemoved: -1})
-		must(t, err)
+		servicetest.Must(t, err)
 		if is := endpoint("10.0.0.3:80"); is.Registration == nil || time.Until(is.Registration.ExpiresAt) != 10*time.Second || renewed("10.0.0.2:80") != "" {
 			t.Errorf("restored: %+v", is.Registration)
 		}
@@ -310,11 +311,11 @@ func TestExpiryWithoutAStore(t *testing.T) {
 		var warnings atomic.Int64
 		s := newService(t, func(o *service.Options) { o.Logger = slog.New(counting{&warnings}) })
 		st, err := file.Open("", file.Options{OnCommit: s.Inbound.Commit})
-		must(t, err)
-		must(t, s.Start(t.Context(), sources.Connections{Store: st}))
+		servicetest.Must(t, err)
+		servicetest.Must(t, s.Start(t.Context(), sources.Connections{Store: st}))
 		register(t, s, "10.0.0.1:80", 0)
 		register(t, s, "10.0.0.2:80", 10*time.Second)
-		must(t, st.Close())
+		servicetest.Must(t, st.Close())
 		time.Sleep(70 * time.Second)
 		if n := warnings.Load(); n < 10 || n > 13 {
 			t.Errorf("%d warnings within a minute", n)
@@ -333,13 +334,13 @@ func (c counting) WithGroup(string) slog.Handler                { return c }
 // What a renewal costs does not depend on the size of the assignment.
 func BenchmarkRenew(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
-		s, _ := start(b, "", nil)
+		s, _ := servicetest.Start(b, "", nil)
 		var body strings.Builder
 		for i := range n {
 			fmt.Fprintf(&body, `,{"endpoint":{"address":{"socket_address":{"address":"10.0.%d.%d","port_value":80}}},"load_balancing_weight":2,"metadata":{"filter_metadata":{"lbd":{"ttl":"1h"}}}}`, i/250, i%250)
 		}
 		_, err := s.Sources.Push(b.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: []byte(`{"endpoints":[{"lb_endpoints":[` + body.String()[1:] + `]}]}`)})
-		must(b, err)
+		servicetest.Must(b, err)
 		edits := map[string]sources.EndpointEdit{"put": {}, "put with a weight": {Weight: new(uint32(2))}}
 		for name, e := range edits {
 			e.TTL = new(time.Hour)

@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/service/reports"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/lrs"
 )
@@ -23,16 +24,16 @@ import (
 func report(t *testing.T, s *service.Service, by, unknown string, list ...reports.Endpoint) {
 	t.Helper()
 	is, err := s.Reports.Take(&reports.Report{Reporter: ledger.Owner{Name: by}, Interval: 5 * time.Second}, &reports.Cluster{Cluster: "orders", Endpoints: list})
-	must(t, err)
-	expect(t, "unknown endpoints", strings.Join(is, " "), unknown)
+	servicetest.Must(t, err)
+	servicetest.Expect(t, "unknown endpoints", strings.Join(is, " "), unknown)
 }
 
 // Reported failures eject an endpoint as leases that end badly do, for the same reason.
 func TestReportsEject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", detecting(t))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))))
 		report(t, s, "one", "a-9:80",
 			reports.Endpoint{Address: "a-0:80", Requests: 5, Latency: time.Second}, reports.Endpoint{Address: "a-1:80", Requests: 3, Errors: 2, Latency: time.Second},
 			reports.Endpoint{Address: "a-9:80", Requests: 7, Errors: 7})
@@ -56,9 +57,9 @@ lbd_reported_requests_total{cluster="orders",outcome="success"} 6
 // Many reports in one interval do not overflow the counts, which are one word.
 func TestReportsDoNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", detecting(t))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))))
 		for range math.MaxUint32/reports.MaxRequests + 2 {
 			report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", Requests: reports.MaxRequests, Errors: reports.MaxRequests})
 		}
@@ -74,9 +75,9 @@ func TestReportsDoNotOverflow(t *testing.T) {
 // What is in flight counts for least_request until the reporter's next report, or for two intervals.
 func TestReportsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "lb_policy": "LEAST_REQUEST", "least_request_lb_config": object{"choice_count": 10}}))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST", "least_request_lb_config": servicetest.Object{"choice_count": 10}}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		inFlight := func(want string) {
 			t.Helper()
 			is := map[string]float64{}
@@ -87,27 +88,27 @@ func TestReportsInFlight(t *testing.T) {
 					is[c.Address] = c.InFlight
 				}
 			}
-			expect(t, "in flight", fmt.Sprint(is), want)
+			servicetest.Expect(t, "in flight", fmt.Sprint(is), want)
 		}
 		inFlight("map[a-0:80:0 a-1:80:0]")
 		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", InFlight: 2.5})
 		report(t, s, "two", "", reports.Endpoint{Address: "a-0:80", InFlight: 0.25}, reports.Endpoint{Address: "a-1:80", InFlight: 1})
 		inFlight("map[a-0:80:2.75 a-1:80:1]")
 		lease := mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}).Picks[0]
-		expect(t, "the pick", lease.Address, "a-1:80")
+		servicetest.Expect(t, "the pick", lease.Address, "a-1:80")
 		inFlight("map[a-0:80:2.75 a-1:80:2]")
 		endLease(t, s, lease.Lease.ID, picks.Success, nil)
 		time.Sleep(9 * time.Second)
 		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", InFlight: 0.5}) // replaces its last
 		inFlight("map[a-0:80:0.75 a-1:80:1]")
-		expect(t, "endpoints", s.Reports.InFlight(), 3)
+		servicetest.Expect(t, "endpoints", s.Reports.InFlight(), 3)
 		time.Sleep(2 * time.Second) // of two
 		inFlight("map[a-0:80:0.5 a-1:80:0]")
 		time.Sleep(10 * time.Second)
 		inFlight("map[a-0:80:0 a-1:80:0]")
-		expect(t, "endpoints", s.Reports.InFlight(), 0)
+		servicetest.Expect(t, "endpoints", s.Reports.InFlight(), 0)
 		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", InFlight: 7})
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		inFlight("map[a-0:80:7]")
 		report(t, s, "one", "a-1:80", reports.Endpoint{Address: "a-1:80", InFlight: 7})
 		inFlight("map[a-0:80:0]")
@@ -118,9 +119,9 @@ func TestReportsInFlight(t *testing.T) {
 // Load reports have what was reported, and not the picks for it.
 func TestReportsAreLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS"}))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS"}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		loads := s.Loads.Open(lrs.Key{Cluster: "orders"})
 		defer loads.Close()
 		mustPick(t, s, picks.Request{Cluster: "orders", N: 100, Reported: true})
@@ -136,21 +137,21 @@ func TestReportsAreLoad(t *testing.T) {
 // Every policy takes reports, also below an aggregate.
 func TestPoliciesTakeReports(t *testing.T) {
 	const typed = "type.googleapis.com/envoy.extensions.load_balancing_policies."
-	policies := map[string]object{
+	policies := map[string]servicetest.Object{
 		"round_robin": {"type": "EDS"}, "least_request": {"type": "EDS", "lb_policy": "LEAST_REQUEST"}, "ring_hash": {"type": "EDS", "lb_policy": "RING_HASH"},
-		"pick_first": {"type": "EDS", "load_balancing_policy": object{"policies": []object{{"typed_extension_config": object{
-			"name": "pick_first", "typed_config": object{"@type": typed + "pick_first.v3.PickFirst"},
+		"pick_first": {"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{"typed_extension_config": servicetest.Object{
+			"name": "pick_first", "typed_config": servicetest.Object{"@type": typed + "pick_first.v3.PickFirst"},
 		}}}}},
 	}
 	for name, cluster := range policies {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, _ := start(t, "", nil)
-				push(t, s, sources.Config, "leaf", encode(t, cluster))
-				push(t, s, sources.Endpoints, "leaf", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
-				push(t, s, sources.Config, "orders", encode(t, object{"cluster_type": object{
+				s, _ := servicetest.Start(t, "", nil)
+				servicetest.Push(t, s, sources.Config, "leaf", servicetest.Encode(t, cluster))
+				servicetest.Push(t, s, sources.Endpoints, "leaf", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+				servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"cluster_type": servicetest.Object{
 					"name":         "envoy.clusters.aggregate",
-					"typed_config": object{"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"}},
+					"typed_config": servicetest.Object{"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"}},
 				}}))
 				loads := s.Loads.Open(lrs.Key{Cluster: "leaf"})
 				defer loads.Close()
@@ -158,7 +159,7 @@ func TestPoliciesTakeReports(t *testing.T) {
 				report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", Requests: 40})
 				mustPick(t, s, picks.Request{Cluster: "leaf", Wait: time.Second})
 				_, err := s.Reports.Take(&reports.Report{Interval: time.Second}, &reports.Cluster{Cluster: "leaf", Endpoints: []reports.Endpoint{{Address: "a-0:80", Requests: 2}}})
-				must(t, err)
+				servicetest.Must(t, err)
 				if l := loads.Read().Localities; len(l) != 1 || l[0].Issued != 44 {
 					t.Errorf("%+v", l)
 				}
@@ -169,9 +170,9 @@ func TestPoliciesTakeReports(t *testing.T) {
 
 func TestReportsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS"}))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS"}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		quotas := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Bytes: 3 * reports.InFlightBytes}, Share: 1})
 		account := quotas.Enter("one", nil, time.Now())
 		defer account.Leave()
@@ -181,47 +182,47 @@ func TestReportsAreRefused(t *testing.T) {
 				part.Endpoints = append(part.Endpoints, reports.Endpoint{Address: "a-0:80", InFlight: 1})
 			}
 			_, err := s.Reports.Take(&reports.Report{Reporter: ledger.Owner{Name: by}, Interval: time.Second, Account: account}, part)
-			return code(err)
+			return servicetest.Code(err)
 		}
-		expect(t, "another cluster", take("a", "other", "", 1), fault.UnknownCluster)
-		expect(t, "another target", take("a", "orders", "other", 1), fault.UnknownTarget)
-		expect(t, "too many", take("a", "orders", "", 4), fault.RateLimited)
-		expect(t, "some", take("a", "orders", "", 2), "")
-		expect(t, "too many beside them", take("b", "orders", "", 2), fault.RateLimited)
+		servicetest.Expect(t, "another cluster", take("a", "other", "", 1), fault.UnknownCluster)
+		servicetest.Expect(t, "another target", take("a", "orders", "other", 1), fault.UnknownTarget)
+		servicetest.Expect(t, "too many", take("a", "orders", "", 4), fault.RateLimited)
+		servicetest.Expect(t, "some", take("a", "orders", "", 2), "")
+		servicetest.Expect(t, "too many beside them", take("b", "orders", "", 2), fault.RateLimited)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		expect(t, "later", take("b", "orders", "", 2), "")
+		servicetest.Expect(t, "later", take("b", "orders", "", 2), "")
 	})
 }
 
 // Reports at the same time as changes, picks and the end.
 func TestReportsConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 3)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))))
 		var all sync.WaitGroup
 		for i := range 4 {
 			all.Go(func() {
 				for j := range 50 {
 					r := &reports.Report{Reporter: ledger.Owner{Name: fmt.Sprint(i / 2)}, Interval: time.Duration(1+j%3) * time.Second}
 					_, err := s.Reports.Take(r, &reports.Cluster{Cluster: "orders", Endpoints: []reports.Endpoint{{Address: fmt.Sprintf("a-%d:80", j%3), Requests: 1, InFlight: 1}}})
-					must(t, err)
+					servicetest.Must(t, err)
 				}
 			})
 		}
 		for i := range 20 {
-			push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2+i%2)}))
-			_, _ = pick(s, picks.Request{Cluster: "orders", N: 3, TTL: time.Second})
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2+i%2))))
+			_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders", N: 3, TTL: time.Second})
 		}
 		all.Wait()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		expect(t, "endpoints", s.Reports.InFlight(), 0)
+		servicetest.Expect(t, "endpoints", s.Reports.InFlight(), 0)
 		out := mustPick(t, s, picks.Request{Cluster: "orders", Explain: true})
 		steps := out.Picks[0].Explain
 		for _, c := range steps[len(steps)-1].Endpoint.Compared {
-			expect(t, "in flight at "+c.Address, c.InFlight, 0)
+			servicetest.Expect(t, "in flight at "+c.Address, c.InFlight, 0)
 		}
 	})
 }

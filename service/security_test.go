@@ -11,6 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -19,33 +20,33 @@ import (
 )
 
 // secured is a Cluster whose connections are secured by TLS, with these fields.
-func secured(validation object) object {
-	return object{"type": "EDS", "transport_socket": object{
-		"name": "envoy.transport_sockets.tls", "typed_config": object{
+func secured(validation servicetest.Object) servicetest.Object {
+	return servicetest.Object{"type": "EDS", "transport_socket": servicetest.Object{
+		"name": "envoy.transport_sockets.tls", "typed_config": servicetest.Object{
 			"@type":              "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext",
-			"common_tls_context": object{"validation_context": validation},
+			"common_tls_context": servicetest.Object{"validation_context": validation},
 		},
 	}}
 }
 
 var (
-	systemRoots  = object{"system_root_certs": object{}}
-	plainCluster = object{"type": "EDS", "metadata": object{"filter_metadata": object{"lbd": object{"connect": "tcp"}}}}
+	systemRoots  = servicetest.Object{"system_root_certs": servicetest.Object{}}
+	plainCluster = servicetest.Object{"type": "EDS", "metadata": servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"connect": "tcp"}}}}
 )
 
 // TestPushesTakeNoTLSAway: a push, a snapshot or a deletion takes no TLS away, unless the
 // author requests plain connections.
 func TestPushesTakeNoTLSAway(t *testing.T) {
-	s, _ := start(t, "", nil)
-	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
 	refused := func(what string, err error) {
 		t.Helper()
-		if code(err) != fault.Blocked || !strings.Contains(err.Error(), "cluster a: the change disables TLS") || strings.Contains(err.Error(), "allow_empty") {
+		if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "cluster a: the change disables TLS") || strings.Contains(err.Error(), "allow_empty") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	plain := sources.PushRequest{Kind: sources.Config, Cluster: "a", Body: config(t, 7)}
+	plain := sources.PushRequest{Kind: sources.Config, Cluster: "a", Body: servicetest.Config(7)}
 	_, err := s.Sources.Push(t.Context(), &plain)
 	refused("a Cluster without transport_socket", err)
 	plain.AllowEmpty = true
@@ -66,13 +67,13 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}); err != nil {
 		t.Errorf("a snapshot without the cluster: %v", err)
 	}
-	push(t, s, sources.Endpoints, "a", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
-	push(t, s, sources.Config, "a", encode(t, plainCluster))
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
+	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, plainCluster))
 	if _, err := s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion of a Cluster that asks for plain connections: %v", err)
 	}
-	push(t, s, sources.Config, "a", encode(t, secured(systemRoots)))
+	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
 	if _, err := s.Sources.Delete(t.Context(), sources.Endpoints, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion of the endpoints: %v", err)
 	}
@@ -96,32 +97,32 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 			s.Files[name] = f
 		}
 		d.archive.scanned(s)
-		must(t, d.Settle(t.Context()))
+		servicetest.Must(t, d.Settle(t.Context()))
 	}
-	eds := string(assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
-	rejected := string(encode(t, secured(object{"trusted_ca": object{"filename": "f"}})))
+	eds := string(servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	rejected := string(servicetest.Encode(t, secured(servicetest.Object{"trusted_ca": servicetest.Object{"filename": "f"}})))
 	scan(map[string]string{"c.json": rejected, "f.json": eds})
 	const why = "Cluster/a of the file c.json is rejected: transport_socket.typed_config.common_tls_context.validation_context.ca_certificate_provider_instance: required"
-	_, err := pick(d.Service, picks.Request{Cluster: "a"})
-	if code(err) != fault.NoReadyEndpoint || !strings.Contains(err.Error(), why) {
+	_, err := servicetest.Pick(d.Service, picks.Request{Cluster: "a"})
+	if servicetest.Code(err) != fault.NoReadyEndpoint || !strings.Contains(err.Error(), why) {
 		t.Errorf("a pick: %v", err)
 	}
 	if state, err := d.State.Cluster(t.Context(), "a", "", false); err != nil || !strings.Contains(state.Error, why) || state.ConfigSource != "file" {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
 
-	push(t, d.Service, sources.Config, "a", encode(t, secured(systemRoots)))
-	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
+	servicetest.Push(t, d.Service, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
+	if _, err := servicetest.Pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick with a pushed Cluster: %v", err)
 	}
 	if _, err := d.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Error(err)
 	}
-	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); code(err) != fault.NoReadyEndpoint {
+	if _, err := servicetest.Pick(d.Service, picks.Request{Cluster: "a"}); servicetest.Code(err) != fault.NoReadyEndpoint {
 		t.Errorf("a pick without it: %v", err)
 	}
-	scan(map[string]string{"c.json": string(encode(t, secured(systemRoots))), "f.json": eds})
-	if _, err := pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
+	scan(map[string]string{"c.json": string(servicetest.Encode(t, secured(systemRoots))), "f.json": eds})
+	if _, err := servicetest.Pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick after it was corrected: %v", err)
 	}
 }
@@ -131,14 +132,14 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	b, err := bootstrap.Parse([]byte(`{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}],
 		"certificate_providers": {"mesh": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/gone"}}}}`), bootstrap.Options{})
-	must(t, err)
-	mesh := encode(t, secured(object{"ca_certificate_provider_instance": object{"instance_name": "mesh"}}))
+	servicetest.Must(t, err)
+	mesh := servicetest.Encode(t, secured(servicetest.Object{"ca_certificate_provider_instance": servicetest.Object{"instance_name": "mesh"}}))
 	dir := t.TempDir()
 	var log bytes.Buffer
 	secures := func(b *bootstrap.Config, f func(*service.Service)) map[string]bool {
 		t.Helper()
 		log.Reset()
-		s, stop := start(t, dir, func(o *service.Options) { o.Sources.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(&log, nil)) })
+		s, stop := servicetest.Start(t, dir, func(o *service.Options) { o.Sources.Bootstrap, o.Logger = b, slog.New(slog.NewTextHandler(&log, nil)) })
 		defer stop()
 		f(s)
 		out := map[string]bool{}
@@ -150,7 +151,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	nothing := func(*service.Service) {}
 
 	// Pushed with a bootstrap, and then there is none.
-	push1 := func(s *service.Service) { push(t, s, sources.Config, "new", mesh) }
+	push1 := func(s *service.Service) { servicetest.Push(t, s, sources.Config, "new", mesh) }
 	if got := secures(b, push1); !got["new"] {
 		t.Errorf("with a bootstrap: %v", got)
 	}
@@ -158,8 +159,8 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		t.Errorf("without a bootstrap: %v\n%s", got, &log)
 	}
 	got := secures(nil, func(s *service.Service) {
-		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: encode(t, plainCluster), ChangeOptions: sources.ChangeOptions{DryRun: true}})
-		must(t, err)
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: servicetest.Encode(t, plainCluster), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		servicetest.Must(t, err)
 		if words := fmt.Sprint(res.Changes); !strings.Contains(words, "transport_socket") {
 			t.Errorf("a plain Cluster instead: %s", words)
 		}
@@ -169,9 +170,9 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		t.Errorf("after a deletion: %v", got)
 	}
 	st, err := file.Open(dir, file.Options{})
-	must(t, err)
+	servicetest.Must(t, err)
 	if n := st.Snapshot().Len(); n != 0 {
 		t.Errorf("the store has %d entries still", n)
 	}
-	must(t, st.Close())
+	servicetest.Must(t, st.Close())
 }

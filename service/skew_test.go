@@ -7,19 +7,20 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // TestWriteSkew: of two changes that are permitted each alone, and that leave a cluster without a usable endpoint
 // together, never both are made, also not at the same moment, beside 12 pushers, in one commit with them.
 func TestWriteSkew(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	only := func(names ...string) []byte {
-		var list []object
+		var list []servicetest.Object
 		for _, name := range names {
-			list = append(list, endpoint(name))
+			list = append(list, servicetest.Endpoint(name))
 		}
-		return assignment(t, nil, place{"a", 0, 1, list})
+		return servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, list))
 	}
 	pushes := func(kind sources.Kind, body []byte) func() error {
 		return func() error {
@@ -38,7 +39,7 @@ func TestWriteSkew(t *testing.T) {
 		return err
 	}
 	leads := func(to string) []byte {
-		return encode(t, object{"type": "EDS", "eds_cluster_config": object{"service_name": to}})
+		return servicetest.Encode(t, servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": to}})
 	}
 	pairs := [][2]func() error{
 		{drains("a"), pushes(sources.Endpoints, only("a"))},
@@ -46,7 +47,7 @@ func TestWriteSkew(t *testing.T) {
 		{drains("a"), removes},
 		{drains("x"), pushes(sources.Config, leads("other"))},
 	}
-	push(t, s, sources.Endpoints, "other", only("x"))
+	servicetest.Push(t, s, sources.Endpoints, "other", only("x"))
 
 	var group sync.WaitGroup
 	var ended atomic.Bool
@@ -63,7 +64,7 @@ func TestWriteSkew(t *testing.T) {
 	}
 	accepted := make([]int, len(pairs))
 	for n := range 1000 {
-		must(t, pushes(sources.Endpoints, only("a", "b"))())
+		servicetest.Must(t, pushes(sources.Endpoints, only("a", "b"))())
 		var errs [2]error
 		var both sync.WaitGroup
 		for i, change := range pairs[n%len(pairs)] {
@@ -73,7 +74,7 @@ func TestWriteSkew(t *testing.T) {
 		for _, err := range errs {
 			if err == nil {
 				accepted[n%len(pairs)]++
-			} else if code(err) != fault.Blocked {
+			} else if servicetest.Code(err) != fault.Blocked {
 				t.Fatal(err)
 			}
 		}
@@ -81,11 +82,11 @@ func TestWriteSkew(t *testing.T) {
 			t.Fatalf("pair %d: %v, %v: the cluster has no usable endpoints", n%len(pairs), errs[0], errs[1])
 		}
 		for _, id := range []string{"a", "b", "x"} {
-			if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", id, sources.ChangeOptions{}); err != nil && code(err) != fault.UnknownOverlay {
+			if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", id, sources.ChangeOptions{}); err != nil && servicetest.Code(err) != fault.UnknownOverlay {
 				t.Fatal(err)
 			}
 		}
-		if _, err := s.Sources.Delete(t.Context(), sources.Config, "orders", sources.ChangeOptions{}); err != nil && code(err) != fault.UnknownCluster {
+		if _, err := s.Sources.Delete(t.Context(), sources.Config, "orders", sources.ChangeOptions{}); err != nil && servicetest.Code(err) != fault.UnknownCluster {
 			t.Fatal(err)
 		}
 	}

@@ -16,11 +16,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -67,13 +67,13 @@ func (c *conflicting) Update(_ context.Context, fn func(*store.Tx) error) (*stor
 // store runs it.
 func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 	results := func(t *testing.T, open func(*service.Service) store.Store) (got []string) {
-		s := newService(t)
+		s := newService(t, nil)
 		st := open(s)
 		t.Cleanup(func() {
 			s.Close()
 			_ = st.Close()
 		})
-		must(t, s.Start(t.Context(), sources.Connections{Store: st}))
+		servicetest.Must(t, s.Start(t.Context(), sources.Connections{Store: st}))
 		add := func(res *sources.PushResult, err error) {
 			if err != nil {
 				got = append(got, err.Error())
@@ -81,21 +81,21 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 			}
 			got = append(got, fmt.Sprint(res.New, res.Hash, res.Changes, res.Warnings, res.Notes))
 		}
-		body := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
+		body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
 		push := sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}
 		add(s.Sources.Push(t.Context(), &push))
 		add(s.Sources.Push(t.Context(), &push)) // which exists by then
 		add(s.Sources.HostTarget(t.Context(), "shop", sources.ChangeOptions{}))
 		add(s.Sources.DropTarget(t.Context(), "shop", sources.ChangeOptions{}))
 		stored, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON)
-		must(t, err)
+		servicetest.Must(t, err)
 		add(s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}))
 		add(s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: stored.Body.Bytes(), Format: sources.JSON, Replace: true}))
 		return got
 	}
 	want := results(t, func(s *service.Service) store.Store {
 		st, err := file.Open("", file.Options{OnCommit: s.Inbound.Commit})
-		must(t, err)
+		servicetest.Must(t, err)
 		return st
 	})
 	c := &conflicting{}
@@ -136,38 +136,30 @@ func (s *sharedStore) Snapshot() *store.Snapshot {
 // the store is not replaced by the older version.
 func TestStartKeepsCommitsOfOthers(t *testing.T) {
 	version := func(zone string) func(*store.Tx) error {
-		d, err := decode.One(resource.TypeAssignment, assignment(t, nil, place{zone, 0, 1, endpoints(zone, 1)}), decode.Options{Name: "orders"})
-		must(t, err)
+		d, err := decode.One(resource.TypeAssignment, servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))), decode.Options{Name: "orders"})
+		servicetest.Must(t, err)
 		return func(tx *store.Tx) error {
 			return tx.Put(resource.Key{Type: sources.Endpoints, Name: "orders"}, d.Raw)
 		}
 	}
 	st := &sharedStore{change: version("new"), done: make(chan error, 1)}
 	tx := new(store.Snapshot).NewBatch(time.Now(), 0).Begin()
-	must(t, version("old")(tx))
+	servicetest.Must(t, version("old")(tx))
 	stored, _ := new(store.Snapshot).Apply(tx.Written(), 1)
 	st.current.Store(stored)
-	s := newService(t)
+	s := newService(t, nil)
 	st.onCommit = s.Inbound.Commit
-	must(t, s.Start(t.Context(), sources.Connections{Store: st}))
-	must(t, <-st.done)
-	must(t, s.Settle(t.Context()))
-	if out, err := pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "new-0:80" {
+	servicetest.Must(t, s.Start(t.Context(), sources.Connections{Store: st}))
+	servicetest.Must(t, <-st.done)
+	servicetest.Must(t, s.Settle(t.Context()))
+	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "new-0:80" {
 		t.Errorf("%+v, %v", out, err)
 	}
 }
 
 // newService returns a service that is not started.
-func newService(t *testing.T, change ...func(*service.Options)) *service.Service {
-	o := service.Options{
-		Logger:     slog.New(slog.DiscardHandler),
-		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		Sources:    sources.Settings{ConnectMode: resource.ConnectNone},
-	}
-	for _, f := range change {
-		f(&o)
-	}
-	s := service.New(o)
+func newService(t *testing.T, change func(*service.Options)) *service.Service {
+	s := servicetest.New(change)
 	t.Cleanup(s.Close)
 	return s
 }
@@ -179,11 +171,11 @@ func TestStoredWarnings(t *testing.T) {
 	stored := map[resource.Key][]byte{}
 	for i := range 103 {
 		name := fmt.Sprintf("c%03d", i)
-		stored[resource.Key{Type: resource.TypeCluster, Name: name}] = encode(t, secured(object{"ca_certificate_provider_instance": object{"instance_name": "gone"}}))
+		stored[resource.Key{Type: resource.TypeCluster, Name: name}] = servicetest.Encode(t, secured(servicetest.Object{"ca_certificate_provider_instance": servicetest.Object{"instance_name": "gone"}}))
 	}
 	seed(t, dir, stored, decode.Options{Stored: true})
 	var log bytes.Buffer
-	s, _ := start(t, dir, func(o *service.Options) {
+	s, _ := servicetest.Start(t, dir, func(o *service.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	})
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
@@ -192,7 +184,7 @@ func TestStoredWarnings(t *testing.T) {
 		t.Errorf("logged %d lines, the first %s, the last %s", len(lines), lines[0], lines[len(lines)-1])
 	}
 	log.Reset()
-	push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "health_checks": []object{{"timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1, "tcp_health_check": object{}}}}))
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "health_checks": []servicetest.Object{{"timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1, "tcp_health_check": servicetest.Object{}}}}))
 	if log.Len() > 0 {
 		t.Errorf("a push logged %s", log.String())
 	}
@@ -213,11 +205,11 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		file, aside := filepath.Join(dir, "lbd.db"), filepath.Join(dir, "aside")
-		s, stop := start(t, dir, nil)
+		s, stop := servicetest.Start(t, dir, nil)
 		defer stop()
-		body := assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)})
-		push(t, s, sources.Endpoints, "orders", body)
-		must(t, os.Rename(file, aside))
+		body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
+		servicetest.Push(t, s, sources.Endpoints, "orders", body)
+		servicetest.Must(t, os.Rename(file, aside))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if got := notReady(s); !slices.Equal(got, []string{"store_failing"}) {
@@ -225,23 +217,23 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		}
 		for name, body := range map[string][]byte{
 			"the same":  body,
-			"a new one": assignment(t, nil, place{"a", 0, 1, endpoints("b", 1)}),
+			"a new one": servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 1))),
 		} {
 			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body})
-			if code(err) != fault.StorageFailed || !strings.Contains(err.Error(), "removed or replaced") {
+			if servicetest.Code(err) != fault.StorageFailed || !strings.Contains(err.Error(), "removed or replaced") {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
-		if _, err := pick(s, picks.Request{Cluster: "orders"}); err != nil {
+		if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil {
 			t.Errorf("a pick: %v", err)
 		}
-		must(t, os.Rename(aside, file))
+		servicetest.Must(t, os.Rename(aside, file))
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		if got := notReady(s); got != nil {
 			t.Errorf("once it is back: not ready because of %q", got)
 		}
-		push(t, s, sources.Endpoints, "orders", body)
+		servicetest.Push(t, s, sources.Endpoints, "orders", body)
 		var types []observe.EventType
 		for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventStoreFailing, observe.EventStoreRecovered}, Limit: 10}) {
 			types = append(types, e.Type)

@@ -17,80 +17,33 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// listener is a Listener with routes of its own, which serve any authority.
-func listener(name string, routes ...object) object {
-	return object{
-		"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": name,
-		"api_listener": object{"api_listener": object{
-			"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
-			"route_config": object{
-				"name": "inline", "virtual_hosts": []object{{"name": "all", "domains": []string{"*"}, "routes": routes}},
-			},
-			"http_filters": []object{{"name": "router", "typed_config": object{
-				"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
-			}}},
-		}},
-	}
-}
-
-// route leads a prefix to clusters, "name" or "name=weight".
-func route(prefix string, clusters ...string) object {
-	if len(clusters) == 1 {
-		return object{"name": prefix, "match": object{"prefix": prefix}, "route": object{"cluster": clusters[0]}}
-	}
-	var weighted []object
-	for _, c := range clusters {
-		name, weight, _ := strings.Cut(c, "=")
-		weighted = append(weighted, object{"name": name, "weight": weight})
-	}
-	return object{"name": prefix, "match": object{"prefix": prefix}, "route": object{"weighted_clusters": object{"clusters": weighted}}}
-}
-
 // tenant is a matcher of a header.
-func tenant(name string) object {
-	return object{"name": "tenant", "string_match": object{"exact": name}}
+func tenant(name string) servicetest.Object {
+	return servicetest.Object{"name": "tenant", "string_match": servicetest.Object{"exact": name}}
 }
 
-// assigned is an assignment of one locality.
-func assigned(cluster string, hosts ...string) object {
-	var all []object
-	for _, h := range hosts {
-		all = append(all, endpoint(h))
-	}
-	return object{
-		"@type":        "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
-		"cluster_name": cluster, "endpoints": []object{{"lb_endpoints": all}},
-	}
-}
-
-func pushAll(tb testing.TB, s *service.Service, resources ...object) *sources.PushResult {
-	tb.Helper()
-	res, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{Body: encode(tb, object{"resources": resources})})
-	must(tb, err)
-	return res
-}
-
-func remove(tb testing.TB, s *service.Service, keep ...object) {
+func remove(tb testing.TB, s *service.Service, keep ...servicetest.Object) {
 	tb.Helper()
 	_, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{
-		Body: encode(tb, object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
+		Body: servicetest.Encode(tb, servicetest.Object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
 	})
-	must(tb, err)
+	servicetest.Must(tb, err)
 }
 
 func TestRoutesChooseTheCluster(t *testing.T) {
-	s, _ := start(t, "", nil)
-	pushAll(t, s,
-		listener("shop",
-			object{"match": object{"prefix": "/", "headers": []object{tenant("b")}}, "route": object{"cluster": "b"}},
-			route("/a", "a"), route("/mixed", "a=3", "b=1"), route("/closed/", "gone")),
-		assigned("a", "a-1"), assigned("b", "b-1"))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.PushAll(t, s,
+		servicetest.Listener("shop",
+			servicetest.Object{"match": servicetest.Object{"prefix": "/", "headers": []servicetest.Object{tenant("b")}}, "route": servicetest.Object{"cluster": "b"}},
+			servicetest.Route("/a", "a"), servicetest.Route("/mixed", "a=3", "b=1"), servicetest.Route("/closed/", "gone")),
+		servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"))
 	for _, c := range []struct {
 		path    string
 		headers []picks.Header
@@ -103,8 +56,8 @@ func TestRoutesChooseTheCluster(t *testing.T) {
 		{"/closed/x", nil, "!no_ready_endpoint"},
 	} {
 		for _, name := range []string{"shop", "xds:///shop"} {
-			out, err := pick(s, picks.Request{Target: name, Path: c.path, Headers: c.headers})
-			got := "!" + string(code(err))
+			out, err := servicetest.Pick(s, picks.Request{Target: name, Path: c.path, Headers: c.headers})
+			got := "!" + string(servicetest.Code(err))
 			if err == nil {
 				got = out.Picks[0].Cluster + " " + out.Picks[0].Address
 				if out.Target != "xds:///shop" || out.Generation == 0 {
@@ -127,8 +80,8 @@ func TestRoutesChooseTheCluster(t *testing.T) {
 }
 
 func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
-	s, _ := start(t, "", nil)
-	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1", "a-2"))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a")), servicetest.Assigned("a", "a-1", "a-2"))
 	headers := []picks.Header{{Name: "tenant", Value: "a"}}
 	request := picks.Request{Target: "shop", Path: "/", Exclude: []string{"a-1:80"}, N: 3, TTL: time.Minute, IdempotencyKey: "k", Explain: true, Headers: headers}
 	first := mustPick(t, s, request)
@@ -141,12 +94,12 @@ func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 			t.Errorf("lease %+v, %v", lease, err)
 		}
 	}
-	again, err := pick(s, request)
+	again, err := servicetest.Pick(s, request)
 	if err != nil || again.Picks[2].Lease.ID != first.Picks[2].Lease.ID {
 		t.Errorf("the same key: %+v, %v", again, err)
 	}
 	headers[0].Value = "b" // as a caller does that uses its slice again
-	if _, err := pick(s, request); code(err) != fault.InvalidArgument {
+	if _, err := servicetest.Pick(s, request); servicetest.Code(err) != fault.InvalidArgument {
 		t.Errorf("the same key with another header: %v", err)
 	}
 	headers[0].Value = "a"
@@ -157,7 +110,7 @@ func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 	} {
 		other := request
 		change(&other)
-		if _, err := pick(s, other); code(err) != fault.InvalidArgument {
+		if _, err := servicetest.Pick(s, other); servicetest.Code(err) != fault.InvalidArgument {
 			t.Errorf("the same key with another %s: %v", name, err)
 		}
 	}
@@ -175,16 +128,16 @@ func TestPicksOfATargetTakeWhatOthersTake(t *testing.T) {
 
 // TestARouteIsExplained: its step is the first, of refusals too.
 func TestARouteIsExplained(t *testing.T) {
-	s, _ := start(t, "", nil)
-	hashed := route("/", "a=1", "b=3")
-	action, ok := hashed["route"].(object)
+	s, _ := servicetest.Start(t, "", nil)
+	hashed := servicetest.Route("/", "a=1", "b=3")
+	action, ok := hashed["route"].(servicetest.Object)
 	if !ok {
 		t.Fatalf("%v has no action", hashed)
 	}
-	action["hash_policy"] = []object{{"header": object{"header_name": "user"}}}
-	pushAll(t, s, listener("shop", route("/x", "a"), hashed), assigned("a", "a-1"), assigned("b", "b-1"))
-	out, err := pick(s, picks.Request{Target: "shop", Path: "/y", Headers: []picks.Header{{Name: "user", Value: "u"}}, Explain: true})
-	must(t, err)
+	action["hash_policy"] = []servicetest.Object{{"header": servicetest.Object{"header_name": "user"}}}
+	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/x", "a"), hashed), servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"))
+	out, err := servicetest.Pick(s, picks.Request{Target: "shop", Path: "/y", Headers: []picks.Header{{Name: "user", Value: "u"}}, Explain: true})
+	servicetest.Must(t, err)
 	step := out.Picks[0].Explain[0]
 	r := step.Route
 	if r == nil || len(r.Tried) != 2 || r.Tried[0].Mismatch == "" || r.Tried[1].Mismatch != "" || r.Draw == nil || len(r.Clusters) != 2 ||
@@ -196,8 +149,8 @@ func TestARouteIsExplained(t *testing.T) {
 	if step.Says != want {
 		t.Errorf("says %s\nwant %s", step.Says, want)
 	}
-	pushAll(t, s, listener("shop", route("/x", "a")))
-	_, err = pick(s, picks.Request{Target: "shop", Path: "/y", Explain: true})
+	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/x", "a")))
+	_, err = servicetest.Pick(s, picks.Request{Target: "shop", Path: "/y", Explain: true})
 	explained, ok := errors.AsType[*picks.ExplainedError](err)
 	if !ok || len(explained.Explain) != 1 || explained.Explain[0].Says != `xds:///shop: none of the 1 routes of virtual host "all" takes the request` {
 		t.Fatalf("got %+v", err)
@@ -208,8 +161,8 @@ func TestARouteIsExplained(t *testing.T) {
 }
 
 func TestTargetsAreDescribed(t *testing.T) {
-	s, _ := start(t, "", nil)
-	pushAll(t, s, listener("shop", route("/a", "a"), route("/", "a=1", "b=3")), assigned("a", "a-1"), assigned("b", "b-1"))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/a", "a"), servicetest.Route("/", "a=1", "b=3")), servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"))
 	if _, err := s.Sources.HostTarget(t.Context(), "bare", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +172,7 @@ func TestTargetsAreDescribed(t *testing.T) {
 		t.Fatalf("got %+v, %v", all, err)
 	}
 	shop, err := s.State.Target("shop")
-	must(t, err)
+	servicetest.Must(t, err)
 	if shop.Listener.Resource != "Listener/shop" || shop.RouteConfiguration.Resource != "Listener/shop" || shop.Listener.Source != "push" || shop.Listener.Updated.IsZero() {
 		t.Errorf("from %+v, %+v", shop.Listener, shop.RouteConfiguration)
 	}
@@ -229,15 +182,15 @@ func TestTargetsAreDescribed(t *testing.T) {
 	if c := shop.ClusterStates; len(c) != 2 || c[0].Name != "a" || c[0].Target != "xds:///shop" || c[0].Endpoints.Ready != 1 {
 		t.Errorf("clusters %+v", c)
 	}
-	if _, err := s.State.Target("unknown"); code(err) != fault.UnknownTarget {
+	if _, err := s.State.Target("unknown"); servicetest.Code(err) != fault.UnknownTarget {
 		t.Error(err)
 	}
 }
 
 // TestAClusterIsDescribedInEachTree: with the counts of that tree's picks.
 func TestAClusterIsDescribedInEachTree(t *testing.T) {
-	s, _ := start(t, "", nil)
-	pushAll(t, s, listener("shop", route("/", "a")), listener("zoo", route("/", "a")), assigned("a", "a-1"))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a")), servicetest.Listener("zoo", servicetest.Route("/", "a")), servicetest.Assigned("a", "a-1"))
 	for range 2 {
 		mustPick(t, s, picks.Request{Target: "zoo", Path: "/"})
 	}
@@ -249,10 +202,10 @@ func TestAClusterIsDescribedInEachTree(t *testing.T) {
 		}
 	}
 	for target, want := range map[string]fault.Code{"unknown": fault.UnknownTarget, "shop": fault.UnknownCluster} {
-		if _, err := s.State.Cluster(t.Context(), "b", target, true); code(err) != want {
+		if _, err := s.State.Cluster(t.Context(), "b", target, true); servicetest.Code(err) != want {
 			t.Errorf("%q: %v", target, err)
 		}
-		if err := s.State.AwaitCluster(t.Context(), "b", target, 0, 0); code(err) != want {
+		if err := s.State.AwaitCluster(t.Context(), "b", target, 0, 0); servicetest.Code(err) != want {
 			t.Errorf("%q: %v", target, err)
 		}
 	}
@@ -264,8 +217,8 @@ func TestAClusterIsDescribedInEachTree(t *testing.T) {
 // TestAClusterOfTargetsOnlyIsListed: one of which nothing is known has no tree of
 // its own.
 func TestAClusterOfTargetsOnlyIsListed(t *testing.T) {
-	s, _ := start(t, "", nil)
-	pushAll(t, s, listener("zoo", route("/", "a")), listener("shop", route("/", "a")))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.PushAll(t, s, servicetest.Listener("zoo", servicetest.Route("/", "a")), servicetest.Listener("shop", servicetest.Route("/", "a")))
 	all := s.State.Clusters()
 	if len(all) != 1 || all[0].Name != "a" || all[0].Target != "xds:///shop" || all[0].State != "TRANSIENT_FAILURE" {
 		t.Errorf("listed as %+v", all)
@@ -273,11 +226,11 @@ func TestAClusterOfTargetsOnlyIsListed(t *testing.T) {
 	if c, err := s.State.Cluster(t.Context(), "a", "", true); err != nil || c.Target != "xds:///shop" || !strings.Contains(c.Error, "is not known") {
 		t.Errorf("got %+v, %v", c, err)
 	}
-	if _, err := pick(s, picks.Request{Cluster: "a"}); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "is only in xds:///shop") {
+	if _, err := servicetest.Pick(s, picks.Request{Cluster: "a"}); servicetest.Code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "is only in xds:///shop") {
 		t.Errorf("got %v", err)
 	}
 	for viewer, want := range map[sees]string{"zoo": "is only in xds:///zoo:", "a": `cluster "a" not found`} {
-		if _, err := pick(s, picks.Request{Cluster: "a", Viewer: viewer}); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), want) {
+		if _, err := servicetest.Pick(s, picks.Request{Cluster: "a", Viewer: viewer}); servicetest.Code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), want) {
 			t.Errorf("to a caller that sees %s: %v", viewer, err)
 		}
 	}
@@ -287,13 +240,13 @@ func TestAClusterOfTargetsOnlyIsListed(t *testing.T) {
 func TestErrorsOfATreeNameItsTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		until := make(chan struct{})
-		s, stop := start(t, "", func(o *service.Options) {
+		s, stop := servicetest.Start(t, "", func(o *service.Options) {
 			o.Logger = slog.New(stuck{Handler: slog.DiscardHandler, cluster: "a", until: until})
 		})
 		pushed := make(chan struct{})
 		go func() {
 			defer close(pushed)
-			pushAll(t, s, listener("shop", route("/", "a")))
+			servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a")))
 		}()
 		synctest.Wait()
 		for target, want := range map[string]string{"": "", "shop": "xds:///shop"} {
@@ -314,8 +267,8 @@ type sees string
 func (s sees) MaySee(name string) bool { return name == string(s) }
 
 func TestEventsNameTheirTarget(t *testing.T) {
-	s, _ := start(t, "", nil)
-	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a")), servicetest.Assigned("a", "a-1"))
 	count := func(f observe.EventFilter) (n int) {
 		f.Types, f.Limit = []observe.EventType{observe.EventStateChanged}, 10
 		return len(s.Events.Last(f))
@@ -334,26 +287,26 @@ func (never) Start([]string, func(lb.Connection)) func() { return func() {} }
 // target is routed again.
 func TestPicksQueueWhileRoutesMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", func(o *service.Options) {
+		s, _ := servicetest.Start(t, "", func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: never{}, resource.ConnectNone: nil}
 			o.Sources.ConnectMode = resource.ConnectTCP
 		})
-		ready := object{
+		ready := servicetest.Object{
 			"@type": "type.googleapis.com/envoy.config.cluster.v3.Cluster", "name": "b", "type": "EDS",
-			"metadata": object{"filter_metadata": object{"lbd": object{"connect": "none"}}},
+			"metadata": servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"connect": "none"}}},
 		}
-		pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"), assigned("b", "b-1"), ready)
+		servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a")), servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"), ready)
 		done := make(chan error)
 		var out picks.Picks
 		go func() {
 			done <- s.Picks.Pick(t.Context(), &picks.Request{Target: "shop", Path: "/", Wait: time.Minute}, &out)
 		}()
 		synctest.Wait()
-		pushAll(t, s, listener("shop", route("/", "b")))
+		servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "b")))
 		if err := <-done; err != nil || out.Picks[0].Cluster != "b" {
 			t.Errorf("%+v, %v", out, err)
 		}
-		if c, err := s.State.Cluster(t.Context(), "a", "shop", false); code(err) != fault.UnknownCluster {
+		if c, err := s.State.Cluster(t.Context(), "a", "shop", false); servicetest.Code(err) != fault.UnknownCluster {
 			t.Errorf("%+v, %v", c, err)
 		}
 	})
@@ -362,13 +315,13 @@ func TestPicksQueueWhileRoutesMove(t *testing.T) {
 // TestAwaitFollowsTheTree: of a target, not of the cluster's own.
 func TestAwaitFollowsTheTree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a")), servicetest.Assigned("a", "a-1"))
 		before := clusterState(t, s, "a", "shop", false)
 		done := make(chan error)
 		go func() { done <- s.State.AwaitCluster(t.Context(), "a", "shop", before.Generation, time.Hour) }()
 		synctest.Wait()
-		pushAll(t, s, listener("shop", route("/a", "a")))
+		servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/a", "a")))
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -380,7 +333,7 @@ func TestAwaitFollowsTheTree(t *testing.T) {
 
 func TestATargetIsHostedByName(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := start(t, dir, nil)
+	s, stop := servicetest.Start(t, dir, nil)
 	host := func(name string) (*sources.PushResult, error) {
 		return s.Sources.HostTarget(t.Context(), name, sources.ChangeOptions{})
 	}
@@ -389,9 +342,9 @@ func TestATargetIsHostedByName(t *testing.T) {
 	}
 	expect := func(want fault.Code, says string) {
 		t.Helper()
-		_, err := pick(s, picks.Request{Target: "shop", Path: "/"})
-		if code(err) != want || err != nil && !strings.Contains(err.Error(), says) {
-			t.Errorf("got %s: %v; want %s: %s", code(err), err, want, says)
+		_, err := servicetest.Pick(s, picks.Request{Target: "shop", Path: "/"})
+		if servicetest.Code(err) != want || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("got %s: %v; want %s: %s", servicetest.Code(err), err, want, says)
 		}
 	}
 	if res, err := s.Sources.HostTarget(t.Context(), "shop", sources.ChangeOptions{DryRun: true}); err != nil || !res.New || len(res.Changes) != 1 {
@@ -412,9 +365,9 @@ func TestATargetIsHostedByName(t *testing.T) {
 	}
 	stop()
 
-	s, stop = start(t, dir, nil)
+	s, stop = servicetest.Start(t, dir, nil)
 	expect(fault.UnknownTarget, "Listener/shop is not known")
-	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
+	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a")), servicetest.Assigned("a", "a-1"))
 	expect("", "")
 	snapshot, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON)
 	if err != nil || strings.Contains(string(snapshot.Body.Bytes()), "Target") {
@@ -425,7 +378,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 	if empty, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || empty.Hash == snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s still, %v", empty.Hash, err)
 	}
-	pushAll(t, s, listener("shop", route("/", "a")), assigned("a", "a-1"))
+	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/", "a")), servicetest.Assigned("a", "a-1"))
 	if back, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON); err != nil || back.Hash != snapshot.Hash {
 		t.Errorf("the snapshot's hash is %s, %v; want %s", back.Hash, err, snapshot.Hash)
 	}
@@ -436,23 +389,23 @@ func TestATargetIsHostedByName(t *testing.T) {
 		t.Errorf("the snapshot's hash is %s, %v; want %s: hosting does not change it", same.Hash, err, snapshot.Hash)
 	}
 	expect("", "")
-	if _, err := drop("shop"); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
+	if _, err := drop("shop"); servicetest.Code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "a Listener that was pushed hosts it") {
 		t.Errorf("dropped twice: %v", err)
 	}
 	remove(t, s)
 	expect(fault.UnknownTarget, `target "shop" not found`)
-	if _, err := drop("shop"); code(err) != fault.UnknownTarget {
+	if _, err := drop("shop"); servicetest.Code(err) != fault.UnknownTarget {
 		t.Errorf("dropped what is not there: %v", err)
 	}
 	stop()
-	s, _ = start(t, dir, nil)
+	s, _ = servicetest.Start(t, dir, nil)
 	expect(fault.UnknownTarget, `target "shop" not found`)
 }
 
 // TestFlagsHostTargets: a target of a flag is hosted as long as the daemon runs.
 func TestFlagsHostTargets(t *testing.T) {
-	s, _ := start(t, "", func(o *service.Options) { o.Sources.Targets = []string{"xds:///shop"} })
-	if _, err := s.Sources.DropTarget(t.Context(), "shop", sources.ChangeOptions{}); code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
+	s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Sources.Targets = []string{"xds:///shop"} })
+	if _, err := s.Sources.DropTarget(t.Context(), "shop", sources.ChangeOptions{}); servicetest.Code(err) != fault.UnknownTarget || !strings.Contains(err.Error(), "--target hosts it") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := s.Sources.HostTarget(t.Context(), "shop", sources.ChangeOptions{}); err != nil {
@@ -478,7 +431,7 @@ func TestNamesOfTargets(t *testing.T) {
 		strings.Repeat("a", decode.MaxNameBytes): "",
 	} {
 		got, err := ledger.TargetName(name)
-		if got != want || (err == nil) != (want != "") || err != nil && code(err) != fault.InvalidArgument {
+		if got != want || (err == nil) != (want != "") || err != nil && servicetest.Code(err) != fault.InvalidArgument {
 			t.Errorf("%q: got %q, %v; want %q", name, got, err, want)
 		}
 	}
@@ -488,8 +441,8 @@ func TestNamesOfTargets(t *testing.T) {
 // target's Listener.
 func TestFlagTargetsWithoutListener(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := start(t, dir, nil)
-	pushAll(t, s, listener("pushed", route("/", "a")), assigned("a", "a-1"))
+	s, stop := servicetest.Start(t, dir, nil)
+	servicetest.PushAll(t, s, servicetest.Listener("pushed", servicetest.Route("/", "a")), servicetest.Assigned("a", "a-1"))
 	stop()
 	for name, c := range map[string]struct {
 		bootstrap *bootstrap.Config
@@ -500,7 +453,7 @@ func TestFlagTargetsWithoutListener(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
-			_, stop := start(t, dir, func(o *service.Options) {
+			_, stop := servicetest.Start(t, dir, func(o *service.Options) {
 				o.Logger, o.Sources.Bootstrap = slog.New(slog.NewTextHandler(&log, nil)), c.bootstrap
 				o.Sources.Targets = []string{"xds:///pushed", "xds:///shop"}
 			})

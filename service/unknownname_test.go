@@ -11,6 +11,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -27,11 +28,11 @@ func TestUnknownNamesPerCaller(t *testing.T) {
 		}
 		// request picks from an unknown name, and returns why it has no place; "" if it has one.
 		request := func(caller string, i int) string {
-			_, err := pick(s, picks.Request{Cluster: fmt.Sprint(caller, i), Account: accounts[caller]})
-			if code(err) == fault.RateLimited {
+			_, err := servicetest.Pick(s, picks.Request{Cluster: fmt.Sprint(caller, i), Account: accounts[caller]})
+			if servicetest.Code(err) == fault.RateLimited {
 				return err.Error()
 			}
-			if code(err) != fault.PickTimeout {
+			if servicetest.Code(err) != fault.PickTimeout {
 				t.Errorf("%s %d: %v", caller, i, err)
 			}
 			return ""

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/decode"
 	xdsencode "github.com/lbd-dev/lbd/xds/encode"
@@ -101,7 +102,7 @@ func encoded(tb testing.TB, i resource.Item) []byte {
 	} else {
 		raw, err = xdsencode.Assignment(i.Assignment)
 	}
-	must(tb, err)
+	servicetest.Must(tb, err)
 	return raw
 }
 
@@ -110,12 +111,12 @@ func TestViews(t *testing.T) {
 	d := startFiled(t, &archive{})
 	s := d.Service
 	d.scan(map[string]int{"orders": 2})
-	must(t, s.Settle(t.Context()))
+	servicetest.Must(t, s.Settle(t.Context()))
 	putOverlay(t, s, "one", drain("orders-0:80"))
 	view := func(kind sources.Kind, v sources.View) *sources.Viewed {
 		t.Helper()
 		is, err := s.Sources.View(t.Context(), "", kind, "orders", v, sources.JSON)
-		must(t, err)
+		servicetest.Must(t, err)
 		return is
 	}
 	source, effective := view(sources.Endpoints, sources.ViewSource), view(sources.Endpoints, sources.ViewEffective)
@@ -125,7 +126,7 @@ func TestViews(t *testing.T) {
 	if body := string(effective.Body.Bytes()); strings.Count(body, "DRAINING") != 1 || effective.Overlays != 1 {
 		t.Errorf("effective, with %d overlays: %s", effective.Overlays, body)
 	}
-	push(t, s, sources.Endpoints, "orders", effective.Body.Bytes())
+	servicetest.Push(t, s, sources.Endpoints, "orders", effective.Body.Bytes())
 	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -135,11 +136,11 @@ func TestViews(t *testing.T) {
 	if config := view(sources.Config, sources.ViewSource); !strings.Contains(string(config.Body.Bytes()), `"name": "orders"`) || config.From != resource.SourceDefault {
 		t.Errorf("config: %s of %s", config.Body.Bytes(), config.From)
 	}
-	if _, err := s.Sources.View(t.Context(), "", sources.Endpoints, "x", sources.ViewSource, sources.JSON); code(err) != fault.UnknownCluster {
+	if _, err := s.Sources.View(t.Context(), "", sources.Endpoints, "x", sources.ViewSource, sources.JSON); servicetest.Code(err) != fault.UnknownCluster {
 		t.Errorf("an unknown cluster: %v", err)
 	}
-	push(t, s, sources.Config, "empty", config(t, 3))
-	if _, err := s.Sources.View(t.Context(), "", sources.Endpoints, "empty", sources.ViewSource, sources.JSON); code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "ClusterLoadAssignment/empty is not known") {
+	servicetest.Push(t, s, sources.Config, "empty", servicetest.Config(3))
+	if _, err := s.Sources.View(t.Context(), "", sources.Endpoints, "empty", sources.ViewSource, sources.JSON); servicetest.Code(err) != fault.UnknownCluster || !strings.Contains(err.Error(), "ClusterLoadAssignment/empty is not known") {
 		t.Errorf("a cluster without endpoints: %v", err)
 	}
 }

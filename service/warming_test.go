@@ -17,6 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -27,9 +28,9 @@ import (
 func seedAssignments(t *testing.T, dir string, n int) {
 	t.Helper()
 	var a endpointv3.ClusterLoadAssignment
-	must(t, protojson.Unmarshal(assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}), &a))
+	servicetest.Must(t, protojson.Unmarshal(servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))), &a))
 	st, err := file.Open(dir, file.Options{})
-	must(t, err)
+	servicetest.Must(t, err)
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
 		for i := range n {
 			a.ClusterName = fmt.Sprintf("c%04d", i)
@@ -43,8 +44,8 @@ func seedAssignments(t *testing.T, dir string, n int) {
 		}
 		return nil
 	})
-	must(t, err)
-	must(t, st.Close())
+	servicetest.Must(t, err)
+	servicetest.Must(t, st.Close())
 }
 
 // seriesOf are those of one cluster.
@@ -66,7 +67,7 @@ func TestStartWithManyClusters(t *testing.T) {
 	dir := t.TempDir()
 	seedAssignments(t, dir, n)
 	synctest.Test(t, func(t *testing.T) {
-		s, stop := start(t, dir, nil)
+		s, stop := servicetest.Start(t, dir, nil)
 		defer stop()
 		states := func() map[string]int {
 			count := map[string]int{}
@@ -89,21 +90,21 @@ lbd_cluster_state{cluster="c2999",state="connecting",target=""} 0
 lbd_cluster_state{cluster="c2999",state="idle",target=""} 0
 lbd_cluster_state{cluster="c2999",state="ready",target=""} 0
 lbd_cluster_state{cluster="c2999",state="transient_failure",target=""} 0`)
-		expect(t, "warming clusters", metric(t, s, "lbd_clusters_warming", ""), float64(begin["WARMING"]))
+		servicetest.Expect(t, "warming clusters", metric(t, s, "lbd_clusters_warming", ""), float64(begin["WARMING"]))
 
 		mustPick(t, s, picks.Request{Cluster: last})
-		expect(t, "state of what is read", clusterState(t, s, before, "", true).State, "READY")
-		push(t, s, sources.Endpoints, "c2997", assignment(t, nil, place{"b", 0, 1, endpoints("b", 2)}))
+		servicetest.Expect(t, "state of what is read", clusterState(t, s, before, "", true).State, "READY")
+		servicetest.Push(t, s, sources.Endpoints, "c2997", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))
 		deleteResource(t, s, sources.Endpoints, "c2996")
 		var loop picks.Picks
 		if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: "c2995", NoWait: true}, &loop); err != picks.ErrWouldWait { //nolint:errorlint // it is returned bare
 			t.Errorf("a pick that must not wait: %v", err)
 		}
-		expect(t, "clusters that are still warming", states()["WARMING"], begin["WARMING"]-4)
+		servicetest.Expect(t, "clusters that are still warming", states()["WARMING"], begin["WARMING"]-4)
 
 		time.Sleep(10 * time.Second)
-		expect(t, "clusters in the end", fmt.Sprint(states()), fmt.Sprintf("map[READY:%d]", n-1))
-		expect(t, "warming clusters in the end", metric(t, s, "lbd_clusters_warming", ""), 0)
+		servicetest.Expect(t, "clusters in the end", fmt.Sprint(states()), fmt.Sprintf("map[READY:%d]", n-1))
+		servicetest.Expect(t, "warming clusters in the end", metric(t, s, "lbd_clusters_warming", ""), 0)
 		for _, name := range []string{last, "c2997", "c0000"} {
 			mustPick(t, s, picks.Request{Cluster: name})
 		}

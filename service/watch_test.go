@@ -18,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -39,7 +40,7 @@ type watching struct {
 func watch(t testing.TB) func(*observe.Watch, error) watching {
 	return func(w *observe.Watch, err error) watching {
 		t.Helper()
-		must(t, err)
+		servicetest.Must(t, err)
 		return watching{t, w}
 	}
 }
@@ -94,16 +95,16 @@ func read[T any](t testing.TB, data string) (v T) {
 
 func TestWatchCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, []object{drop("all", 100)}, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 
 		first := w.must("state")
 		state := read[observe.ClusterState](t, first.data)
 		now, err := s.State.Cluster(t.Context(), "orders", "", true)
-		if err != nil || !bytes.Equal(encode(t, state), encode(t, now)) {
-			t.Errorf("%v: the state is %s, and not %s", err, encode(t, state), encode(t, now))
+		if err != nil || !bytes.Equal(servicetest.Encode(t, state), servicetest.Encode(t, now)) {
+			t.Errorf("%v: the state is %s, and not %s", err, servicetest.Encode(t, state), servicetest.Encode(t, now))
 		}
 		if !strings.HasPrefix(first.id, fmt.Sprint(state.Generation)+".") {
 			t.Errorf("id %s of generation %d", first.id, state.Generation)
@@ -122,7 +123,7 @@ func TestWatchCluster(t *testing.T) {
 			t.Errorf("counts after %v: %+v", after, c)
 		}
 
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 2))))
 		second, after := w.within(time.Minute)
 		if after > 100*time.Millisecond || second.kind != "state" || second.id == first.id || read[observe.ClusterState](t, second.data).Endpoints.Total != 2 {
 			t.Errorf("after %v: %v", after, second)
@@ -130,17 +131,17 @@ func TestWatchCluster(t *testing.T) {
 
 		w.must("counts") // the drop category is gone
 		_, err = s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
-		must(t, err)
+		servicetest.Must(t, err)
 		if last := w.must("gone"); last.data != "{}" {
 			t.Errorf("data %s", last.data)
 		}
 		if _, err := w.Next(t.Context()); !errors.Is(err, observe.ErrWatchEnded) {
 			t.Errorf("after the end: %v", err)
 		}
-		if _, err := s.Watches.WatchCluster(nil, "orders", "", true, ""); code(err) != fault.UnknownCluster {
+		if _, err := s.Watches.WatchCluster(nil, "orders", "", true, ""); servicetest.Code(err) != fault.UnknownCluster {
 			t.Errorf("what is gone: %v", err)
 		}
-		if _, err := s.Watches.WatchCluster(nil, "orders", "unknown", true, ""); code(err) != fault.UnknownTarget {
+		if _, err := s.Watches.WatchCluster(nil, "orders", "unknown", true, ""); servicetest.Code(err) != fault.UnknownTarget {
 			t.Errorf("of no target: %v", err)
 		}
 	})
@@ -149,8 +150,8 @@ func TestWatchCluster(t *testing.T) {
 // TestWatchClusterResumes: who has the state already is not sent it again.
 func TestWatchClusterResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		begin := func(lastID string) (first message) {
 			t.Helper()
 			w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", false, lastID))
@@ -178,8 +179,8 @@ func TestWatchClusterResumes(t *testing.T) {
 // gets the new state.
 func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		before := w.must("state")
@@ -204,9 +205,9 @@ func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 func TestWatchClusterReportsTheLimitOfTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := &fakeFleet{}
-		s, _ := start(t, "", func(o *service.Options) { o.Fleet = fleet })
-		push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
+		servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		fleet.set(2, 7)
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
@@ -236,8 +237,8 @@ func TestWatchClusterReportsTheLimitOfTheFleet(t *testing.T) {
 // nothing runs without watchers.
 func TestWatchersOfOneClusterShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		var all []watching
 		join := func(endpoints bool) watching {
 			w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", endpoints, ""))
@@ -249,11 +250,11 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 			all = append(all, join(true))
 		}
 		without := join(false)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("b", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 2))))
 		data, texts := map[*byte]int{}, 0
 		for _, w := range append(all, without) {
 			m, err := w.Next(t.Context())
-			must(t, err)
+			servicetest.Must(t, err)
 			data[&m.Data[0]]++
 			m.Text(func(m *observe.Message) []byte { texts++; return m.Data })
 		}
@@ -270,8 +271,8 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 // TestLateWatcherGetsCurrentState: not the state of the last change.
 func TestLateWatcherGetsCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		early := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer early.Close()
 		early.must("state")
@@ -296,10 +297,10 @@ func TestLateWatcherGetsCurrentState(t *testing.T) {
 func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
-		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "metadata": object{"filter_metadata": object{"lbd": object{"connect": "none"}}}}))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "metadata": servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"connect": "none"}}}}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		go func() {
-			push(t, s, sources.Endpoints, "stuck", assignment(t, nil, place{"stuck", 0, 1, endpoints("stuck", 1)}))
+			servicetest.Push(t, s, sources.Endpoints, "stuck", servicetest.Assignment(t, nil, servicetest.Place("stuck", 0, 1, servicetest.Endpoints("stuck", 1))))
 		}()
 		synctest.Wait()
 		stuck := watch(t)(s.Watches.WatchCluster(nil, "stuck", "", true, ""))
@@ -319,8 +320,8 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 
 func TestDrainEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 1)}))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		var all []*observe.Watch
 		for _, begin := range []func() (*observe.Watch, error){
 			func() (*observe.Watch, error) { return s.Watches.WatchCluster(nil, "orders", "", true, "") },
@@ -349,7 +350,7 @@ func TestDrainEndsWatches(t *testing.T) {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
-		if _, err := s.Watches.WatchEvents(observe.EventFilter{}, ""); code(err) != fault.ShuttingDown {
+		if _, err := s.Watches.WatchEvents(observe.EventFilter{}, ""); servicetest.Code(err) != fault.ShuttingDown {
 			t.Errorf("one more: %v", err)
 		}
 		s.Watches.Close() // waits for what looks
@@ -357,13 +358,13 @@ func TestDrainEndsWatches(t *testing.T) {
 }
 
 func TestWatchersAreBounded(t *testing.T) {
-	s, _ := start(t, "", nil)
+	s, _ := servicetest.Start(t, "", nil)
 	var all []*observe.Watch
 	for range observe.MaxWatchers {
 		got, err := s.Watches.WatchEvents(observe.EventFilter{}, "")
 		all = append(all, watch(t)(got, err).Watch)
 	}
-	expect(t, "watchers", metric(t, s, "lbd_watchers", "sse"), observe.MaxWatchers)
+	servicetest.Expect(t, "watchers", metric(t, s, "lbd_watchers", "sse"), observe.MaxWatchers)
 	_, err := s.Watches.WatchClusters(nil, "", "")
 	if e, ok := errors.AsType[*fault.Error](err); !ok || e.Code != fault.RateLimited || e.RetryAfter == 0 {
 		t.Errorf("one too many: %v", err)
@@ -374,7 +375,7 @@ func TestWatchersAreBounded(t *testing.T) {
 	for _, w := range all {
 		w.Close()
 	}
-	expect(t, "watchers in the end", metric(t, s, "lbd_watchers", "sse"), 0)
+	servicetest.Expect(t, "watchers in the end", metric(t, s, "lbd_watchers", "sse"), 0)
 	s.Watches.Close() // waits for what looks
 }
 
@@ -382,7 +383,7 @@ func TestWatchersAreBounded(t *testing.T) {
 func metric(t *testing.T, s *service.Service, name, label string) float64 {
 	t.Helper()
 	families, err := s.Metrics.Gather()
-	must(t, err)
+	servicetest.Must(t, err)
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			if f.GetName() == name && (label == "" && len(m.GetLabel()) == 0 || label != "" && m.GetLabel()[0].GetValue() == label) {
@@ -398,14 +399,14 @@ func metric(t *testing.T, s *service.Service, name, label string) float64 {
 // endpoint cannot be connected to, and a leaf's breaker.
 func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "orders", encode(t, object{"type": "EDS", "load_balancing_policy": object{"policies": []object{{
-			"typed_extension_config": object{"name": "x", "typed_config": object{
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{
+			"typed_extension_config": servicetest.Object{"name": "x", "typed_config": servicetest.Object{
 				"@type":           "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
 				"blackout_period": "0s",
 			}},
 		}}}}))
-		push(t, s, sources.Endpoints, "orders", assignment(t, nil, place{"a", 0, 1, endpoints("a", 2)}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		first := w.must("state")
@@ -440,11 +441,11 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 // TestWatchCountsLeaves: of an aggregate the drops and breaker of each leaf are sent.
 func TestWatchCountsLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := start(t, "", nil)
-		push(t, s, sources.Config, "near", config(t, 1))
-		push(t, s, sources.Endpoints, "near", assignment(t, nil, place{"n", 0, 1, endpoints("n", 1)}))
-		push(t, s, sources.Endpoints, "far", assignment(t, []object{drop("all", 100)}, place{"f", 0, 1, endpoints("f", 1)}))
-		push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.Push(t, s, sources.Config, "near", servicetest.Config(1))
+		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment(t, nil, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
+		servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
 		mustPick(t, s, picks.Request{Cluster: "agg", TTL: time.Minute})
 		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 		mustRefuse(t, s, picks.Request{Cluster: "far"}, fault.Dropped)
