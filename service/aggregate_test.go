@@ -162,7 +162,7 @@ func TestStateEventsOfAnAggregate(t *testing.T) {
 // none, nor does a cluster without drop categories.
 func TestPicksThroughAnAggregateAreJudgedAtItsLeaf(t *testing.T) {
 	s, _ := startAggregate(t, 2) // two picks of agg
-	servicetest.Push(t, s, sources.Endpoints, "calm", servicetest.Assignment(t, nil, servicetest.Place("c", 0, 1, servicetest.Endpoints("c", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "calm", servicetest.Usable(t, "c", 1))
 	mustPick(t, s, picks.Request{Cluster: "calm"})
 	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 	mustRefuse(t, s, picks.Request{Cluster: "near"}, fault.CircuitBroken)
@@ -188,7 +188,7 @@ func TestSkippedLeafInTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment(t, nil, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 1)), servicetest.Place("m", 1, 1, servicetest.Endpoints("m", 1))))
-		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, nil, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable(t, "f", 1))
 		servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
 		picked := func(want string, priority int) {
 			t.Helper()
@@ -225,7 +225,7 @@ func TestSkippedLeafInTheState(t *testing.T) {
 		}, append(nearInUse, `2 of far in use false false, started false, IDLE, leaf near is in use, error "", 1 localities`)...)...)
 
 		// The assignment of the backup leaf is deleted, and with it the cluster.
-		deleteResource(t, s, sources.Endpoints, "far")
+		deleteEndpoints(t, s, "far")
 		picked("n", 0)
 		const gone = "Cluster/far is not known"
 		state(append([]string{
@@ -235,8 +235,8 @@ func TestSkippedLeafInTheState(t *testing.T) {
 
 		// The cluster is back, without endpoints; and then the preferred leaf goes.
 		servicetest.Push(t, s, sources.Config, "far", servicetest.Config(7))
-		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, nil, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
-		deleteResource(t, s, sources.Endpoints, "near")
+		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable(t, "f", 1))
+		deleteEndpoints(t, s, "near")
 		picked("f", 1)
 		const lost = "Cluster/near is not known"
 		state(

@@ -59,11 +59,8 @@ func TestAllocPush(t *testing.T) {
 	} {
 		got := testing.AllocsPerRun(10, func() {
 			pushed()
-			if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-				Kind: sources.Endpoints, Cluster: "orders", Body: bodies[n%2], AllowEmpty: true,
-			}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: bodies[n%2], AllowEmpty: true})
+			servicetest.Must(t, err)
 		})
 		if got-once > again/2 {
 			t.Errorf("%s: %v allocations to push, %v to decode, %v to decode what is stored", name, got, once, again)

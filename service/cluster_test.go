@@ -8,14 +8,18 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestClusterState holds a cluster's state, with all it can show of a healthy
@@ -53,7 +57,7 @@ func TestClusterState(t *testing.T) {
 
 func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	if err := s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, 0); err != nil {
 		t.Errorf("no wait: %v", err)
 	}
@@ -62,7 +66,7 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() { done <- s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "b", 1))
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -76,7 +80,7 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 func TestDrainEndsLongPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		asked := time.Now()
 		done := make(chan error)
 		go func() { done <- s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
@@ -101,7 +105,7 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
 		go func() {
-			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Assignment(t, nil, servicetest.Place("stuck", 0, 1, servicetest.Endpoints("stuck", 1))))
+			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Usable(t, "stuck", 1))
 		}()
 		synctest.Wait()
 		all := s.State.Clusters()
@@ -119,7 +123,7 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
 		go func() {
-			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Assignment(t, nil, servicetest.Place("stuck", 0, 1, servicetest.Endpoints("stuck", 1))))
+			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Usable(t, "stuck", 1))
 		}()
 		synctest.Wait()
 		began := time.Now()
@@ -207,7 +211,7 @@ func TestExplainNamesLeaves(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, nil, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable(t, "f", 1))
 	servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
 	out := mustPick(t, s, picks.Request{Cluster: "agg", Explain: true})
 	var leaf *picks.LeafStep
@@ -229,4 +233,74 @@ func TestExplainNamesLeaves(t *testing.T) {
 		}
 	}
 	t.Errorf("no priority in %+v", out.Picks[0].Explain)
+}
+
+func TestClosedServiceRefuses(t *testing.T) {
+	s, stop := servicetest.Start(t, t.TempDir(), nil)
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	stop()
+	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.ShuttingDown {
+		t.Errorf("pick: %v", err)
+	}
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: servicetest.Usable(t, "a", 1)})
+	if servicetest.Code(err) != fault.ShuttingDown {
+		t.Errorf("push: %v", err)
+	}
+}
+
+// stuckConnector blocks the trees that connect to a host whose name begins with "stuck",
+// until it is closed.
+type stuckConnector chan struct{}
+
+func (c stuckConnector) Start(addresses []string, report func(lb.Connection)) (stop func()) {
+	if strings.HasPrefix(addresses[0], "stuck") {
+		<-c
+	}
+	go report(lb.Connection{Address: addresses[0]})
+	return func() {}
+}
+
+// startStuck starts a service with a stuckConnector.
+func startStuck(t *testing.T) (s *service.Service, connector stuckConnector, stop func()) {
+	t.Helper()
+	connector = make(stuckConnector)
+	s, stop = servicetest.Start(t, "", func(o *service.Options) {
+		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector, resource.ConnectNone: nil}
+	})
+	return s, connector, stop
+}
+
+// TestPushWaitsForItsOwnClusters: a slow tree delays only the pushes that change it.
+func TestPushWaitsForItsOwnClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, connector, _ := startStuck(t)
+		body := func(zone string) []byte {
+			return servicetest.Usable(t, zone, 1)
+		}
+		// The assignment serves another cluster, and not the one of its name.
+		servicetest.Push(t, s, sources.Config, "shared", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
+		servicetest.Push(t, s, sources.Config, "user", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
+		var pushed atomic.Int32
+		for _, name := range []string{"stuck", "shared"} {
+			go func() {
+				servicetest.Push(t, s, sources.Endpoints, name, body("stuck"))
+				pushed.Add(1)
+			}()
+		}
+		synctest.Wait()
+		servicetest.Push(t, s, sources.Endpoints, "quick", body("quick"))
+		servicetest.Push(t, s, sources.Endpoints, "quick", body("quick")) // unchanged
+		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", ChangeOptions: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
+			t.Error(err)
+		}
+		deleteEndpoints(t, s, "quick")
+		if n := pushed.Load(); n != 0 {
+			t.Errorf("%d pushes did not wait for their own trees", n)
+		}
+		close(connector)
+		synctest.Wait()
+		if n := pushed.Load(); n != 2 {
+			t.Errorf("%d of 2 pushes returned", n)
+		}
+	})
 }

@@ -17,7 +17,7 @@ import (
 func TestEvents(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(5))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 	leases := mustPick(t, s, picks.Request{Cluster: "orders", N: 5, TTL: time.Minute})
 	for range 3 {
 		mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.CircuitBroken)
@@ -74,7 +74,7 @@ func TestEventsAreBounded(t *testing.T) {
 
 func TestEventsFollowTheBreakersLimit(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	var got []string
 	for _, limit := range []int{0, 100, 0, 0, 1} {
 		servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(limit))
@@ -93,7 +93,7 @@ func TestEventsFollowTheBreakersLimit(t *testing.T) {
 
 func TestBreakersPushNothingOut(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(1))
 	const others = 5
 	for range observe.MaxBreakerEvents/2 + others {
@@ -112,7 +112,7 @@ func TestBreakersPushNothingOut(t *testing.T) {
 
 func TestRefusedPushesPushNothingOut(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	for range observe.MaxEvents + 1 {
 		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
 			t.Fatal("half a body was taken")
@@ -122,38 +122,6 @@ func TestRefusedPushesPushNothingOut(t *testing.T) {
 		observe.EventPushed: 1, observe.EventPrioritySwitched: 1, observe.EventPushRefused: observe.MaxRefusedEvents,
 	} {
 		servicetest.Expect(t, string(eventType), len(s.Events.Last(observe.EventFilter{Types: []observe.EventType{eventType}, Limit: 1 << 20})), want)
-	}
-}
-
-// TestDeletionOfNothingIsNoEvent: nothing changed.
-func TestDeletionOfNothingIsNoEvent(t *testing.T) {
-	s, _ := servicetest.Start(t, "", nil)
-	for _, kind := range []sources.Kind{sources.Endpoints, sources.Config} {
-		if _, err := s.Sources.Delete(t.Context(), kind, "unknown", sources.ChangeOptions{}); servicetest.Code(err) != fault.UnknownCluster {
-			t.Errorf("%s: %v", kind, err)
-		}
-	}
-	if all := s.Events.Last(observe.EventFilter{Limit: 100}); len(all) != 0 {
-		t.Errorf("events %+v", all)
-	}
-	old := sources.Precondition{IfMatch: []string{"old"}}
-	if _, err := s.Sources.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{Precondition: old}); servicetest.Code(err) != fault.PreconditionFailed {
-		t.Error(err)
-	}
-	if all := s.Events.Last(observe.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(fault.PreconditionFailed) {
-		t.Errorf("of a precondition that failed: %+v", all)
-	}
-}
-
-// TestAPushOfSeveralIsOfEachOfThem that it lists.
-func TestAPushOfSeveralIsOfEachOfThem(t *testing.T) {
-	s, _ := servicetest.Start(t, "", nil)
-	servicetest.PushAll(t, s, servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"), servicetest.Listener("shop", servicetest.Route("/", "a")))
-	for name, want := range map[string]int{"a": 1, "b": 1, "shop": 0, "c": 0, "": 1} {
-		got := s.Events.Last(observe.EventFilter{Cluster: name, Types: []observe.EventType{observe.EventPushed}, Limit: 10})
-		if len(got) != want {
-			t.Errorf("of %q: %+v", name, got)
-		}
 	}
 }
 

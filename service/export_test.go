@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,15 +22,6 @@ func (s *Service) SetStale(cluster string, stale bool) {
 func (s *Service) SetAmbientError(cluster string, key resource.Key, err error) {
 	errors := []resolver.AmbientError{{Key: key, Err: err}}
 	s.targets.Hosted().Own(cluster).SetAmbient(resolver.AmbientErrors{All: errors, Routing: errors})
-}
-
-// Settle returns once all trees have their newest config.
-func (s *Service) Settle(ctx context.Context) error {
-	var names []string
-	for _, t := range s.targets.Hosted().Sorted() {
-		names = append(names, t.Name)
-	}
-	return s.targets.Settle(ctx, names)
 }
 
 // CompareSeries compares all series of the families in want with want, one series a line.

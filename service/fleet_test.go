@@ -67,7 +67,7 @@ func TestFleetLimit(t *testing.T) {
 	fleet := &fakeFleet{}
 	s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
 	servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	fleet.set(2, 7)
 	mustPick(t, s, picks.Request{Cluster: "orders", N: 2, TTL: time.Minute})
 	mustRefuse(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}, fault.CircuitBroken)
@@ -103,7 +103,7 @@ func TestFleetIsLeftBeforeLeasesEnd(t *testing.T) {
 	fleet := &fakeFleet{}
 	s, stop := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
 	servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	fleet.set(2, 2)
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	inFlight := int64(-1)
@@ -117,7 +117,7 @@ func TestWithoutFleet(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	r := servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 1, "fleet"))
 	servicetest.Expect(t, "warnings", len(r.Warnings), 1)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	mustRefuse(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}, fault.CircuitBroken)
 	if st := s.Replicas.State(t.Context(), nil); st.Shared {

@@ -340,7 +340,7 @@ lbd_ejections_total{cluster="orders",enforced="true"} %d
 		}
 		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
 		servicetest.Push(t, s, sources.Config, "plain", servicetest.Encode(t, servicetest.Object{"type": "EDS"})) // has no such series
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 3))
 		counted(0, 0)
 		out := mustPick(t, s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
 		for _, p := range out.Picks {
@@ -361,7 +361,7 @@ func TestEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 3))
 		out, err := servicetest.Pick(s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
 		if err != nil || len(out.Picks) != 15 {
 			t.Fatal(out, err)
@@ -431,7 +431,7 @@ func TestCancelledLeasesDoNotEject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 		out := mustPick(t, s, picks.Request{Cluster: "orders", N: 20, TTL: 5 * time.Second})
 		for _, p := range out.Picks[:10] {
 			endLease(t, s, p.Lease.ID, picks.Cancelled, nil)

@@ -89,7 +89,7 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 		t.Errorf("10 idle clusters have %d series, want 25 each", all)
 	}
 	for i := range 10 {
-		deleteResource(t, s, sources.Endpoints, fmt.Sprint("c", i))
+		deleteEndpoints(t, s, fmt.Sprint("c", i))
 	}
 	if left := count() - none; left != 0 {
 		t.Errorf("%d series are left of clusters that are gone", left)
@@ -161,7 +161,7 @@ func TestCountersOutliveTheEndpoints(t *testing.T) {
 		}
 	}
 	// Without endpoints the tree fails, and lets go of all below it.
-	deleteResource(t, s, sources.Endpoints, "orders")
+	deleteEndpoints(t, s, "orders")
 	mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.NoReadyEndpoint)
 	servicetest.Push(t, s, sources.Endpoints, "orders", shed)
 	want := fmt.Sprintf(`
@@ -175,7 +175,7 @@ lbd_drops_total{category="half",cluster="orders"} %d
 // be. The others are no series.
 func TestSwitchesBeginAtZero(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "one", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "one", servicetest.Usable(t, "a", 1))
 	servicetest.Push(t, s, sources.Endpoints, "two", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 	const want = `
 lbd_priority_switches_total{cluster="two",reason="failure",target=""} 0
@@ -189,7 +189,7 @@ lbd_priority_switches_total{cluster="two",reason="update",target=""} 0
 // TestPushesCountByWhatBecameOfThem: rejected is what breaks a rule, and nothing else.
 func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 	s, stop := servicetest.Start(t, "", nil)
-	good := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
+	good := servicetest.Usable(t, "a", 1)
 	for _, r := range []sources.PushRequest{
 		{Body: good},
 		{Body: good}, // changes nothing
@@ -262,7 +262,7 @@ func TestConnectionLostAtOnce(t *testing.T) {
 		s, _ := servicetest.Start(t, "", func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: slammingConnector{}}
 		})
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		synctest.Wait()
 		var got []string
 		for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 100}) {
@@ -366,12 +366,12 @@ func TestEndpointMetricsWaitForNoTree(t *testing.T) {
 		s, stop := servicetest.Start(t, "", func(o *service.Options) {
 			o.Logger = slog.New(stuck{Handler: slog.DiscardHandler, cluster: "b", until: until})
 		})
-		servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil, servicetest.Place("x", 0, 1, servicetest.Endpoints("x", 2))))
-		servicetest.Push(t, s, sources.Endpoints, "c", servicetest.Assignment(t, nil, servicetest.Place("x", 0, 1, servicetest.Endpoints("x", 3))))
+		servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable(t, "x", 2))
+		servicetest.Push(t, s, sources.Endpoints, "c", servicetest.Usable(t, "x", 3))
 		pushed := make(chan struct{})
 		go func() {
 			defer close(pushed)
-			servicetest.Push(t, s, sources.Endpoints, "b", servicetest.Assignment(t, nil, servicetest.Place("x", 0, 1, servicetest.Endpoints("x", 4))))
+			servicetest.Push(t, s, sources.Endpoints, "b", servicetest.Usable(t, "x", 4))
 		}()
 		synctest.Wait()
 		began := time.Now()

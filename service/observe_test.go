@@ -19,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -100,13 +101,24 @@ lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 	}
 }
 
+func remove(tb testing.TB, s *service.Service, keep ...servicetest.Object) {
+	tb.Helper()
+	_, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{
+		Body: servicetest.Encode(tb, servicetest.Object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
+	})
+	servicetest.Must(tb, err)
+}
+
 // TestASlowlyClosingTreeBlocksNothing: picks no longer find it, and other trees are
 // updated.
 func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, stop := startStuck(t)
 		body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("stuck", 1)))
-		s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: body}))
+		key := resource.Key{Type: sources.Endpoints, Name: "filed"}
+		filed, _, err := decode.Item(resource.Item{Key: key, Raw: body}, decode.Options{Name: key.Name})
+		servicetest.Must(t, err)
+		s.Sources.FilesChanged(files.Set{Resources: map[resource.Key]files.Resource{key: {Item: filed, File: "filed.yaml"}}})
 		synctest.Wait()
 		if _, err := servicetest.Pick(s, picks.Request{Cluster: "filed"}); servicetest.Code(err) != fault.PickTimeout {
 			t.Fatalf("the tree answers: %v", err)
@@ -313,7 +325,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 			`"breakers":[{"in_flight":[0,0,0],"max_requests":[1024,1024,1024]}]}`
 		servicetest.Expect(t, "history", recall(t, s, orders), "["+first+"]")
 
-		deleteResource(t, s, sources.Endpoints, "orders")
+		deleteEndpoints(t, s, "orders")
 		time.Sleep(5 * time.Second)
 		servicetest.Expect(t, "after the removal", recall(t, s, orders), "["+first+"]")
 		servicetest.Push(t, s, sources.Endpoints, "orders", both)
@@ -393,7 +405,7 @@ func TestWatchClusters(t *testing.T) {
 			t.Errorf("counts %+v", c)
 		}
 		pushOne(t, s, "shop/b", "other")
-		deleteResource(t, s, sources.Endpoints, "shop/a")
+		deleteEndpoints(t, s, "shop/a")
 		pushOne(t, s, "c", "h")
 		next(all, "update c shop/b -shop/a")
 		next(shop, "update shop/b -shop/a")
@@ -407,7 +419,7 @@ func TestWatchClusters(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		pushOne(t, s, "shop/a", "h")
 		time.Sleep(2 * time.Second)
-		deleteResource(t, s, sources.Endpoints, "c")
+		deleteEndpoints(t, s, "c")
 		time.Sleep(2 * time.Second)
 		last := next(all, "update b shop/a -c")
 
@@ -425,7 +437,7 @@ func TestWatchClusters(t *testing.T) {
 		if m, _ := w.within(idle); m.kind != "" {
 			t.Errorf("after the last: %v", m)
 		}
-		deleteResource(t, s, sources.Endpoints, "b")
+		deleteEndpoints(t, s, "b")
 		next(w, "update -b")
 	})
 }

@@ -24,10 +24,10 @@ import (
 func TestRefusals(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.Push(t, s, sources.Endpoints, "dropped", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
-	servicetest.Push(t, s, sources.Endpoints, "broken", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "broken", servicetest.Usable(t, "a", 1))
 	servicetest.Push(t, s, sources.Config, "broken", servicetest.Config(0))
 	servicetest.Push(t, s, sources.Config, "homeless", servicetest.Config(1))
-	servicetest.Push(t, s, sources.Endpoints, "fine", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "fine", servicetest.Usable(t, "a", 1))
 	for name, c := range map[string]struct {
 		request picks.Request
 		want    fault.Code
@@ -123,7 +123,7 @@ func TestExplainEndpoint(t *testing.T) {
 		t.Run(strings.TrimSpace(tt.policy+" "+tt.exclude), func(t *testing.T) {
 			s, _ := servicetest.Start(t, "", nil)
 			servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": tt.policy}))
-			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 			for range tt.held {
 				mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute, Wait: time.Second})
 			}
@@ -146,7 +146,7 @@ func TestExplainEndpoint(t *testing.T) {
 // TestExplainExcluded: which endpoint was drawn, and instead of which one.
 func TestExplainExcluded(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 	var got []string
 	for range 2 {
 		out, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Explain: true, Exclude: []string{"a-0:80"}, Wait: time.Second})
@@ -233,7 +233,7 @@ func fussyCluster(t *testing.T, value servicetest.Object) []byte {
 func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := servicetest.Start(t, dir, nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", fussyCluster(t, servicetest.Object{"endpoints": "any"}))
 	for _, dry := range []bool{true, false} {
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{

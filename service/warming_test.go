@@ -7,12 +7,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-
-	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -28,7 +27,7 @@ import (
 func seedAssignments(t *testing.T, dir string, n int) {
 	t.Helper()
 	var a endpointv3.ClusterLoadAssignment
-	servicetest.Must(t, protojson.Unmarshal(servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))), &a))
+	servicetest.Must(t, protojson.Unmarshal(servicetest.Usable(t, "a", 2), &a))
 	st, err := file.Open(dir, file.Options{})
 	servicetest.Must(t, err)
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
@@ -94,8 +93,8 @@ lbd_cluster_state{cluster="c2999",state="transient_failure",target=""} 0`)
 
 		mustPick(t, s, picks.Request{Cluster: last})
 		servicetest.Expect(t, "state of what is read", clusterState(t, s, before, "", true).State, "READY")
-		servicetest.Push(t, s, sources.Endpoints, "c2997", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))
-		deleteResource(t, s, sources.Endpoints, "c2996")
+		servicetest.Push(t, s, sources.Endpoints, "c2997", servicetest.Usable(t, "b", 2))
+		deleteEndpoints(t, s, "c2996")
 		var loop picks.Picks
 		if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: "c2995", NoWait: true}, &loop); err != picks.ErrWouldWait { //nolint:errorlint // it is returned bare
 			t.Errorf("a pick that must not wait: %v", err)

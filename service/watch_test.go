@@ -151,7 +151,7 @@ func TestWatchCluster(t *testing.T) {
 func TestWatchClusterResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		begin := func(lastID string) (first message) {
 			t.Helper()
 			w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", false, lastID))
@@ -180,7 +180,7 @@ func TestWatchClusterResumes(t *testing.T) {
 func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		before := w.must("state")
@@ -207,7 +207,7 @@ func TestWatchClusterReportsTheLimitOfTheFleet(t *testing.T) {
 		fleet := &fakeFleet{}
 		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
 		servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		fleet.set(2, 7)
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
@@ -238,7 +238,7 @@ func TestWatchClusterReportsTheLimitOfTheFleet(t *testing.T) {
 func TestWatchersOfOneClusterShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		var all []watching
 		join := func(endpoints bool) watching {
 			w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", endpoints, ""))
@@ -272,7 +272,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 func TestLateWatcherGetsCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		early := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer early.Close()
 		early.must("state")
@@ -298,9 +298,9 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
 		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "metadata": servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"connect": "none"}}}}))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		go func() {
-			servicetest.Push(t, s, sources.Endpoints, "stuck", servicetest.Assignment(t, nil, servicetest.Place("stuck", 0, 1, servicetest.Endpoints("stuck", 1))))
+			servicetest.Push(t, s, sources.Endpoints, "stuck", servicetest.Usable(t, "stuck", 1))
 		}()
 		synctest.Wait()
 		stuck := watch(t)(s.Watches.WatchCluster(nil, "stuck", "", true, ""))
@@ -321,7 +321,7 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 func TestDrainEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 		var all []*observe.Watch
 		for _, begin := range []func() (*observe.Watch, error){
 			func() (*observe.Watch, error) { return s.Watches.WatchCluster(nil, "orders", "", true, "") },
@@ -406,7 +406,7 @@ func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 				"blackout_period": "0s",
 			}},
 		}}}}))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		first := w.must("state")
@@ -443,7 +443,7 @@ func TestWatchCountsLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		servicetest.Push(t, s, sources.Config, "near", servicetest.Config(1))
-		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment(t, nil, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Usable(t, "n", 1))
 		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
 		servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
 		mustPick(t, s, picks.Request{Cluster: "agg", TTL: time.Minute})

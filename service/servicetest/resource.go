@@ -53,6 +53,12 @@ func Assignment(tb testing.TB, drops []Object, places ...Object) []byte {
 	return Encode(tb, body)
 }
 
+// Usable returns an assignment of n [Endpoints] in one locality.
+func Usable(tb testing.TB, zone string, n int) []byte {
+	tb.Helper()
+	return Assignment(tb, nil, Place(zone, 0, 1, Endpoints(zone, n)))
+}
+
 // Assigned returns an assignment of one locality, for [PushAll].
 func Assigned(cluster string, hosts ...string) Object {
 	var all []Object

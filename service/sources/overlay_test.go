@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"bytes"
@@ -24,8 +24,7 @@ import (
 	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/overlay"
-	"github.com/lbd-dev/lbd/xds/store"
-	"github.com/lbd-dev/lbd/xds/store/file"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func putOverlay(tb testing.TB, s *service.Service, id string, o overlays.NewOverlay) *sources.PushResult {
@@ -63,7 +62,7 @@ func TestDrain(t *testing.T) {
 			update := func(n int) {
 				if source == "file" {
 					d.scan(map[string]int{"orders": n})
-					servicetest.Must(t, s.Settle(t.Context()))
+					servicetest.Must(t, s.Sources.Settle(t.Context()))
 					return
 				}
 				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("orders", n))))
@@ -81,8 +80,9 @@ func TestDrain(t *testing.T) {
 			if got := chosen(t, s, 10); got["orders-1:80"] != 10 {
 				t.Errorf("picks: %v", got)
 			}
-			steps := mustPick(t, s, picks.Request{Cluster: "orders", Explain: true}).Picks[0].Explain
-			if step := steps[1]; step.Step != "overlays" || step.Says != "overlay one drains endpoint orders-0:80" || len(step.Overlays) != 1 || step.Overlays[0].ID != "one" {
+			explained, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Explain: true})
+			servicetest.Must(t, err)
+			if step := explained.Picks[0].Explain[1]; step.Step != "overlays" || step.Says != "overlay one drains endpoint orders-0:80" || len(step.Overlays) != 1 || step.Overlays[0].ID != "one" {
 				t.Errorf("explained %+v", step)
 			}
 			is, err := s.Overlays.State("orders", "one")
@@ -95,17 +95,15 @@ func TestDrain(t *testing.T) {
 				t.Errorf("picks after a change of the source: %v", got)
 			}
 			for _, id := range leases {
-				if _, err := s.Picks.EndLease(id, picks.Success, nil); err != nil {
-					t.Fatal(err)
-				}
+				_, err = s.Picks.EndLease(id, picks.Success, nil)
+				servicetest.Must(t, err)
 			}
 			servicetest.Must(t, s.Overlays.AwaitDrained(t.Context(), "orders", "one", time.Hour))
 			if is, _ := s.Overlays.State("orders", "one"); *is.InFlight != 0 {
 				t.Errorf("%d in flight at the end", *is.InFlight)
 			}
-			if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err = s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
+			servicetest.Must(t, err)
 			if got := chosen(t, s, 9); got["orders-0:80"] != 3 {
 				t.Errorf("picks at the end: %v", got)
 			}
@@ -123,7 +121,7 @@ func TestOverlayExpires(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := servicetest.Start(t, dir, nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 		o := drain("a-0:80")
 		o.Expires = "1h"
 		putOverlay(t, s, "one", o)
@@ -195,7 +193,7 @@ func TestOverlayRefusals(t *testing.T) {
 	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "x", sources.ChangeOptions{}); servicetest.Code(err) != fault.UnknownOverlay || !strings.Contains(err.Error(), "it has i") {
 		t.Errorf("deletion of what is not there: %v", err)
 	}
-	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3)))})
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable(t, "a", 3)})
 	if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "overlays take all of them out of use") {
 		t.Errorf("a push whose endpoints are all out of use: %v", err)
 	}
@@ -206,7 +204,7 @@ func TestOverlayRefusals(t *testing.T) {
 
 func TestOverlayWarnings(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 	for _, test := range []struct {
 		id   string
 		o    overlays.NewOverlay
@@ -252,7 +250,7 @@ func TestAwaitDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := servicetest.Start(t, "", nil)
 		defer stop()
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 		for range 2 {
 			_, err := servicetest.Pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
 			servicetest.Must(t, err)
@@ -292,15 +290,11 @@ func TestNewestOverlay(t *testing.T) {
 				servicetest.Must(t, err)
 				raw, err := overlays.Encode(o)
 				servicetest.Must(t, err)
-				st, err := file.Open(dir, file.Options{OnCommit: func(store.Commit) {}})
-				servicetest.Must(t, err)
-				_, err = st.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(overlay.Key("orders", "z"), raw) })
-				servicetest.Must(t, err)
-				servicetest.Must(t, st.Close())
+				writeStore(t, dir, map[resource.Key][]byte{overlay.Key("orders", "z"): raw})
 
 				s, stop := servicetest.Start(t, dir, nil)
 				defer stop()
-				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 				for _, id := range []string{"y", "x"} {
 					res := putOverlay(t, s, id, limit(int64(id[0])))
 					if len(res.Warnings) == 0 || !strings.Contains(res.Warnings[0].Reason, "it contradicts the overlay") {
@@ -320,7 +314,7 @@ func TestNewestOverlay(t *testing.T) {
 // TestOverlaysAtOnce: of overlays that are put at once, and would leave nothing usable together, one is refused.
 func TestOverlaysAtOnce(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 4))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 4))
 	for range 20 {
 		var group sync.WaitGroup
 		var refused atomic.Int64
@@ -343,9 +337,8 @@ func TestOverlaysAtOnce(t *testing.T) {
 		list, err := s.Overlays.States("orders", nil)
 		servicetest.Must(t, err)
 		for _, o := range list {
-			if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", o.ID, sources.ChangeOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err = s.Sources.DeleteOverlay(t.Context(), "orders", o.ID, sources.ChangeOptions{})
+			servicetest.Must(t, err)
 		}
 	}
 }
@@ -356,7 +349,7 @@ func TestPushOfASharedAssignment(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	pushOf := func(n int, options sources.ChangeOptions) error {
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "shared", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", n))), ChangeOptions: options,
+			Kind: sources.Endpoints, Cluster: "shared", Body: servicetest.Usable(t, "a", n), ChangeOptions: options,
 		})
 		return err
 	}
@@ -374,11 +367,10 @@ func TestPushOfASharedAssignment(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	servicetest.Must(t, pushOf(3, sources.ChangeOptions{}))
-	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
+	servicetest.Must(t, err)
 	put("shared")
-	servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Usable(t, "b", 1))
 	uses("shared", "other")
 	servicetest.Must(t, pushOf(1, sources.ChangeOptions{}))
 }
@@ -387,20 +379,14 @@ func TestPushOfASharedAssignment(t *testing.T) {
 // deleted.
 func TestUnknownOverlay(t *testing.T) {
 	dir := t.TempDir()
-	st, err := file.Open(dir, file.Options{OnCommit: func(store.Commit) {}})
-	servicetest.Must(t, err)
-	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
-		return tx.Put(overlay.Key("orders", "one"), []byte(`{"kind":"mirror","created":"2026-01-01T00:00:00Z"}`))
-	})
-	servicetest.Must(t, err)
-	servicetest.Must(t, st.Close())
+	writeStore(t, dir, map[resource.Key][]byte{overlay.Key("orders", "one"): []byte(`{"kind":"mirror","created":"2026-01-01T00:00:00Z"}`)})
 	var log bytes.Buffer
 	s, stop := servicetest.Start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 	if list, err := s.Overlays.States("", nil); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
-	_, err = s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
+	_, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
 	servicetest.Must(t, err)
 	stop()
 	if n := strings.Count(log.String(), "an overlay has no effect on this daemon"); n != 1 || !strings.Contains(log.String(), `orders/one: kind \"mirror\" is not known`) {
@@ -417,11 +403,7 @@ func TestOverlayOfAnAggregate(t *testing.T) {
 		Body: servicetest.Encode(t, servicetest.Object{"endpoints": []servicetest.Object{{"lb_endpoints": []servicetest.Object{unhealthy("a")}}}}),
 	})
 	servicetest.Must(t, err)
-	servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"cluster_type": servicetest.Object{
-		"name": "envoy.clusters.aggregate", "typed_config": servicetest.Object{
-			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"},
-		},
-	}}))
+	servicetest.Push(t, s, sources.Config, "orders", aggregate("leaf"))
 	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "orders", ID: "one"})
 	if servicetest.Code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "put the overlay on one of its clusters: leaf") {
 		t.Errorf("%v", err)
@@ -444,9 +426,7 @@ func TestOverlayExpiresWithPreconditions(t *testing.T) {
 		s, stop := servicetest.Start(t, "", func(o *service.Options) { o.Sources.RequireIfMatch = true })
 		defer stop()
 		none := sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}
-		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))), ChangeOptions: none,
-		})
+		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable(t, "a", 2), ChangeOptions: none})
 		servicetest.Must(t, err)
 		o := drain("a-0:80")
 		o.Expires = "1h"
@@ -474,7 +454,7 @@ func TestOverlayExpiresWithoutStore(t *testing.T) {
 		db, aside := filepath.Join(dir, "lbd.db"), filepath.Join(dir, "aside")
 		var log bytes.Buffer
 		s, stop := servicetest.Start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 		o := drain("a-0:80")
 		o.Expires = "1h"
 		putOverlay(t, s, "one", o)

@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"bytes"
@@ -76,12 +76,7 @@ func (k *recordedLastGood) Put(updates []resource.Update) {
 
 // follow returns a service that follows the servers "one" and "two", in order of
 // fallback, with so many targets whose routes lead to the cluster "shared".
-func follow(t *testing.T, targets int) (s *service.Service, kept *recordedLastGood, reports *recordedReports, log *bytes.Buffer) {
-	t.Helper()
-	return followWith(t, targets, func(*service.Options) {})
-}
-
-func followWith(t *testing.T, targets int, change func(*service.Options)) (s *service.Service, kept *recordedLastGood, reports *recordedReports, log *bytes.Buffer) {
+func follow(t *testing.T, targets int, change ...func(*service.Options)) (s *service.Service, kept *recordedLastGood, reports *recordedReports, log *bytes.Buffer) {
 	t.Helper()
 	server := `{"server_uri":"passthrough:///%s","channel_creds":[{"type":"insecure"}]}`
 	b, err := bootstrap.Parse(fmt.Appendf(nil, `{"node":{"id":"test"},"xds_servers":[`+server+`,`+server+`]}`, "one", "two"),
@@ -93,7 +88,9 @@ func followWith(t *testing.T, targets int, change func(*service.Options)) (s *se
 		for i := range targets {
 			o.Sources.Targets = append(o.Sources.Targets, targetOf(i))
 		}
-		change(o)
+		for _, f := range change {
+			f(o)
+		}
 	}, func(c *sources.Connections) {
 		c.Servers, c.LastGood, c.Reports = silentServers{&b.Servers[0]}, kept, reports
 	})

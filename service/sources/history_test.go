@@ -1,7 +1,6 @@
-package service_test
+package sources_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ func withHistory(o *service.Options) {
 
 func pushedAddress(t *testing.T, s *service.Service) string {
 	t.Helper()
-	servicetest.Must(t, s.Settle(t.Context()))
+	servicetest.Must(t, s.Sources.Settle(t.Context()))
 	out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"})
 	if err != nil {
 		return string(servicetest.Code(err))
@@ -43,7 +42,7 @@ func TestRestore(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := servicetest.Start(t, dir, withHistory)
 	for _, zone := range []string{"a", "b", "c"} {
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, zone, 1))
 	}
 	_, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
 	servicetest.Must(t, err)
@@ -87,7 +86,7 @@ func TestRestore(t *testing.T) {
 func TestRestoreRemovesAtMost(t *testing.T) {
 	s, _ := servicetest.Start(t, t.TempDir(), withHistory)
 	for _, name := range []string{"orders", "other", "third"} {
-		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Usable(t, "a", 1))
 	}
 	r := sources.RestoreRequest{Index: 1, MaxRemoved: 1, AllowEmpty: true}
 	if _, err := restore(t, s, r); servicetest.Code(err) != fault.Blocked || s.Sources.Index() != 3 {
@@ -103,8 +102,8 @@ func TestRestoreRemovesAtMost(t *testing.T) {
 func TestCompare(t *testing.T) {
 	s, _ := servicetest.Start(t, t.TempDir(), withHistory)
 	for _, zone := range []string{"a", "b"} {
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))))
-		servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, zone, 1))
+		servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Usable(t, zone, 1))
 	}
 	got, err := s.Sources.Compare(t.Context(), "", 1, 3, sources.Range{}, nil)
 	servicetest.Must(t, err)
@@ -132,7 +131,7 @@ func TestCompare(t *testing.T) {
 func TestHistoryIsLimited(t *testing.T) {
 	s, _ := servicetest.Start(t, t.TempDir(), func(o *service.Options) { o.Sources.Changelog = changelog.Limits{Changes: 2, Bytes: 1 << 20} })
 	for _, zone := range []string{"a", "b", "c", "d"} {
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, zone, 1))
 	}
 	list, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 9}, nil)
 	if err != nil || len(list) != 2 || oldest != 2 {
@@ -149,13 +148,12 @@ func TestHistoryIsLimited(t *testing.T) {
 // TestNoChangeHistory: without a history, changes leave no record, and nothing earlier is known.
 func TestNoChangeHistory(t *testing.T) {
 	s, _ := servicetest.Start(t, t.TempDir(), func(o *service.Options) {})
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "b", 1))
 	if list, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 9}, nil); err != nil || len(list) != 0 || oldest != 2 {
 		t.Errorf("%+v from %d, %v", list, oldest, err)
 	}
-	_, err := restore(t, s, sources.RestoreRequest{Index: 1})
-	if e := (*fault.Error)(nil); !errors.As(err, &e) || e.Code != fault.UnknownChange {
+	if _, err := restore(t, s, sources.RestoreRequest{Index: 1}); servicetest.Code(err) != fault.UnknownChange {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"bytes"
@@ -38,7 +38,7 @@ var (
 // author requests plain connections.
 func TestPushesTakeNoTLSAway(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable(t, "a", 2))
 	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
 	refused := func(what string, err error) {
 		t.Helper()
@@ -67,7 +67,7 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}); err != nil {
 		t.Errorf("a snapshot without the cluster: %v", err)
 	}
-	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable(t, "a", 2))
 	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
 	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, plainCluster))
 	if _, err := s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
@@ -97,9 +97,9 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 			s.Files[name] = f
 		}
 		d.archive.scanned(s)
-		servicetest.Must(t, d.Settle(t.Context()))
+		servicetest.Must(t, d.Sources.Settle(t.Context()))
 	}
-	eds := string(servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+	eds := string(servicetest.Usable(t, "a", 2))
 	rejected := string(servicetest.Encode(t, secured(servicetest.Object{"trusted_ca": servicetest.Object{"filename": "f"}})))
 	scan(map[string]string{"c.json": rejected, "f.json": eds})
 	const why = "Cluster/a of the file c.json is rejected: transport_socket.typed_config.common_tls_context.validation_context.ca_certificate_provider_instance: required"
@@ -164,7 +164,8 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		if words := fmt.Sprint(res.Changes); !strings.Contains(words, "transport_socket") {
 			t.Errorf("a plain Cluster instead: %s", words)
 		}
-		deleteResource(t, s, sources.Config, "new")
+		_, err = s.Sources.Delete(t.Context(), sources.Config, "new", sources.ChangeOptions{})
+		servicetest.Must(t, err)
 	})
 	if len(got) != 0 {
 		t.Errorf("after a deletion: %v", got)

@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"reflect"
@@ -76,7 +76,13 @@ func TestEncodedValues(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", body, err)
 			}
-			raw := encoded(t, want.Item)
+			var raw []byte
+			if kind == resource.TypeCluster {
+				raw, err = xdsencode.Cluster(want.Cluster)
+			} else {
+				raw, err = xdsencode.Assignment(want.Assignment)
+			}
+			servicetest.Must(t, err)
 			o.Format = decode.FormatProtobuf
 			got, err := decode.One(kind, raw, o)
 			if err != nil {
@@ -93,25 +99,12 @@ func TestEncodedValues(t *testing.T) {
 	}
 }
 
-func encoded(tb testing.TB, i resource.Item) []byte {
-	tb.Helper()
-	var raw []byte
-	var err error
-	if i.Cluster != nil {
-		raw, err = xdsencode.Cluster(i.Cluster)
-	} else {
-		raw, err = xdsencode.Assignment(i.Assignment)
-	}
-	servicetest.Must(tb, err)
-	return raw
-}
-
 // TestViews reads a cluster of a file under an overlay: what picks use can be pushed, and is the same then.
 func TestViews(t *testing.T) {
 	d := startFiled(t, &archive{})
 	s := d.Service
 	d.scan(map[string]int{"orders": 2})
-	servicetest.Must(t, s.Settle(t.Context()))
+	servicetest.Must(t, s.Sources.Settle(t.Context()))
 	putOverlay(t, s, "one", drain("orders-0:80"))
 	view := func(kind sources.Kind, v sources.View) *sources.Viewed {
 		t.Helper()
@@ -127,9 +120,8 @@ func TestViews(t *testing.T) {
 		t.Errorf("effective, with %d overlays: %s", effective.Overlays, body)
 	}
 	servicetest.Push(t, s, sources.Endpoints, "orders", effective.Body.Bytes())
-	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
+	servicetest.Must(t, err)
 	if again := view(sources.Endpoints, sources.ViewEffective); again.Hash != effective.Hash || again.From != resource.SourcePush {
 		t.Errorf("after the push: %s of %s", again.Body.Bytes(), again.From)
 	}

@@ -1,11 +1,10 @@
-package service_test
+package sources_test
 
 import (
-	"context"
+	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,11 +133,13 @@ func TestRegistrationsAreLimited(t *testing.T) {
 
 // namedFleet has an ID.
 type namedFleet struct {
-	fakeFleet
+	service.Fleet
+
 	id string
 }
 
 func (f *namedFleet) ID() string { return f.id }
+func (*namedFleet) Close()       {}
 
 // startShared starts services that share a store.
 func startShared(t *testing.T, names ...string) []*service.Service {
@@ -308,8 +309,8 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 // A removal that cannot be stored is tried again, not all the time.
 func TestExpiryWithoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var warnings atomic.Int64
-		s := newService(t, func(o *service.Options) { o.Logger = slog.New(counting{&warnings}) })
+		var log bytes.Buffer
+		s := newService(t, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		st, err := file.Open("", file.Options{OnCommit: s.Inbound.Commit})
 		servicetest.Must(t, err)
 		servicetest.Must(t, s.Start(t.Context(), sources.Connections{Store: st}))
@@ -317,19 +318,12 @@ func TestExpiryWithoutAStore(t *testing.T) {
 		register(t, s, "10.0.0.2:80", 10*time.Second)
 		servicetest.Must(t, st.Close())
 		time.Sleep(70 * time.Second)
-		if n := warnings.Load(); n < 10 || n > 13 {
+		s.Close()
+		if n := strings.Count(log.String(), "level=WARN"); n < 10 || n > 13 {
 			t.Errorf("%d warnings within a minute", n)
 		}
 	})
 }
-
-// counting counts warnings.
-type counting struct{ n *atomic.Int64 }
-
-func (c counting) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-func (c counting) Handle(context.Context, slog.Record) error    { c.n.Add(1); return nil }
-func (c counting) WithAttrs([]slog.Attr) slog.Handler           { return c }
-func (c counting) WithGroup(string) slog.Handler                { return c }
 
 // What a renewal costs does not depend on the size of the assignment.
 func BenchmarkRenew(b *testing.B) {
@@ -347,18 +341,16 @@ func BenchmarkRenew(b *testing.B) {
 			b.Run(fmt.Sprintf("%s of %d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if _, err := s.Sources.SetEndpoint(b.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.1:80", Edit: e}); err != nil {
-						b.Fatal(err)
-					}
+					_, err = s.Sources.SetEndpoint(b.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "10.0.0.1:80", Edit: e})
+					servicetest.Must(b, err)
 				}
 			})
 		}
 		b.Run(fmt.Sprintf("renewal of %d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := s.Sources.RenewEndpoint("orders", "10.0.0.1:80"); err != nil {
-					b.Fatal(err)
-				}
+				_, err = s.Sources.RenewEndpoint("orders", "10.0.0.1:80")
+				servicetest.Must(b, err)
 			}
 		})
 	}

@@ -1,8 +1,9 @@
-package service_test
+package sources_test
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -81,7 +82,7 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 			}
 			got = append(got, fmt.Sprint(res.New, res.Hash, res.Changes, res.Warnings, res.Notes))
 		}
-		body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
+		body := servicetest.Usable(t, "a", 1)
 		push := sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}
 		add(s.Sources.Push(t.Context(), &push))
 		add(s.Sources.Push(t.Context(), &push)) // which exists by then
@@ -136,7 +137,7 @@ func (s *sharedStore) Snapshot() *store.Snapshot {
 // the store is not replaced by the older version.
 func TestStartKeepsCommitsOfOthers(t *testing.T) {
 	version := func(zone string) func(*store.Tx) error {
-		d, err := decode.One(resource.TypeAssignment, servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1))), decode.Options{Name: "orders"})
+		d, err := decode.One(resource.TypeAssignment, servicetest.Usable(t, zone, 1), decode.Options{Name: "orders"})
 		servicetest.Must(t, err)
 		return func(tx *store.Tx) error {
 			return tx.Put(resource.Key{Type: sources.Endpoints, Name: "orders"}, d.Raw)
@@ -151,7 +152,7 @@ func TestStartKeepsCommitsOfOthers(t *testing.T) {
 	st.onCommit = s.Inbound.Commit
 	servicetest.Must(t, s.Start(t.Context(), sources.Connections{Store: st}))
 	servicetest.Must(t, <-st.done)
-	servicetest.Must(t, s.Settle(t.Context()))
+	servicetest.Must(t, s.Sources.Settle(t.Context()))
 	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "new-0:80" {
 		t.Errorf("%+v, %v", out, err)
 	}
@@ -164,16 +165,33 @@ func newService(t *testing.T, change func(*service.Options)) *service.Service {
 	return s
 }
 
+// writeStore writes entries to the store in dir, as an earlier lbd.
+func writeStore(t *testing.T, dir string, entries map[resource.Key][]byte) {
+	t.Helper()
+	st, err := file.Open(dir, file.Options{})
+	servicetest.Must(t, err)
+	_, err = st.Update(t.Context(), func(tx *store.Tx) (err error) {
+		for key, raw := range entries {
+			err = errors.Join(err, tx.Put(key, raw))
+		}
+		return err
+	})
+	servicetest.Must(t, errors.Join(err, st.Close()))
+}
+
 // TestStoredWarnings: what this lbd would reject in a push is logged at startup, a limited number
 // of times, and a push is not.
 func TestStoredWarnings(t *testing.T) {
 	dir := t.TempDir()
 	stored := map[resource.Key][]byte{}
+	body := servicetest.Encode(t, secured(servicetest.Object{"ca_certificate_provider_instance": servicetest.Object{"instance_name": "gone"}}))
 	for i := range 103 {
 		name := fmt.Sprintf("c%03d", i)
-		stored[resource.Key{Type: resource.TypeCluster, Name: name}] = servicetest.Encode(t, secured(servicetest.Object{"ca_certificate_provider_instance": servicetest.Object{"instance_name": "gone"}}))
+		d, err := decode.One(resource.TypeCluster, body, decode.Options{Name: name, Stored: true})
+		servicetest.Must(t, err)
+		stored[resource.Key{Type: resource.TypeCluster, Name: name}] = d.Raw
 	}
-	seed(t, dir, stored, decode.Options{Stored: true})
+	writeStore(t, dir, stored)
 	var log bytes.Buffer
 	s, _ := servicetest.Start(t, dir, func(o *service.Options) {
 		o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -207,7 +225,7 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		file, aside := filepath.Join(dir, "lbd.db"), filepath.Join(dir, "aside")
 		s, stop := servicetest.Start(t, dir, nil)
 		defer stop()
-		body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
+		body := servicetest.Usable(t, "a", 1)
 		servicetest.Push(t, s, sources.Endpoints, "orders", body)
 		servicetest.Must(t, os.Rename(file, aside))
 		time.Sleep(3 * time.Second)

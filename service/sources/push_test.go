@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"bytes"
@@ -7,24 +7,24 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/decode/text"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestPushedEndpointsBecomePicks(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	if !first.New || len(first.Changes) != 1 || first.Changes[0] != (difference.Change{Resource: "ClusterLoadAssignment/orders", Change: "added", Difference: "added with 1 usable endpoint"}) {
 		t.Errorf("the first push: %+v", first)
 	}
@@ -32,11 +32,11 @@ func TestPushedEndpointsBecomePicks(t *testing.T) {
 	if err != nil || out.Picks[0].Address != "a-0:80" || out.Generation != first.Generation {
 		t.Fatalf("%+v, %v; pushed %+v", out, err, first)
 	}
-	same := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	same := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	if same.New || len(same.Changes) != 0 || same.Hash != first.Hash || same.Generation != first.Generation {
 		t.Errorf("the same again changes nothing: %+v, first %+v", same, first)
 	}
-	next := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
+	next := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "b", 1))
 	if next.New || next.Changes[0].Change != "modified" || next.Hash == first.Hash || next.Generation == first.Generation {
 		t.Errorf("another: %+v, first %+v", next, first)
 	}
@@ -46,7 +46,7 @@ func TestPushedEndpointsBecomePicks(t *testing.T) {
 }
 
 func TestPushRefusals(t *testing.T) {
-	good := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
+	good := servicetest.Usable(t, "a", 1)
 	empty := servicetest.Assignment(t, nil)
 	for name, c := range map[string]struct {
 		request sources.PushRequest
@@ -72,8 +72,7 @@ func TestPushRefusals(t *testing.T) {
 			if servicetest.Code(err) != c.want || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("got %v: %v; want %v saying %q", servicetest.Code(err), err, c.want, c.says)
 			}
-			var e *fault.Error
-			if errors.As(err, &e) && c.want == fault.InvalidResource && len(e.Problems) == 0 {
+			if e, ok := errors.AsType[*fault.Error](err); ok && c.want == fault.InvalidResource && len(e.Problems) == 0 {
 				t.Error("no broken rule is listed")
 			}
 			if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Generation != before.Generation {
@@ -85,11 +84,9 @@ func TestPushRefusals(t *testing.T) {
 
 func TestAllowEmptyAndDelete(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(7))
-	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil), AllowEmpty: true,
-	})
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil), AllowEmpty: true})
 	servicetest.Must(t, err)
 	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.NoReadyEndpoint {
 		t.Errorf("an empty assignment: %v", err)
@@ -100,18 +97,16 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	if res, err := del(sources.Endpoints, true); err != nil || res.Changes[0].Change != "removed" {
 		t.Errorf("dry: %+v, %v", res, err)
 	}
-	if _, err := del(sources.Endpoints, false); err != nil {
-		t.Fatal(err)
-	}
+	_, err = del(sources.Endpoints, false)
+	servicetest.Must(t, err)
 	if _, err := del(sources.Endpoints, false); servicetest.Code(err) != fault.UnknownCluster {
 		t.Errorf("delete what is not there: %v", err)
 	}
 	if _, err := s.State.Cluster(t.Context(), "orders", "", true); err != nil {
 		t.Errorf("the configuration is still there: %v", err)
 	}
-	if _, err := del(sources.Config, false); err != nil {
-		t.Fatal(err)
-	}
+	_, err = del(sources.Config, false)
+	servicetest.Must(t, err)
 	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.UnknownCluster {
 		t.Errorf("nothing is left: %v", err)
 	}
@@ -119,13 +114,13 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 
 func TestServiceNameJoinsClusterAndAssignment(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Usable(t, "a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
 	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "a-0:80" {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	// A push of the assignment reaches the cluster that it serves.
-	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Assignment(t, nil, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Usable(t, "b", 1))
 	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "b-0:80" {
 		t.Errorf("%+v, %v", out, err)
 	}
@@ -134,7 +129,7 @@ func TestServiceNameJoinsClusterAndAssignment(t *testing.T) {
 func TestRestartServesWhatWasPushed(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := servicetest.Start(t, dir, nil)
-	before := servicetest.Push(t, s, sources.Endpoints, "or/de%rs", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	before := servicetest.Push(t, s, sources.Endpoints, "or/de%rs", servicetest.Usable(t, "a", 1))
 	servicetest.Push(t, s, sources.Config, "or/de%rs", servicetest.Config(3))
 	stop()
 
@@ -153,76 +148,48 @@ func TestRestartServesWhatWasPushed(t *testing.T) {
 	}
 }
 
-func TestClosedServiceRefuses(t *testing.T) {
-	s, stop := servicetest.Start(t, t.TempDir(), nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
-	stop()
-	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.ShuttingDown {
-		t.Errorf("pick: %v", err)
+// inFiles returns resource files that provide Clusters and assignments, written as JSON.
+func inFiles(tb testing.TB, bodies map[resource.Key][]byte) files.Set {
+	tb.Helper()
+	set := files.Set{Resources: map[resource.Key]files.Resource{}}
+	for key, body := range bodies {
+		i, _, err := decode.Item(resource.Item{Key: key, Raw: body}, decode.Options{Name: key.Name})
+		servicetest.Must(tb, err)
+		set.Resources[key] = files.Resource{Item: i, File: key.Name + ".yaml"}
 	}
-	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "x", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))),
-	})
-	if servicetest.Code(err) != fault.ShuttingDown {
-		t.Errorf("push: %v", err)
+	return set
+}
+
+// TestDeletionOfNothingIsNoEvent: nothing changed.
+func TestDeletionOfNothingIsNoEvent(t *testing.T) {
+	s, _ := servicetest.Start(t, "", nil)
+	for _, kind := range []sources.Kind{sources.Endpoints, sources.Config} {
+		if _, err := s.Sources.Delete(t.Context(), kind, "unknown", sources.ChangeOptions{}); servicetest.Code(err) != fault.UnknownCluster {
+			t.Errorf("%s: %v", kind, err)
+		}
+	}
+	if all := s.Events.Last(observe.EventFilter{Limit: 100}); len(all) != 0 {
+		t.Errorf("events %+v", all)
+	}
+	old := sources.Precondition{IfMatch: []string{"old"}}
+	if _, err := s.Sources.Delete(t.Context(), sources.Config, "unknown", sources.ChangeOptions{Precondition: old}); servicetest.Code(err) != fault.PreconditionFailed {
+		t.Error(err)
+	}
+	if all := s.Events.Last(observe.EventFilter{Limit: 100}); len(all) != 1 || all[0].Reason != string(fault.PreconditionFailed) {
+		t.Errorf("of a precondition that failed: %+v", all)
 	}
 }
 
-// stuckConnector blocks the trees that connect to a host whose name begins with "stuck",
-// until it is closed.
-type stuckConnector chan struct{}
-
-func (c stuckConnector) Start(addresses []string, report func(lb.Connection)) (stop func()) {
-	if strings.HasPrefix(addresses[0], "stuck") {
-		<-c
+// TestAPushOfSeveralIsOfEachOfThem that it lists.
+func TestAPushOfSeveralIsOfEachOfThem(t *testing.T) {
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.PushAll(t, s, servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"), servicetest.Listener("shop", servicetest.Route("/", "a")))
+	for name, want := range map[string]int{"a": 1, "b": 1, "shop": 0, "c": 0, "": 1} {
+		got := s.Events.Last(observe.EventFilter{Cluster: name, Types: []observe.EventType{observe.EventPushed}, Limit: 10})
+		if len(got) != want {
+			t.Errorf("of %q: %+v", name, got)
+		}
 	}
-	go report(lb.Connection{Address: addresses[0]})
-	return func() {}
-}
-
-// startStuck starts a service with a stuckConnector.
-func startStuck(t *testing.T) (s *service.Service, connector stuckConnector, stop func()) {
-	t.Helper()
-	connector = make(stuckConnector)
-	s, stop = servicetest.Start(t, "", func(o *service.Options) {
-		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: connector, resource.ConnectNone: nil}
-	})
-	return s, connector, stop
-}
-
-// TestPushWaitsForItsOwnClusters: a slow tree delays only the pushes that change it.
-func TestPushWaitsForItsOwnClusters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, connector, _ := startStuck(t)
-		body := func(zone string) []byte {
-			return servicetest.Assignment(t, nil, servicetest.Place(zone, 0, 1, servicetest.Endpoints(zone, 1)))
-		}
-		// The assignment serves another cluster, and not the one of its name.
-		servicetest.Push(t, s, sources.Config, "shared", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
-		servicetest.Push(t, s, sources.Config, "user", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
-		var pushed atomic.Int32
-		for _, name := range []string{"stuck", "shared"} {
-			go func() {
-				servicetest.Push(t, s, sources.Endpoints, name, body("stuck"))
-				pushed.Add(1)
-			}()
-		}
-		synctest.Wait()
-		servicetest.Push(t, s, sources.Endpoints, "quick", body("quick"))
-		servicetest.Push(t, s, sources.Endpoints, "quick", body("quick")) // unchanged
-		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", ChangeOptions: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
-			t.Error(err)
-		}
-		deleteResource(t, s, sources.Endpoints, "quick")
-		if n := pushed.Load(); n != 0 {
-			t.Errorf("%d pushes did not wait for their own trees", n)
-		}
-		close(connector)
-		synctest.Wait()
-		if n := pushed.Load(); n != 2 {
-			t.Errorf("%d of 2 pushes returned", n)
-		}
-	})
 }
 
 // TestBlockedKnowsFiles: the guard of pushes sees the resources of files.
@@ -233,7 +200,7 @@ func TestBlockedKnowsFiles(t *testing.T) {
 		filed[resource.Key{Type: sources.Endpoints, Name: name}] = servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints(name, 2)))
 	}
 	s.Sources.FilesChanged(inFiles(t, filed))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
 	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || !strings.HasPrefix(out.Picks[0].Address, "elsewhere-") {
 		t.Errorf("led to a file's assignment: %+v, %v", out, err)
@@ -373,10 +340,7 @@ func snapshot(t *testing.T, names []string, configs ...string) []byte {
 	t.Helper()
 	var all []servicetest.Object
 	for _, n := range names {
-		all = append(all, servicetest.Object{
-			"@type": sources.Endpoints.URL(), "cluster_name": n,
-			"endpoints": []servicetest.Object{{"lb_endpoints": []servicetest.Object{servicetest.Endpoint("h1")}}},
-		})
+		all = append(all, servicetest.Assigned(n, "h1"))
 	}
 	for _, n := range configs {
 		all = append(all, servicetest.Object{"@type": sources.Config.URL(), "name": n, "type": "EDS"})
@@ -465,9 +429,8 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := servicetest.Start(t, "", nil)
-			if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: good}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: good})
+			servicetest.Must(t, err)
 			before, err := s.Sources.Snapshot(t.Context(), "", nil, sources.Protobuf)
 			servicetest.Must(t, err)
 			_, err = pushSnapshot(t, s, c.request)

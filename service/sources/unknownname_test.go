@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ import (
 func TestUnknownNamesPerCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const places, own = 10, 5
-		s, _, _, _ := followWith(t, 0, func(o *service.Options) { o.Sources.OnDemandUnknown = places })
+		s, _, _, _ := follow(t, 0, func(o *service.Options) { o.Sources.OnDemandUnknown = places })
 		quotas := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.UnknownNames: places + 1}, MaxAccounts: 10})
 		accounts := map[string]*quota.Account{}
 		for _, name := range []string{"flood", "web", "late"} {

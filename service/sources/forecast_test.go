@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"context"
@@ -158,7 +158,7 @@ func TestEffect(t *testing.T) {
 			[]change{
 				endpointsOf("orders", servicetest.Assignment(t, nil, a(2))), configOf("orders", servicetest.Encode(t, servicetest.Object{"type": "EDS"})),
 				configOf("copy", servicetest.Encode(t, servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": "orders", "eds_config": servicetest.Object{"ads": servicetest.Object{}}}})),
-				configOf("all", aggregate(t, "orders")),
+				configOf("all", aggregate("orders")),
 			},
 			endpointsOf("orders", servicetest.Assignment(t, nil, a(1))),
 			"all modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00\n" +
@@ -222,7 +222,9 @@ func TestEffect(t *testing.T) {
 					if c.Change == "removed" {
 						continue
 					}
-					for _, p := range clusterState(t, s, c.Cluster, "", true).Priorities {
+					state, err := s.State.Cluster(t.Context(), c.Cluster, "", true)
+					servicetest.Must(t, err)
+					for _, p := range state.Priorities {
 						for _, l := range p.Localities {
 							for _, is := range l.Endpoints {
 								i := slices.IndexFunc(c.Endpoints, func(e forecast.EndpointEffect) bool { return e.Address == is.Address })
@@ -245,7 +247,7 @@ func TestEffect(t *testing.T) {
 func TestEffectOfOverlay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 		synctest.Wait()
 		put := func(dry bool) *sources.PushResult {
 			res, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{
@@ -259,7 +261,7 @@ func TestEffectOfOverlay(t *testing.T) {
 		servicetest.Expect(t, "the drain", picture(put(true).Effect), want)
 		put(false)
 		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3))), ChangeOptions: sources.ChangeOptions{DryRun: true},
+			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable(t, "a", 3), ChangeOptions: sources.ChangeOptions{DryRun: true},
 		})
 		servicetest.Must(t, err)
 		servicetest.Expect(t, "a push beside the drain", picture(res.Effect),
@@ -336,11 +338,12 @@ func TestMaxShiftOfTheUnknown(t *testing.T) {
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
 		synctest.Wait()
 		for range 100 {
 			for range 20 {
-				mustPick(t, s, picks.Request{Cluster: "orders", TTL: 300 * time.Millisecond})
+				_, err := servicetest.Pick(s, picks.Request{Cluster: "orders", TTL: 300 * time.Millisecond})
+				servicetest.Must(t, err)
 			}
 			time.Sleep(time.Second)
 		}
@@ -369,7 +372,7 @@ func TestMaxShift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
 		body := func(n int) []byte {
-			return servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", n)))
+			return servicetest.Usable(t, "a", n)
 		}
 		change := func(ctx context.Context, n int, shift float64, dry bool) error {
 			_, err := s.Sources.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), ChangeOptions: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})

@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"strings"
@@ -16,7 +16,7 @@ func TestCovers(t *testing.T) {
 	s := d.Service
 	covers := func() []observe.Cover {
 		t.Helper()
-		servicetest.Must(t, s.Settle(t.Context()))
+		servicetest.Must(t, s.Sources.Settle(t.Context()))
 		state, err := s.State.Cluster(t.Context(), "orders", "", false)
 		servicetest.Must(t, err)
 		return state.Covers
@@ -45,12 +45,11 @@ func TestCovers(t *testing.T) {
 	if got := chosen(t, s, 9); len(got) != 3 {
 		t.Errorf("picks: %v", got)
 	}
-	if n := gathered(t, s.Metrics.Registry)["lbd_covered_resources"]; n != 1 {
+	if n := gauges(t, s.Metrics, "lbd_covered_resources")["lbd_covered_resources file"]; n != 1 {
 		t.Errorf("%v resources are covered", n)
 	}
-	if _, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
+	servicetest.Must(t, err)
 	if got := covers(); got != nil {
 		t.Errorf("after the deletion: %+v", got)
 	}

@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"fmt"
@@ -40,20 +40,23 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	stored, err := s.Sources.Pushed(t.Context(), "", sources.Endpoints, "orders", sources.YAML)
-	servicetest.Must(t, err)
-	if got := strings.Count(string(stored.Body.Bytes()), "port_value"); got != n/2 {
+	if got := pushedEndpoints(t, s); got != n/2 {
 		t.Errorf("%d endpoints instead of %d", got, n/2)
 	}
+}
+
+// aggregate is a Cluster made of another one.
+func aggregate(leaf string) []byte {
+	return []byte(`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["` + leaf + `"]}}}`)
 }
 
 // Endpoints of other sources are not hidden by one that is pushed.
 func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	one := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))
+	one := servicetest.Usable(t, "a", 1)
 	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: one, {Type: sources.Config, Name: "configured"}: []byte(`{"type":"EDS"}`)}))
 	servicetest.Push(t, s, sources.Endpoints, "leaf", one)
-	servicetest.Push(t, s, sources.Config, "all", []byte(`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["leaf"]}}}`))
+	servicetest.Push(t, s, sources.Config, "all", aggregate("leaf"))
 	servicetest.Push(t, s, sources.Config, "renamed", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"leaf"}}`))
 	for cluster, says := range map[string]string{
 		"filed":   `the endpoints of "filed" come from a resource file, not from a push: change the file, or push all endpoints to /v1/clusters/NAME/endpoints, which then take precedence`,
@@ -84,7 +87,7 @@ func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 // The same is so for endpoints of a management server, under the name of their assignment.
 func TestEndpointsOfAServerAreNotChanged(t *testing.T) {
 	s, _, _, _ := follow(t, 1)
-	item, _, err := decode.Item(resource.Item{Key: resource.Key{Type: sources.Endpoints, Name: "service"}, Raw: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)))}, decode.Options{Name: "service"})
+	item, _, err := decode.Item(resource.Item{Key: resource.Key{Type: sources.Endpoints, Name: "service"}, Raw: servicetest.Usable(t, "a", 1)}, decode.Options{Name: "service"})
 	servicetest.Must(t, err)
 	u := sharedUpdate(0, "one", "c")
 	u.Cluster.EDSServiceName = "service"

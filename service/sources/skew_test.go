@@ -1,4 +1,4 @@
-package service_test
+package sources_test
 
 import (
 	"fmt"
