@@ -17,9 +17,8 @@ import (
 )
 
 // aggregate is a cluster made of others, the preferred first.
-func aggregate(tb testing.TB, leaves ...string) []byte {
-	tb.Helper()
-	return servicetest.Encode(tb, servicetest.Object{"cluster_type": servicetest.Object{
+func aggregate(leaves ...string) []byte {
+	return servicetest.Encode(servicetest.Object{"cluster_type": servicetest.Object{
 		"name": "envoy.clusters.aggregate",
 		"typed_config": servicetest.Object{
 			"@type":    "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig",
@@ -34,9 +33,9 @@ func startAggregate(t *testing.T, limit int) (*service.Service, []picks.Pick) {
 	t.Helper()
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.Push(t, s, sources.Config, "near", servicetest.Config(limit))
-	servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("none", 0)}, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 2))))
-	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
-	servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+	servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment([]servicetest.Object{servicetest.Drop("none", 0)}, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment([]servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
+	servicetest.Push(t, s, sources.Config, "agg", aggregate("near", "far"))
 	out, err := servicetest.Pick(s, picks.Request{Cluster: "agg", N: limit, TTL: time.Minute})
 	if err != nil || len(out.Picks) != limit {
 		t.Fatalf("%d picks, %v; want %d", len(out.Picks), err, limit)
@@ -75,7 +74,7 @@ func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 	}
 	// The next leaf counts once it is in use.
 	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(t, nil),
+		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(nil),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +161,7 @@ func TestStateEventsOfAnAggregate(t *testing.T) {
 // none, nor does a cluster without drop categories.
 func TestPicksThroughAnAggregateAreJudgedAtItsLeaf(t *testing.T) {
 	s, _ := startAggregate(t, 2) // two picks of agg
-	servicetest.Push(t, s, sources.Endpoints, "calm", servicetest.Usable(t, "c", 1))
+	servicetest.Push(t, s, sources.Endpoints, "calm", servicetest.Usable("c", 1))
 	mustPick(t, s, picks.Request{Cluster: "calm"})
 	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 	mustRefuse(t, s, picks.Request{Cluster: "near"}, fault.CircuitBroken)
@@ -187,9 +186,9 @@ func said(s *service.Service, cluster string, types ...observe.EventType) string
 func TestSkippedLeafInTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment(t, nil, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 1)), servicetest.Place("m", 1, 1, servicetest.Endpoints("m", 1))))
-		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable(t, "f", 1))
-		servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment(nil, servicetest.Place("n", 0, 1, servicetest.Endpoints("n", 1)), servicetest.Place("m", 1, 1, servicetest.Endpoints("m", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable("f", 1))
+		servicetest.Push(t, s, sources.Config, "agg", aggregate("near", "far"))
 		picked := func(want string, priority int) {
 			t.Helper()
 			out, err := servicetest.Pick(s, picks.Request{Cluster: "agg"})
@@ -235,7 +234,7 @@ func TestSkippedLeafInTheState(t *testing.T) {
 
 		// The cluster is back, without endpoints; and then the preferred leaf goes.
 		servicetest.Push(t, s, sources.Config, "far", servicetest.Config(7))
-		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable(t, "f", 1))
+		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable("f", 1))
 		deleteEndpoints(t, s, "near")
 		picked("f", 1)
 		const lost = "Cluster/near is not known"

@@ -21,7 +21,7 @@ func TestAllocPick(t *testing.T) {
 	for i := range 2000 {
 		places = append(places, servicetest.Place(fmt.Sprint("z", i), 0, 1, servicetest.Endpoints(fmt.Sprint("e", i), 1)))
 	}
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("none", 0)}, places...))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("none", 0)}, places...))
 	r := picks.Request{Cluster: "orders"}
 	var out picks.Picks
 	got := testing.AllocsPerRun(2000, func() {
@@ -41,8 +41,8 @@ func TestAllocPush(t *testing.T) {
 		ill = append(ill, servicetest.Object{"health_status": "UNHEALTHY", "endpoint": servicetest.Endpoint(fmt.Sprint("h", i))["endpoint"]})
 	}
 	bodies := [][]byte{
-		servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, ill)),
-		servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, ill), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))),
+		servicetest.Assignment(nil, servicetest.Place("a", 0, 1, ill)),
+		servicetest.Assignment(nil, servicetest.Place("a", 0, 1, ill), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))),
 	}
 	decode := func(body []byte, f sources.Format) []byte {
 		d, err := decode.One(resource.TypeAssignment, body, decode.Options{Format: f, Name: "orders"})

@@ -27,7 +27,7 @@ import (
 func TestClusterState(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(5))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("throttle", 5)},
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("throttle", 5)},
 		servicetest.Place("a", 0, 3, append(servicetest.Endpoints("a", 2), servicetest.Object{"health_status": "UNHEALTHY", "endpoint": servicetest.Endpoint("ill")["endpoint"]})),
 		servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1)),
 		servicetest.Place("z", 1, 1, servicetest.Endpoints("z", 1)),
@@ -57,7 +57,7 @@ func TestClusterState(t *testing.T) {
 
 func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	if err := s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, 0); err != nil {
 		t.Errorf("no wait: %v", err)
 	}
@@ -66,7 +66,7 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 	}
 	done := make(chan error)
 	go func() { done <- s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "b", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("b", 1))
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -80,7 +80,7 @@ func TestAwaitClusterAnswersOnChange(t *testing.T) {
 func TestDrainEndsLongPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		asked := time.Now()
 		done := make(chan error)
 		go func() { done <- s.State.AwaitCluster(t.Context(), "orders", "", first.Generation, time.Hour) }()
@@ -105,7 +105,7 @@ func TestClusterBeforeItsFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
 		go func() {
-			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Usable(t, "stuck", 1))
+			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Usable("stuck", 1))
 		}()
 		synctest.Wait()
 		all := s.State.Clusters()
@@ -123,7 +123,7 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
 		go func() {
-			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Usable(t, "stuck", 1))
+			servicetest.Push(t, s, sources.Endpoints, "new", servicetest.Usable("stuck", 1))
 		}()
 		synctest.Wait()
 		began := time.Now()
@@ -146,15 +146,15 @@ func TestClusterWhoseTreeDoesNotAnswer(t *testing.T) {
 // that only grpc has nobody knows.
 func TestSharesInTheState(t *testing.T) {
 	for policy, config := range map[string][]byte{
-		"ROUND_ROBIN":   servicetest.Encode(t, servicetest.Object{"type": "EDS"}),
-		"LEAST_REQUEST": servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}),
-		"RING_HASH":     servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": "RING_HASH"}),
-		"custom":        fussyCluster(t, servicetest.Object{"endpoints": "any"}),
+		"ROUND_ROBIN":   servicetest.Encode(servicetest.Object{"type": "EDS"}),
+		"LEAST_REQUEST": servicetest.Encode(servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}),
+		"RING_HASH":     servicetest.Encode(servicetest.Object{"type": "EDS", "lb_policy": "RING_HASH"}),
+		"custom":        fussyCluster(servicetest.Object{"endpoints": "any"}),
 	} {
 		t.Run(policy, func(t *testing.T) {
 			s, _ := servicetest.Start(t, "", nil)
 			servicetest.Push(t, s, sources.Config, "orders", config)
-			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil,
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil,
 				servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1)), servicetest.Place("c", 1, 1, servicetest.Endpoints("c", 1))))
 			for i := range 100 { // until all are connected
 				_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders", WaitForReady: true, Wait: time.Second, Hash: fmt.Sprint(i)})
@@ -191,10 +191,10 @@ func TestInUseSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		began := time.Now()
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		synctest.Wait()
 		time.Sleep(time.Minute)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		synctest.Wait()
 		c := clusterState(t, s, "orders", "", false)
 		if p := c.Priorities; p[0].InUseSince == nil || !p[0].InUseSince.Equal(began) || p[1].InUseSince != nil {
@@ -207,12 +207,12 @@ func TestInUseSince(t *testing.T) {
 func TestExplainNamesLeaves(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(t, nil, servicetest.Place("n", 0, 1, nil), servicetest.Place("m", 1, 1, nil)),
+		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(nil, servicetest.Place("n", 0, 1, nil), servicetest.Place("m", 1, 1, nil)),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable(t, "f", 1))
-	servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable("f", 1))
+	servicetest.Push(t, s, sources.Config, "agg", aggregate("near", "far"))
 	out := mustPick(t, s, picks.Request{Cluster: "agg", Explain: true})
 	var leaf *picks.LeafStep
 	for _, step := range out.Picks[0].Explain {
@@ -237,12 +237,12 @@ func TestExplainNamesLeaves(t *testing.T) {
 
 func TestClosedServiceRefuses(t *testing.T) {
 	s, stop := servicetest.Start(t, t.TempDir(), nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	stop()
 	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.ShuttingDown {
 		t.Errorf("pick: %v", err)
 	}
-	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: servicetest.Usable(t, "a", 1)})
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: servicetest.Usable("a", 1)})
 	if servicetest.Code(err) != fault.ShuttingDown {
 		t.Errorf("push: %v", err)
 	}
@@ -275,7 +275,7 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
 		body := func(zone string) []byte {
-			return servicetest.Usable(t, zone, 1)
+			return servicetest.Usable(zone, 1)
 		}
 		// The assignment serves another cluster, and not the one of its name.
 		servicetest.Push(t, s, sources.Config, "shared", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))

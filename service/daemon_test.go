@@ -137,7 +137,7 @@ func TestTimeoutNamesShortage(t *testing.T) {
 		})
 		defer close(connector)
 		go func() {
-			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("stuck", 1))))
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("stuck", 1))))
 		}()
 		synctest.Wait()
 		m.Report(overload.APIConnections, syscall.EMFILE)

@@ -35,7 +35,7 @@ func examine(t *testing.T, s *service.Service, cluster, check string, dial bool)
 func TestPicksAreComparedWithShares(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))
 		pickMany := func(n int, exclude ...string) {
 			for range n {
 				mustPick(t, s, picks.Request{Cluster: "orders", Exclude: exclude})
@@ -59,7 +59,7 @@ func TestPicksAreComparedWithShares(t *testing.T) {
 		time.Sleep(10 * time.Minute) // the sample is renewed
 		pickMany(2000)
 		is(doctor.OK, "2000 picks in")
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))
 		pickMany(1)
 		is(doctor.Skipped, "changed less than 10 s ago")
 	})
@@ -94,7 +94,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				dials := &recordedDials{hangs: hangs}
 				s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Dialer, o.Sources.ConnectMode = dials, resource.ConnectTCP })
-				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 150))
+				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 150))
 				begun := time.Now()
 				tried, notTried := s.Doctor.Attempts(t.Context(), &service.Examination{Cluster: "orders", Dial: true})
 				if took := time.Since(begun); took > 6*time.Second {
@@ -122,7 +122,7 @@ func TestAttemptsAreReported(t *testing.T) {
 		o.Dialer, o.Sources.ConnectMode = new(recordedDials), resource.ConnectTCP
 		o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectTCP: nil}
 	})
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 	mustPick(t, s, picks.Request{Cluster: "orders"})
 	got := examine(t, s, "orders", "connections", true)
 	if len(got) != 2 || got[0].Status != doctor.Warning || !strings.Contains(got[0].Found, "1 endpoint is READY, but did not accept a connection now: a-1:80: ") {
@@ -137,7 +137,7 @@ func TestAttemptsAreReported(t *testing.T) {
 func TestNamesThatAreSpelledAlike(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	for _, name := range []string{"orders", "orders-eu", "users"} {
-		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Usable("a", 1))
 	}
 	for name, want := range map[string]string{"oders": "did you mean orders?", "Orders-EU": "did you mean orders-eu?", "unlike": "push its endpoints"} {
 		if got := examine(t, s, name, "cluster", false); len(got) != 1 || !strings.Contains(got[0].Remedy, want) {

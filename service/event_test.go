@@ -17,7 +17,7 @@ import (
 func TestEvents(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(5))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 	leases := mustPick(t, s, picks.Request{Cluster: "orders", N: 5, TTL: time.Minute})
 	for range 3 {
 		mustRefuse(t, s, picks.Request{Cluster: "orders"}, fault.CircuitBroken)
@@ -57,7 +57,7 @@ func TestEventsAreBounded(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	first := servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(1))
 	for i := range observe.MaxConnectionEvents + 5 {
-		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i%7), servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint(fmt.Sprint("h", i))})))
+		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i%7), servicetest.Assignment(nil, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint(fmt.Sprint("h", i))})))
 	}
 	connections := s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 1 << 20})
 	if len(connections) != observe.MaxConnectionEvents || connections[0].Address != fmt.Sprintf("h%d:80", observe.MaxConnectionEvents+4) {
@@ -74,7 +74,7 @@ func TestEventsAreBounded(t *testing.T) {
 
 func TestEventsFollowTheBreakersLimit(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	var got []string
 	for _, limit := range []int{0, 100, 0, 0, 1} {
 		servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(limit))
@@ -93,7 +93,7 @@ func TestEventsFollowTheBreakersLimit(t *testing.T) {
 
 func TestBreakersPushNothingOut(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(1))
 	const others = 5
 	for range observe.MaxBreakerEvents/2 + others {
@@ -112,7 +112,7 @@ func TestBreakersPushNothingOut(t *testing.T) {
 
 func TestRefusedPushesPushNothingOut(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	for range observe.MaxEvents + 1 {
 		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "x", Body: []byte("{")}); err == nil {
 			t.Fatal("half a body was taken")

@@ -54,9 +54,8 @@ func (f *fakeFleet) set(share, demand int64) {
 	f.counters.SharedLimit().Describe(policy.ShareState{Joined: true, Limit: int64(f.limit), Share: share, Demand: demand})
 }
 
-func fleetConfig(tb testing.TB, limit int, scope string) []byte {
-	tb.Helper()
-	return servicetest.Encode(tb, servicetest.Object{
+func fleetConfig(limit int, scope string) []byte {
+	return servicetest.Encode(servicetest.Object{
 		"type": "EDS", "circuit_breakers": servicetest.Object{"thresholds": []servicetest.Object{{"max_requests": limit}}},
 		"metadata": servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"limit_scope": scope}}},
 	})
@@ -66,8 +65,8 @@ func fleetConfig(tb testing.TB, limit int, scope string) []byte {
 func TestFleetLimit(t *testing.T) {
 	fleet := &fakeFleet{}
 	s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
-	servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Config, "orders", fleetConfig(10, "fleet"))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	fleet.set(2, 7)
 	mustPick(t, s, picks.Request{Cluster: "orders", N: 2, TTL: time.Minute})
 	mustRefuse(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}, fault.CircuitBroken)
@@ -86,7 +85,7 @@ lbd_fleet_share{cluster="orders"} 2
 		t.Errorf("%+v", st)
 	}
 
-	r := servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "daemon"))
+	r := servicetest.Push(t, s, sources.Config, "orders", fleetConfig(10, "daemon"))
 	servicetest.Expect(t, "warnings", len(r.Warnings), 0)
 	servicetest.Expect(t, "users of the limit", fleet.users, 0)
 	if b := clusterState(t, s, "orders", "", false).Breaker; b.Fleet != nil || b.Open {
@@ -102,8 +101,8 @@ lbd_fleet_share{cluster="orders"} 2
 func TestFleetIsLeftBeforeLeasesEnd(t *testing.T) {
 	fleet := &fakeFleet{}
 	s, stop := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
-	servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Config, "orders", fleetConfig(10, "fleet"))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	fleet.set(2, 2)
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	inFlight := int64(-1)
@@ -115,9 +114,9 @@ func TestFleetIsLeftBeforeLeasesEnd(t *testing.T) {
 // TestWithoutFleet: the limit of a daemon without a shared store is its own, which a warning says.
 func TestWithoutFleet(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	r := servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 1, "fleet"))
+	r := servicetest.Push(t, s, sources.Config, "orders", fleetConfig(1, "fleet"))
 	servicetest.Expect(t, "warnings", len(r.Warnings), 1)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute})
 	mustRefuse(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}, fault.CircuitBroken)
 	if st := s.Replicas.State(t.Context(), nil); st.Shared {

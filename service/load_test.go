@@ -31,9 +31,8 @@ import (
 )
 
 // weighted is an EDS cluster whose endpoints take turns by their loads.
-func weighted(t *testing.T) []byte {
-	t.Helper()
-	return servicetest.Encode(t, servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{"typed_extension_config": servicetest.Object{
+func weighted() []byte {
+	return servicetest.Encode(servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{"typed_extension_config": servicetest.Object{
 		"name": "weighted",
 		"typed_config": servicetest.Object{
 			"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.wrr_locality.v3.WrrLocality",
@@ -50,10 +49,10 @@ func weighted(t *testing.T) []byte {
 func TestLoadsWeighPicks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", weighted(t))
+		servicetest.Push(t, s, sources.Config, "orders", weighted())
 		two := servicetest.Endpoints("a", 2)
 		two[1]["load_balancing_weight"] = 3
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, two)))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, two)))
 		shares := func(a, b float64, says string) {
 			t.Helper()
 			c := clusterState(t, s, "orders", "", true)
@@ -154,7 +153,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	defer r.Close()
 	r.Report(boot.Servers[0], lrs.Key{Cluster: "orders", EDSServiceName: "orders-eds"})
 	limit := func(n int) {
-		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{
 			"type": "EDS", "lrs_server": servicetest.Object{"self": servicetest.Object{}}, "lrs_report_endpoint_metrics": []string{"named_metrics.q"},
 			"eds_cluster_config": servicetest.Object{"service_name": "orders-eds"},
 			"circuit_breakers":   servicetest.Object{"thresholds": []servicetest.Object{{"max_requests": n}}},
@@ -162,7 +161,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	}
 	limit(1000)
 	places := func(i int) {
-		servicetest.Push(t, s, sources.Endpoints, "orders-eds", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("throttle", 10)},
+		servicetest.Push(t, s, sources.Endpoints, "orders-eds", servicetest.Assignment([]servicetest.Object{servicetest.Drop("throttle", 10)},
 			servicetest.Place("always", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place(fmt.Sprint(i%50), 0, 1, servicetest.Endpoints("b", 2))))
 	}
 	places(0)
@@ -316,9 +315,8 @@ func TestReportedLoadAddsUp(t *testing.T) {
 
 // detecting is an EDS cluster that ejects what fails more than half of its
 // requests.
-func detecting(t *testing.T) []byte {
-	t.Helper()
-	return servicetest.Encode(t, servicetest.Object{"type": "EDS", "outlier_detection": servicetest.Object{
+func detecting() []byte {
+	return servicetest.Encode(servicetest.Object{"type": "EDS", "outlier_detection": servicetest.Object{
 		"interval": "10s", "base_ejection_time": "30s", "max_ejection_percent": 50, "enforcing_success_rate": 0,
 		"failure_percentage_threshold": 50, "enforcing_failure_percentage": 100,
 		"failure_percentage_minimum_hosts": 1, "failure_percentage_request_volume": 3,
@@ -338,9 +336,9 @@ lbd_ejections_total{cluster="orders",enforced="true"} %d
 `, spared, enforced)
 			service.CompareSeries(t, s.Metrics, want)
 		}
-		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
-		servicetest.Push(t, s, sources.Config, "plain", servicetest.Encode(t, servicetest.Object{"type": "EDS"})) // has no such series
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 3))
+		servicetest.Push(t, s, sources.Config, "orders", detecting())
+		servicetest.Push(t, s, sources.Config, "plain", servicetest.Encode(servicetest.Object{"type": "EDS"})) // has no such series
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 3))
 		counted(0, 0)
 		out := mustPick(t, s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
 		for _, p := range out.Picks {
@@ -360,8 +358,8 @@ lbd_ejections_total{cluster="orders",enforced="true"} %d
 func TestEjection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 3))
+		servicetest.Push(t, s, sources.Config, "orders", detecting())
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 3))
 		out, err := servicetest.Pick(s, picks.Request{Cluster: "orders", N: 15, TTL: time.Minute})
 		if err != nil || len(out.Picks) != 15 {
 			t.Fatal(out, err)
@@ -430,8 +428,8 @@ lbd_endpoints{cluster="orders",priority="0",state="ready",target=""} 3
 func TestCancelledLeasesDoNotEject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Config, "orders", detecting())
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		out := mustPick(t, s, picks.Request{Cluster: "orders", N: 20, TTL: 5 * time.Second})
 		for _, p := range out.Picks[:10] {
 			endLease(t, s, p.Lease.ID, picks.Cancelled, nil)

@@ -27,9 +27,9 @@ import (
 func TestMetricsCountEveryPick(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(2))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("throttle", 0)},
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("throttle", 0)},
 		servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 2), servicetest.Object{"health_status": "DRAINING", "endpoint": servicetest.Endpoint("gone")["endpoint"]}))))
-	servicetest.Push(t, s, sources.Endpoints, "shed", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "shed", servicetest.Assignment([]servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 	for range 3 {
 		mustPick(t, s, picks.Request{Cluster: "orders"})
 		if _, err := servicetest.Pick(s, picks.Request{Cluster: "shed"}); err == nil {
@@ -82,7 +82,7 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 	}
 	none := count()
 	for i := range 10 {
-		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i), servicetest.Assignment(t,
+		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i), servicetest.Assignment(
 			[]servicetest.Object{servicetest.Drop("a", 0), servicetest.Drop("b", 1)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 3)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 3))))
 	}
 	if all := count() - none; all != 10*25 {
@@ -99,13 +99,13 @@ func TestSeriesGoWithTheirCluster(t *testing.T) {
 func TestSeriesAreThoseOfTheNewestConfig(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	for i := range 5 {
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop(fmt.Sprint("c", i), 0)},
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop(fmt.Sprint("c", i), 0)},
 			servicetest.Place(fmt.Sprint("z", i), 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("kept", 1, 1, servicetest.Endpoints("b", 1))))
 		for range 2 {
 			mustPick(t, s, picks.Request{Cluster: "orders"})
 			mustRefuse(t, s, picks.Request{Cluster: "orders", Exclude: []string{"a-0:80"}}, fault.AllExcluded)
 		}
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop(fmt.Sprint("c", i), 0)},
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop(fmt.Sprint("c", i), 0)},
 			servicetest.Place("kept", 0, 1, servicetest.Endpoints("b", 1))))
 		mustPick(t, s, picks.Request{Cluster: "orders"})
 	}
@@ -121,7 +121,7 @@ lbd_picks_total{cluster="orders",result="ok",target=""} 15
 
 func TestACategoryThatIsThereTwiceIsOneSeries(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("a", 50), servicetest.Drop("b", 0), servicetest.Drop("a", 50), servicetest.Drop("c", 100)}, servicetest.Place("z", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("a", 50), servicetest.Drop("b", 0), servicetest.Drop("a", 50), servicetest.Drop("c", 100)}, servicetest.Place("z", 0, 1, servicetest.Endpoints("a", 1))))
 	dropped := 0
 	for range 100 {
 		_, err := servicetest.Pick(s, picks.Request{Cluster: "orders"})
@@ -147,7 +147,7 @@ lbd_drops_total{category="c",cluster="orders"} %d
 func TestCountersOutliveTheEndpoints(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(0))
-	shed := servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("half", 50)}, servicetest.Place("z", 0, 1, servicetest.Endpoints("a", 1)))
+	shed := servicetest.Assignment([]servicetest.Object{servicetest.Drop("half", 50)}, servicetest.Place("z", 0, 1, servicetest.Endpoints("a", 1)))
 	servicetest.Push(t, s, sources.Endpoints, "orders", shed)
 	dropped, rejected := 0, 0
 	for range 20 {
@@ -175,8 +175,8 @@ lbd_drops_total{category="half",cluster="orders"} %d
 // be. The others are no series.
 func TestSwitchesBeginAtZero(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "one", servicetest.Usable(t, "a", 1))
-	servicetest.Push(t, s, sources.Endpoints, "two", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "one", servicetest.Usable("a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "two", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 	const want = `
 lbd_priority_switches_total{cluster="two",reason="failure",target=""} 0
 lbd_priority_switches_total{cluster="two",reason="init_timeout",target=""} 0
@@ -189,15 +189,15 @@ lbd_priority_switches_total{cluster="two",reason="update",target=""} 0
 // TestPushesCountByWhatBecameOfThem: rejected is what breaks a rule, and nothing else.
 func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 	s, stop := servicetest.Start(t, "", nil)
-	good := servicetest.Usable(t, "a", 1)
+	good := servicetest.Usable("a", 1)
 	for _, r := range []sources.PushRequest{
 		{Body: good},
 		{Body: good}, // changes nothing
 		{Body: good, ChangeOptions: sources.ChangeOptions{DryRun: true}},
 		{Body: []byte("{"), ChangeOptions: sources.ChangeOptions{DryRun: true}},
-		{Body: servicetest.Assignment(t, nil), ChangeOptions: sources.ChangeOptions{DryRun: true}},
+		{Body: servicetest.Assignment(nil), ChangeOptions: sources.ChangeOptions{DryRun: true}},
 		{Body: []byte("{")},
-		{Body: servicetest.Assignment(t, nil)},
+		{Body: servicetest.Assignment(nil)},
 		{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}},
 	} {
 		r.Kind, r.Cluster = sources.Endpoints, "orders"
@@ -262,7 +262,7 @@ func TestConnectionLostAtOnce(t *testing.T) {
 		s, _ := servicetest.Start(t, "", func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: slammingConnector{}}
 		})
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		synctest.Wait()
 		var got []string
 		for _, e := range s.Events.Last(observe.EventFilter{Types: []observe.EventType{observe.EventConnectionChanged}, Limit: 100}) {
@@ -282,13 +282,13 @@ lbd_disconnects_total{cluster="orders",reason="lost",target=""} 1
 
 func TestEndpointMetrics(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(t, nil,
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Assignment(nil,
 		servicetest.Place("x", 0, 3, append(servicetest.Endpoints("x", 1), servicetest.Object{
 			"health_status": "DRAINING", "load_balancing_weight": 7, "endpoint": servicetest.Endpoint("gone")["endpoint"],
 		})),
 		servicetest.Place("y", 0, 1, servicetest.Endpoints("y", 2)),
 		servicetest.Place("x", 1, 1, servicetest.Endpoints("spare", 1))))
-	servicetest.Push(t, s, sources.Endpoints, "b/c", servicetest.Assignment(t, nil, servicetest.Place("", 0, 1, servicetest.Endpoints("b", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "b/c", servicetest.Assignment(nil, servicetest.Place("", 0, 1, servicetest.Endpoints("b", 1))))
 	servicetest.Push(t, s, sources.Config, "homeless", servicetest.Config(1))
 	const want = `
 lbd_endpoint_series_truncated 0
@@ -366,12 +366,12 @@ func TestEndpointMetricsWaitForNoTree(t *testing.T) {
 		s, stop := servicetest.Start(t, "", func(o *service.Options) {
 			o.Logger = slog.New(stuck{Handler: slog.DiscardHandler, cluster: "b", until: until})
 		})
-		servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable(t, "x", 2))
-		servicetest.Push(t, s, sources.Endpoints, "c", servicetest.Usable(t, "x", 3))
+		servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable("x", 2))
+		servicetest.Push(t, s, sources.Endpoints, "c", servicetest.Usable("x", 3))
 		pushed := make(chan struct{})
 		go func() {
 			defer close(pushed)
-			servicetest.Push(t, s, sources.Endpoints, "b", servicetest.Usable(t, "x", 4))
+			servicetest.Push(t, s, sources.Endpoints, "b", servicetest.Usable("x", 4))
 		}()
 		synctest.Wait()
 		began := time.Now()

@@ -104,7 +104,7 @@ lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 func remove(tb testing.TB, s *service.Service, keep ...servicetest.Object) {
 	tb.Helper()
 	_, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{
-		Body: servicetest.Encode(tb, servicetest.Object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
+		Body: servicetest.Encode(servicetest.Object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
 	})
 	servicetest.Must(tb, err)
 }
@@ -114,7 +114,7 @@ func remove(tb testing.TB, s *service.Service, keep ...servicetest.Object) {
 func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, stop := startStuck(t)
-		body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("stuck", 1)))
+		body := servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("stuck", 1)))
 		key := resource.Key{Type: sources.Endpoints, Name: "filed"}
 		filed, _, err := decode.Item(resource.Item{Key: key, Raw: body}, decode.Options{Name: key.Name})
 		servicetest.Must(t, err)
@@ -129,7 +129,7 @@ func TestASlowlyClosingTreeBlocksNothing(t *testing.T) {
 			close(closed)
 		}()
 		synctest.Wait()
-		servicetest.Push(t, s, sources.Endpoints, "quick", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("quick", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "quick", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("quick", 1))))
 		if _, err := servicetest.Pick(s, picks.Request{Cluster: "filed"}); servicetest.Code(err) != fault.UnknownCluster {
 			t.Errorf("picked from what is gone: %v", err)
 		}
@@ -256,7 +256,7 @@ const timeless = `{"start":"0001-01-01T00:00:00Z",`
 func TestHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		picks := func(n int) {
 			for range n {
 				_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders"})
@@ -269,7 +269,7 @@ func TestHistory(t *testing.T) {
 		began := time.Now()
 		picks(3)
 		picks(0)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("shed", 100)}, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("shed", 100)}, servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
 		picks(0) // so that the category is known
 		picks(5)
 		const want = "[" + timeless + `"priority":[0,0,0,0],"picks":{"dropped":[0,0,0,5],"ok":[3,0,0,0]},` +
@@ -310,16 +310,15 @@ func TestHistoryOfAFailover(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		orders := observe.HistoryRequest{Cluster: "orders", Step: history.Fine}
-		both := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1)))
+		both := servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1)))
 		sick := servicetest.Endpoints("a", 1)
 		sick[0]["health_status"] = "UNHEALTHY"
 		servicetest.Push(t, s, sources.Endpoints, "orders", both)
 		second(1)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, sick), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, sick), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		second(2)
-		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", AllowEmpty: true, Body: servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, sick))}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", AllowEmpty: true, Body: servicetest.Assignment(nil, servicetest.Place("a", 0, 1, sick))})
+		servicetest.Must(t, err)
 		second(3)
 		const first = timeless + `"priority":[0,1,0],"picks":{"no_ready_endpoint":[0,0,3],"ok":[1,2,0]},"drops":[],` +
 			`"breakers":[{"in_flight":[0,0,0],"max_requests":[1024,1024,1024]}]}`
@@ -368,7 +367,7 @@ func namesIn(t testing.TB, m message) string {
 
 func pushOne(t testing.TB, s *service.Service, cluster, host string) {
 	t.Helper()
-	servicetest.Push(t, s, sources.Endpoints, cluster, servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("d", 0)}, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint(host)})))
+	servicetest.Push(t, s, sources.Endpoints, cluster, servicetest.Assignment([]servicetest.Object{servicetest.Drop("d", 0)}, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint(host)})))
 }
 
 func TestWatchClusters(t *testing.T) {
@@ -471,8 +470,8 @@ func TestOverviewIsAsTheList(t *testing.T) {
 			summaries = append(summaries, c.ClusterSummary)
 		}
 		list := s.State.Clusters()
-		if string(servicetest.Encode(t, summaries)) != string(servicetest.Encode(t, list)) || len(list) != 3 {
-			t.Errorf("watched %s\nlisted  %s", servicetest.Encode(t, summaries), servicetest.Encode(t, list))
+		if string(servicetest.Encode(summaries)) != string(servicetest.Encode(list)) || len(list) != 3 {
+			t.Errorf("watched %s\nlisted  %s", servicetest.Encode(summaries), servicetest.Encode(list))
 		}
 		if i := slices.IndexFunc(list, func(c observe.ClusterSummary) bool { return c.Name == "b" }); fmt.Sprint(list[i].Targets) != "[xds:///shop xds:///zoo]" {
 			t.Errorf("b is in %v", list[i].Targets)

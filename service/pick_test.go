@@ -23,11 +23,11 @@ import (
 
 func TestRefusals(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "dropped", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
-	servicetest.Push(t, s, sources.Endpoints, "broken", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "dropped", servicetest.Assignment([]servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "broken", servicetest.Usable("a", 1))
 	servicetest.Push(t, s, sources.Config, "broken", servicetest.Config(0))
 	servicetest.Push(t, s, sources.Config, "homeless", servicetest.Config(1))
-	servicetest.Push(t, s, sources.Endpoints, "fine", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "fine", servicetest.Usable("a", 1))
 	for name, c := range map[string]struct {
 		request picks.Request
 		want    fault.Code
@@ -51,7 +51,7 @@ func TestRefusals(t *testing.T) {
 
 func TestExplainListsDecisionsInOrder(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("none", 0)},
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("none", 0)},
 		servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2)), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 1))))
 	out := mustPick(t, s, picks.Request{Cluster: "orders", Explain: true})
 	p := out.Picks[0]
@@ -68,7 +68,7 @@ func TestExplainListsDecisionsInOrder(t *testing.T) {
 		t.Errorf("explained %s, picked %s", last.Endpoint.Address, p.Address)
 	}
 
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 3, servicetest.Endpoints("a", 2))))
 	_, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Explain: true})
 	var e *picks.ExplainedError
 	if !errors.As(err, &e) || len(e.Explain) != 2 || !e.Explain[1].Drop.Dropped {
@@ -82,7 +82,7 @@ func TestExplanationsAreBounded(t *testing.T) {
 	for i := range 103 {
 		places = append(places, servicetest.Place(fmt.Sprint("z", i), 0, 1, servicetest.Endpoints(fmt.Sprint("e", i), 1)))
 	}
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, places...))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, places...))
 	r := picks.Request{Cluster: "orders", N: picks.MaxExplain, Explain: true, TTL: time.Minute, IdempotencyKey: "k"}
 	out, err := servicetest.Pick(s, r)
 	if err != nil || len(out.Picks) != picks.MaxExplain {
@@ -122,8 +122,8 @@ func TestExplainEndpoint(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(strings.TrimSpace(tt.policy+" "+tt.exclude), func(t *testing.T) {
 			s, _ := servicetest.Start(t, "", nil)
-			servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": tt.policy}))
-			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+			servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS", "lb_policy": tt.policy}))
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 			for range tt.held {
 				mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute, Wait: time.Second})
 			}
@@ -146,7 +146,7 @@ func TestExplainEndpoint(t *testing.T) {
 // TestExplainExcluded: which endpoint was drawn, and instead of which one.
 func TestExplainExcluded(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 	var got []string
 	for range 2 {
 		out, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Explain: true, Exclude: []string{"a-0:80"}, Wait: time.Second})
@@ -220,8 +220,8 @@ func init() {
 	balancer.Register(fussy{base.NewBalancerBuilder("test.fussy", anyReady{}, base.Config{})})
 }
 
-func fussyCluster(t *testing.T, value servicetest.Object) []byte {
-	return servicetest.Encode(t, servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{
+func fussyCluster(value servicetest.Object) []byte {
+	return servicetest.Encode(servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{
 		"typed_extension_config": servicetest.Object{"name": "x", "typed_config": servicetest.Object{
 			"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "type_url": "type.googleapis.com/test.fussy", "value": value,
 		}},
@@ -233,11 +233,11 @@ func fussyCluster(t *testing.T, value servicetest.Object) []byte {
 func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := servicetest.Start(t, dir, nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
-	servicetest.Push(t, s, sources.Config, "orders", fussyCluster(t, servicetest.Object{"endpoints": "any"}))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
+	servicetest.Push(t, s, sources.Config, "orders", fussyCluster(servicetest.Object{"endpoints": "any"}))
 	for _, dry := range []bool{true, false} {
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(t, servicetest.Object{"endpoints": "none"}), ChangeOptions: sources.ChangeOptions{DryRun: dry},
+			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(servicetest.Object{"endpoints": "none"}), ChangeOptions: sources.ChangeOptions{DryRun: dry},
 		})
 		e, ok := errors.AsType[*fault.Error](err)
 		if !ok || e.Code != fault.InvalidResource || len(e.Problems) != 1 ||

@@ -32,8 +32,8 @@ func report(t *testing.T, s *service.Service, by, unknown string, list ...report
 func TestReportsEject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 3))
+		servicetest.Push(t, s, sources.Config, "orders", detecting())
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 3))
 		report(t, s, "one", "a-9:80",
 			reports.Endpoint{Address: "a-0:80", Requests: 5, Latency: time.Second}, reports.Endpoint{Address: "a-1:80", Requests: 3, Errors: 2, Latency: time.Second},
 			reports.Endpoint{Address: "a-9:80", Requests: 7, Errors: 7})
@@ -58,8 +58,8 @@ lbd_reported_requests_total{cluster="orders",outcome="success"} 6
 func TestReportsDoNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", detecting(t))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 3))
+		servicetest.Push(t, s, sources.Config, "orders", detecting())
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 3))
 		for range math.MaxUint32/reports.MaxRequests + 2 {
 			report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", Requests: reports.MaxRequests, Errors: reports.MaxRequests})
 		}
@@ -76,8 +76,8 @@ func TestReportsDoNotOverflow(t *testing.T) {
 func TestReportsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST", "least_request_lb_config": servicetest.Object{"choice_count": 10}}))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST", "least_request_lb_config": servicetest.Object{"choice_count": 10}}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		inFlight := func(want string) {
 			t.Helper()
 			is := map[string]float64{}
@@ -108,7 +108,7 @@ func TestReportsInFlight(t *testing.T) {
 		inFlight("map[a-0:80:0 a-1:80:0]")
 		servicetest.Expect(t, "endpoints", s.Reports.InFlight(), 0)
 		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", InFlight: 7})
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		inFlight("map[a-0:80:7]")
 		report(t, s, "one", "a-1:80", reports.Endpoint{Address: "a-1:80", InFlight: 7})
 		inFlight("map[a-0:80:0]")
@@ -120,8 +120,8 @@ func TestReportsInFlight(t *testing.T) {
 func TestReportsAreLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS"}))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS"}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		loads := s.Loads.Open(lrs.Key{Cluster: "orders"})
 		defer loads.Close()
 		mustPick(t, s, picks.Request{Cluster: "orders", N: 100, Reported: true})
@@ -147,9 +147,9 @@ func TestPoliciesTakeReports(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, _ := servicetest.Start(t, "", nil)
-				servicetest.Push(t, s, sources.Config, "leaf", servicetest.Encode(t, cluster))
-				servicetest.Push(t, s, sources.Endpoints, "leaf", servicetest.Usable(t, "a", 1))
-				servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"cluster_type": servicetest.Object{
+				servicetest.Push(t, s, sources.Config, "leaf", servicetest.Encode(cluster))
+				servicetest.Push(t, s, sources.Endpoints, "leaf", servicetest.Usable("a", 1))
+				servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"cluster_type": servicetest.Object{
 					"name":         "envoy.clusters.aggregate",
 					"typed_config": servicetest.Object{"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"}},
 				}}))
@@ -171,8 +171,8 @@ func TestPoliciesTakeReports(t *testing.T) {
 func TestReportsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS"}))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS"}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		quotas := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Bytes: 3 * reports.InFlightBytes}, Share: 1})
 		account := quotas.Enter("one", nil, time.Now())
 		defer account.Leave()
@@ -199,8 +199,8 @@ func TestReportsAreRefused(t *testing.T) {
 func TestReportsConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 3))
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS", "lb_policy": "LEAST_REQUEST"}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 3))
 		var all sync.WaitGroup
 		for i := range 4 {
 			all.Go(func() {
@@ -212,7 +212,7 @@ func TestReportsConcurrently(t *testing.T) {
 			})
 		}
 		for i := range 20 {
-			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2+i%2))
+			servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2+i%2))
 			_, _ = servicetest.Pick(s, picks.Request{Cluster: "orders", N: 3, TTL: time.Second})
 		}
 		all.Wait()

@@ -152,9 +152,8 @@ func TestARouteIsExplained(t *testing.T) {
 func TestTargetsAreDescribed(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.PushAll(t, s, servicetest.Listener("shop", servicetest.Route("/a", "a"), servicetest.Route("/", "a=1", "b=3")), servicetest.Assigned("a", "a-1"), servicetest.Assigned("b", "b-1"))
-	if _, err := s.Sources.HostTarget(t.Context(), "bare", sources.ChangeOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Sources.HostTarget(t.Context(), "bare", sources.ChangeOptions{})
+	servicetest.Must(t, err)
 	all, err := s.State.Targets()
 	if err != nil || len(all) != 2 || all[0].Name != "xds:///bare" || all[0].State != "TRANSIENT_FAILURE" || !strings.Contains(all[0].Error, "Listener/bare is not known") ||
 		all[1].Name != "xds:///shop" || all[1].State != "READY" || all[1].Clusters != 2 || all[1].Error != "" || fmt.Sprint(all[1].HostedBy) != "[push]" {

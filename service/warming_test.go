@@ -27,7 +27,7 @@ import (
 func seedAssignments(t *testing.T, dir string, n int) {
 	t.Helper()
 	var a endpointv3.ClusterLoadAssignment
-	servicetest.Must(t, protojson.Unmarshal(servicetest.Usable(t, "a", 2), &a))
+	servicetest.Must(t, protojson.Unmarshal(servicetest.Usable("a", 2), &a))
 	st, err := file.Open(dir, file.Options{})
 	servicetest.Must(t, err)
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error {
@@ -93,7 +93,7 @@ lbd_cluster_state{cluster="c2999",state="transient_failure",target=""} 0`)
 
 		mustPick(t, s, picks.Request{Cluster: last})
 		servicetest.Expect(t, "state of what is read", clusterState(t, s, before, "", true).State, "READY")
-		servicetest.Push(t, s, sources.Endpoints, "c2997", servicetest.Usable(t, "b", 2))
+		servicetest.Push(t, s, sources.Endpoints, "c2997", servicetest.Usable("b", 2))
 		deleteEndpoints(t, s, "c2996")
 		var loop picks.Picks
 		if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: "c2995", NoWait: true}, &loop); err != picks.ErrWouldWait { //nolint:errorlint // it is returned bare

@@ -96,15 +96,15 @@ func read[T any](t testing.TB, data string) (v T) {
 func TestWatchCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 
 		first := w.must("state")
 		state := read[observe.ClusterState](t, first.data)
 		now, err := s.State.Cluster(t.Context(), "orders", "", true)
-		if err != nil || !bytes.Equal(servicetest.Encode(t, state), servicetest.Encode(t, now)) {
-			t.Errorf("%v: the state is %s, and not %s", err, servicetest.Encode(t, state), servicetest.Encode(t, now))
+		if err != nil || !bytes.Equal(servicetest.Encode(state), servicetest.Encode(now)) {
+			t.Errorf("%v: the state is %s, and not %s", err, servicetest.Encode(state), servicetest.Encode(now))
 		}
 		if !strings.HasPrefix(first.id, fmt.Sprint(state.Generation)+".") {
 			t.Errorf("id %s of generation %d", first.id, state.Generation)
@@ -123,7 +123,7 @@ func TestWatchCluster(t *testing.T) {
 			t.Errorf("counts after %v: %+v", after, c)
 		}
 
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 2))))
 		second, after := w.within(time.Minute)
 		if after > 100*time.Millisecond || second.kind != "state" || second.id == first.id || read[observe.ClusterState](t, second.data).Endpoints.Total != 2 {
 			t.Errorf("after %v: %v", after, second)
@@ -151,7 +151,7 @@ func TestWatchCluster(t *testing.T) {
 func TestWatchClusterResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		begin := func(lastID string) (first message) {
 			t.Helper()
 			w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", false, lastID))
@@ -180,7 +180,7 @@ func TestWatchClusterResumes(t *testing.T) {
 func TestWatchClusterReportsChangesWithoutGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		before := w.must("state")
@@ -206,8 +206,8 @@ func TestWatchClusterReportsTheLimitOfTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fleet := &fakeFleet{}
 		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Fleet = fleet })
-		servicetest.Push(t, s, sources.Config, "orders", fleetConfig(t, 10, "fleet"))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Config, "orders", fleetConfig(10, "fleet"))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		fleet.set(2, 7)
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
@@ -238,7 +238,7 @@ func TestWatchClusterReportsTheLimitOfTheFleet(t *testing.T) {
 func TestWatchersOfOneClusterShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		var all []watching
 		join := func(endpoints bool) watching {
 			w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", endpoints, ""))
@@ -250,7 +250,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 			all = append(all, join(true))
 		}
 		without := join(false)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 2))))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 2))))
 		data, texts := map[*byte]int{}, 0
 		for _, w := range append(all, without) {
 			m, err := w.Next(t.Context())
@@ -272,7 +272,7 @@ func TestWatchersOfOneClusterShare(t *testing.T) {
 func TestLateWatcherGetsCurrentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		early := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer early.Close()
 		early.must("state")
@@ -297,10 +297,10 @@ func TestLateWatcherGetsCurrentState(t *testing.T) {
 func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, connector, _ := startStuck(t)
-		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "metadata": servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"connect": "none"}}}}))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS", "metadata": servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"connect": "none"}}}}))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		go func() {
-			servicetest.Push(t, s, sources.Endpoints, "stuck", servicetest.Usable(t, "stuck", 1))
+			servicetest.Push(t, s, sources.Endpoints, "stuck", servicetest.Usable("stuck", 1))
 		}()
 		synctest.Wait()
 		stuck := watch(t)(s.Watches.WatchCluster(nil, "stuck", "", true, ""))
@@ -321,7 +321,7 @@ func TestStuckTreeHoldsUpItsOwnWatchersOnly(t *testing.T) {
 func TestDrainEndsWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 		var all []*observe.Watch
 		for _, begin := range []func() (*observe.Watch, error){
 			func() (*observe.Watch, error) { return s.Watches.WatchCluster(nil, "orders", "", true, "") },
@@ -400,13 +400,13 @@ func metric(t *testing.T, s *service.Service, name, label string) float64 {
 func TestWatchSeesWhatHasNoGeneration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
-		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{
+		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS", "load_balancing_policy": servicetest.Object{"policies": []servicetest.Object{{
 			"typed_extension_config": servicetest.Object{"name": "x", "typed_config": servicetest.Object{
 				"@type":           "type.googleapis.com/envoy.extensions.load_balancing_policies.client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin",
 				"blackout_period": "0s",
 			}},
 		}}}}))
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		w := watch(t)(s.Watches.WatchCluster(nil, "orders", "", true, ""))
 		defer w.Close()
 		first := w.must("state")
@@ -443,9 +443,9 @@ func TestWatchCountsLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		servicetest.Push(t, s, sources.Config, "near", servicetest.Config(1))
-		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Usable(t, "n", 1))
-		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
-		servicetest.Push(t, s, sources.Config, "agg", aggregate(t, "near", "far"))
+		servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Usable("n", 1))
+		servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Assignment([]servicetest.Object{servicetest.Drop("all", 100)}, servicetest.Place("f", 0, 1, servicetest.Endpoints("f", 1))))
+		servicetest.Push(t, s, sources.Config, "agg", aggregate("near", "far"))
 		mustPick(t, s, picks.Request{Cluster: "agg", TTL: time.Minute})
 		mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.CircuitBroken)
 		mustRefuse(t, s, picks.Request{Cluster: "far"}, fault.Dropped)

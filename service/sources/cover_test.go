@@ -25,7 +25,7 @@ func TestCovers(t *testing.T) {
 	if got := covers(); got != nil {
 		t.Errorf("without a push: %+v", got)
 	}
-	body := servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("orders", 3)))
+	body := servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("orders", 3)))
 	res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Name: "ci", Address: "10.1.1.1"},
 	})

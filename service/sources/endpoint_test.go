@@ -53,7 +53,7 @@ func aggregate(leaf string) []byte {
 // Endpoints of other sources are not hidden by one that is pushed.
 func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	one := servicetest.Usable(t, "a", 1)
+	one := servicetest.Usable("a", 1)
 	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Endpoints, Name: "filed"}: one, {Type: sources.Config, Name: "configured"}: []byte(`{"type":"EDS"}`)}))
 	servicetest.Push(t, s, sources.Endpoints, "leaf", one)
 	servicetest.Push(t, s, sources.Config, "all", aggregate("leaf"))
@@ -87,7 +87,7 @@ func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 // The same is so for endpoints of a management server, under the name of their assignment.
 func TestEndpointsOfAServerAreNotChanged(t *testing.T) {
 	s, _, _, _ := follow(t, 1)
-	item, _, err := decode.Item(resource.Item{Key: resource.Key{Type: sources.Endpoints, Name: "service"}, Raw: servicetest.Usable(t, "a", 1)}, decode.Options{Name: "service"})
+	item, _, err := decode.Item(resource.Item{Key: resource.Key{Type: sources.Endpoints, Name: "service"}, Raw: servicetest.Usable("a", 1)}, decode.Options{Name: "service"})
 	servicetest.Must(t, err)
 	u := sharedUpdate(0, "one", "c")
 	u.Cluster.EDSServiceName = "service"

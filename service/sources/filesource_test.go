@@ -85,7 +85,7 @@ func (d *filed) scan(usable map[string]int) {
 	for name, n := range usable {
 		body := []byte(`{"cluster_name":"` + name + `"}`)
 		if n > 0 {
-			body = servicetest.Assignment(d.T, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints(name, n)))
+			body = servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints(name, n)))
 		}
 		b, err := decode.All(body, decode.Options{Bare: true, Name: name})
 		if err != nil {
@@ -205,7 +205,7 @@ func TestPermitFilesWithoutADirectory(t *testing.T) {
 func TestPushesAreDescribed(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	body := func(n int) []byte {
-		return servicetest.Usable(t, "a", n)
+		return servicetest.Usable("a", n)
 	}
 	servicetest.Push(t, s, sources.Endpoints, "orders", body(3))
 	const want = "2 endpoints removed from /a"
@@ -229,9 +229,9 @@ func TestPushesAreDescribed(t *testing.T) {
 func TestSnapshotThatTakesEndpointsAway(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "a"}: servicetest.Config(7)}))
-	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable(t, "a", 2))
-	servicetest.Push(t, s, sources.Endpoints, "b", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 1))))
-	without := sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable("a", 2))
+	servicetest.Push(t, s, sources.Endpoints, "b", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 1))))
+	without := sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot([]string{"b"})}
 	if _, err := pushSnapshot(t, s, without); servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), `"a"`) {
 		t.Errorf("without a's endpoints: %v", err)
 	}

@@ -111,71 +111,71 @@ func TestEffect(t *testing.T) {
 		want   string
 	}{
 		"a new cluster": {
-			nil, endpointsOf("orders", servicetest.Assignment(t, nil, a(2))),
+			nil, endpointsOf("orders", servicetest.Assignment(nil, a(2))),
 			"orders added, priority -1>0, shift 0.00, +2 -0: a-0 0.00>0.50 a-1 0.00>0.50; 2 endpoints are assumed to be reachable: lbd is not connected to them now",
 		},
 		"an endpoint more": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(2)))},
-			endpointsOf("orders", servicetest.Assignment(t, nil, a(3))),
+			[]change{endpointsOf("orders", servicetest.Assignment(nil, a(2)))},
+			endpointsOf("orders", servicetest.Assignment(nil, a(3))),
 			"orders modified, priority 0>0, shift 0.33, +1 -0: a-0 0.50>0.33 a-1 0.50>0.33 a-2 0.00>0.33; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
 		},
 		"weights of localities": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(1), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))},
-			endpointsOf("orders", servicetest.Assignment(t, nil, a(1), servicetest.Place("b", 0, 3, servicetest.Endpoints("b", 2)))),
+			[]change{endpointsOf("orders", servicetest.Assignment(nil, a(1), servicetest.Place("b", 0, 1, servicetest.Endpoints("b", 2))))},
+			endpointsOf("orders", servicetest.Assignment(nil, a(1), servicetest.Place("b", 0, 3, servicetest.Endpoints("b", 2)))),
 			"orders modified, priority 0>0, shift 0.25, +0 -0: a-0 0.50>0.25 b-0 0.25>0.38 b-1 0.25>0.38",
 		},
 		"priority 0 refuses": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, servicetest.Place("d", 0, 1, servicetest.Endpoints("down", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))},
-			endpointsOf("orders", servicetest.Assignment(t, nil, servicetest.Place("d", 0, 1, append(servicetest.Endpoints("down", 2), servicetest.Endpoint("a-0"))), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1)))),
+			[]change{endpointsOf("orders", servicetest.Assignment(nil, servicetest.Place("d", 0, 1, servicetest.Endpoints("down", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))},
+			endpointsOf("orders", servicetest.Assignment(nil, servicetest.Place("d", 0, 1, append(servicetest.Endpoints("down", 2), servicetest.Endpoint("a-0"))), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1)))),
 			"orders modified, priority 1>0, shift 1.00, +1 -0: a-0 0.00>1.00 b-0 1.00>0.00 down-0 0.00>0.00 down-1 0.00>0.00; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
 		},
 		"only endpoints that refuse stay": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 1), servicetest.Endpoint("down")))))},
-			endpointsOf("orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint("down")}))),
+			[]change{endpointsOf("orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 1), servicetest.Endpoint("down")))))},
+			endpointsOf("orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint("down")}))),
 			"orders modified, priority 0>0 (refused), shift 1.00, +0 -1: a-0 1.00>0.00 down 0.00>0.00",
 		},
 		"drops": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(2)))},
-			endpointsOf("orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("x", 50), servicetest.Drop("y", 20)}, a(2))),
+			[]change{endpointsOf("orders", servicetest.Assignment(nil, a(2)))},
+			endpointsOf("orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("x", 50), servicetest.Drop("y", 20)}, a(2))),
 			"orders modified, priority 0>0, drops 0.00>0.60, shift 0.60, +0 -0: a-0 0.50>0.50 a-1 0.50>0.50",
 		},
 		"no drops any more": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("x", 50)}, a(1)))},
-			endpointsOf("orders", servicetest.Assignment(t, nil, a(1))),
+			[]change{endpointsOf("orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("x", 50)}, a(1)))},
+			endpointsOf("orders", servicetest.Assignment(nil, a(1))),
 			"orders modified, priority 0>0, drops 0.50>0.00, shift 0.50, +0 -0: a-0 1.00>1.00",
 		},
 		"everything is dropped before": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("x", 100)}, a(1)))},
-			endpointsOf("orders", servicetest.Assignment(t, []servicetest.Object{servicetest.Drop("x", 100)}, a(2))),
+			[]change{endpointsOf("orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("x", 100)}, a(1)))},
+			endpointsOf("orders", servicetest.Assignment([]servicetest.Object{servicetest.Drop("x", 100)}, a(2))),
 			"orders modified, priority 0>0, drops 1.00>1.00, shift 0.00, +1 -0: a-0 1.00>0.50 a-1 0.00>0.50; 1 endpoint is assumed to be reachable: lbd is not connected to them now",
 		},
 		"the deletion": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(2)))},
+			[]change{endpointsOf("orders", servicetest.Assignment(nil, a(2)))},
 			endpointsOf("orders", nil),
 			"orders removed, priority 0>-1, shift 1.00, +0 -2: a-0 0.50>0.00 a-1 0.50>0.00",
 		},
 		"an assignment of two clusters, and an aggregate of one": {
 			[]change{
-				endpointsOf("orders", servicetest.Assignment(t, nil, a(2))), configOf("orders", servicetest.Encode(t, servicetest.Object{"type": "EDS"})),
-				configOf("copy", servicetest.Encode(t, servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": "orders", "eds_config": servicetest.Object{"ads": servicetest.Object{}}}})),
+				endpointsOf("orders", servicetest.Assignment(nil, a(2))), configOf("orders", servicetest.Encode(servicetest.Object{"type": "EDS"})),
+				configOf("copy", servicetest.Encode(servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": "orders", "eds_config": servicetest.Object{"ads": servicetest.Object{}}}})),
 				configOf("all", aggregate("orders")),
 			},
-			endpointsOf("orders", servicetest.Assignment(t, nil, a(1))),
+			endpointsOf("orders", servicetest.Assignment(nil, a(1))),
 			"all modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00\n" +
 				"copy modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00\n" +
 				"orders modified, priority 0>0, shift 0.50, +0 -1: a-0 0.50>1.00 a-1 0.50>0.00",
 		},
 		"another policy": {
-			[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(1)))},
-			configOf("orders", servicetest.Encode(t, ring)),
+			[]change{endpointsOf("orders", servicetest.Assignment(nil, a(1)))},
+			configOf("orders", servicetest.Encode(ring)),
 			"orders modified, priority 0>0, shift 0.00, +1 -1: a-0 1.00>1.00; ring_hash_experimental: these are the shares of the hashes, and of the picks if all hashes are equally frequent",
 		},
 		"a ring with one endpoint less": {
-			[]change{configOf("orders", servicetest.Encode(t, ring)), endpointsOf("orders", servicetest.Assignment(t, nil, a(2)))},
-			endpointsOf("orders", servicetest.Assignment(t, nil, a(1))),
+			[]change{configOf("orders", servicetest.Encode(ring)), endpointsOf("orders", servicetest.Assignment(nil, a(2)))},
+			endpointsOf("orders", servicetest.Assignment(nil, a(1))),
 			"orders modified, priority 0>0, shift 0.49, hashed, +0 -1: a-0 0.51>1.00 a-1 0.49>0.00; ring_hash_experimental: these are the shares of the hashes, and of the picks if all hashes are equally frequent",
 		},
-		"nothing": {[]change{endpointsOf("orders", servicetest.Assignment(t, nil, a(1)))}, endpointsOf("orders", servicetest.Assignment(t, nil, a(1))), "none"},
+		"nothing": {[]change{endpointsOf("orders", servicetest.Assignment(nil, a(1)))}, endpointsOf("orders", servicetest.Assignment(nil, a(1))), "none"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestEffect(t *testing.T) {
 func TestEffectOfOverlay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		synctest.Wait()
 		put := func(dry bool) *sources.PushResult {
 			res, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{
@@ -261,7 +261,7 @@ func TestEffectOfOverlay(t *testing.T) {
 		servicetest.Expect(t, "the drain", picture(put(true).Effect), want)
 		put(false)
 		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable(t, "a", 3), ChangeOptions: sources.ChangeOptions{DryRun: true},
+			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable("a", 3), ChangeOptions: sources.ChangeOptions{DryRun: true},
 		})
 		servicetest.Must(t, err)
 		servicetest.Expect(t, "a push beside the drain", picture(res.Effect),
@@ -281,7 +281,7 @@ func TestEffectOnTargets(t *testing.T) {
 		synctest.Wait()
 		preview := func(resources ...servicetest.Object) *forecast.Effect {
 			t.Helper()
-			res, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: servicetest.Encode(t, servicetest.Object{"resources": resources}), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+			res, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: servicetest.Encode(servicetest.Object{"resources": resources}), ChangeOptions: sources.ChangeOptions{DryRun: true}})
 			servicetest.Must(t, err)
 			return res.Effect
 		}
@@ -314,7 +314,7 @@ func TestMaxShiftOfTheUnknown(t *testing.T) {
 		synctest.Wait()
 		change := func(dry bool, resources ...servicetest.Object) error {
 			_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{
-				Body: servicetest.Encode(t, servicetest.Object{"resources": resources}), ChangeOptions: sources.ChangeOptions{MaxShift: new(0.0), DryRun: dry},
+				Body: servicetest.Encode(servicetest.Object{"resources": resources}), ChangeOptions: sources.ChangeOptions{MaxShift: new(0.0), DryRun: dry},
 			})
 			return err
 		}
@@ -338,7 +338,7 @@ func TestMaxShiftOfTheUnknown(t *testing.T) {
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		synctest.Wait()
 		for range 100 {
 			for range 20 {
@@ -372,7 +372,7 @@ func TestMaxShift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := startNetwork(t)
 		body := func(n int) []byte {
-			return servicetest.Usable(t, "a", n)
+			return servicetest.Usable("a", n)
 		}
 		change := func(ctx context.Context, n int, shift float64, dry bool) error {
 			_, err := s.Sources.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), ChangeOptions: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})

@@ -42,7 +42,7 @@ func TestRestore(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := servicetest.Start(t, dir, withHistory)
 	for _, zone := range []string{"a", "b", "c"} {
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, zone, 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(zone, 1))
 	}
 	_, err := s.Sources.Delete(t.Context(), sources.Endpoints, "orders", sources.ChangeOptions{})
 	servicetest.Must(t, err)
@@ -86,7 +86,7 @@ func TestRestore(t *testing.T) {
 func TestRestoreRemovesAtMost(t *testing.T) {
 	s, _ := servicetest.Start(t, t.TempDir(), withHistory)
 	for _, name := range []string{"orders", "other", "third"} {
-		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Usable(t, "a", 1))
+		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Usable("a", 1))
 	}
 	r := sources.RestoreRequest{Index: 1, MaxRemoved: 1, AllowEmpty: true}
 	if _, err := restore(t, s, r); servicetest.Code(err) != fault.Blocked || s.Sources.Index() != 3 {
@@ -102,8 +102,8 @@ func TestRestoreRemovesAtMost(t *testing.T) {
 func TestCompare(t *testing.T) {
 	s, _ := servicetest.Start(t, t.TempDir(), withHistory)
 	for _, zone := range []string{"a", "b"} {
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, zone, 1))
-		servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Usable(t, zone, 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(zone, 1))
+		servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Usable(zone, 1))
 	}
 	got, err := s.Sources.Compare(t.Context(), "", 1, 3, sources.Range{}, nil)
 	servicetest.Must(t, err)
@@ -131,7 +131,7 @@ func TestCompare(t *testing.T) {
 func TestHistoryIsLimited(t *testing.T) {
 	s, _ := servicetest.Start(t, t.TempDir(), func(o *service.Options) { o.Sources.Changelog = changelog.Limits{Changes: 2, Bytes: 1 << 20} })
 	for _, zone := range []string{"a", "b", "c", "d"} {
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, zone, 1))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(zone, 1))
 	}
 	list, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 9}, nil)
 	if err != nil || len(list) != 2 || oldest != 2 {
@@ -148,8 +148,8 @@ func TestHistoryIsLimited(t *testing.T) {
 // TestNoChangeHistory: without a history, changes leave no record, and nothing earlier is known.
 func TestNoChangeHistory(t *testing.T) {
 	s, _ := servicetest.Start(t, t.TempDir(), func(o *service.Options) {})
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "b", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("b", 1))
 	if list, oldest, _, err := s.Sources.Changes(changelog.Filter{Limit: 9}, nil); err != nil || len(list) != 0 || oldest != 2 {
 		t.Errorf("%+v from %d, %v", list, oldest, err)
 	}
@@ -169,7 +169,7 @@ func BenchmarkPush(b *testing.B) {
 			s, _ := servicetest.Start(b, b.TempDir(), func(o *service.Options) { o.Sources.Changelog = bm.limits })
 			var bodies [2][]byte
 			for i := range bodies {
-				bodies[i] = servicetest.Assignment(b, nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 150), servicetest.Endpoints(string(rune('b'+i)), 1)...)))
+				bodies[i] = servicetest.Assignment(nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 150), servicetest.Endpoints(string(rune('b'+i)), 1)...)))
 			}
 			b.ReportMetric(float64(len(bodies[0])), "bytes")
 			i := 0

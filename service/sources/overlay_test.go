@@ -65,7 +65,7 @@ func TestDrain(t *testing.T) {
 					servicetest.Must(t, s.Sources.Settle(t.Context()))
 					return
 				}
-				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("orders", n))))
+				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("orders", n))))
 			}
 			update(2)
 			var leases []picks.LeaseID
@@ -121,7 +121,7 @@ func TestOverlayExpires(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := servicetest.Start(t, dir, nil)
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		o := drain("a-0:80")
 		o.Expires = "1h"
 		putOverlay(t, s, "one", o)
@@ -153,7 +153,7 @@ func TestOverlayExpires(t *testing.T) {
 
 func TestOverlayRefusals(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 2)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 	for _, test := range []struct {
 		name, cluster, id string
 		o                 overlays.NewOverlay
@@ -193,7 +193,7 @@ func TestOverlayRefusals(t *testing.T) {
 	if _, err := s.Sources.DeleteOverlay(t.Context(), "orders", "x", sources.ChangeOptions{}); servicetest.Code(err) != fault.UnknownOverlay || !strings.Contains(err.Error(), "it has i") {
 		t.Errorf("deletion of what is not there: %v", err)
 	}
-	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable(t, "a", 3)})
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable("a", 3)})
 	if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "overlays take all of them out of use") {
 		t.Errorf("a push whose endpoints are all out of use: %v", err)
 	}
@@ -204,7 +204,7 @@ func TestOverlayRefusals(t *testing.T) {
 
 func TestOverlayWarnings(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 	for _, test := range []struct {
 		id   string
 		o    overlays.NewOverlay
@@ -226,7 +226,7 @@ func TestOverlayWarnings(t *testing.T) {
 			t.Errorf("%s: %q", test.id, all.String())
 		}
 	}
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 2), servicetest.Endpoint("x")))))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, append(servicetest.Endpoints("a", 2), servicetest.Endpoint("x")))))
 	if got := chosen(t, s, 10); got["x:80"] > 0 {
 		t.Errorf("an overlay did not take effect when its endpoint appeared: %v", got)
 	}
@@ -250,7 +250,7 @@ func TestAwaitDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, stop := servicetest.Start(t, "", nil)
 		defer stop()
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		for range 2 {
 			_, err := servicetest.Pick(s, picks.Request{Cluster: "orders", TTL: time.Minute})
 			servicetest.Must(t, err)
@@ -294,7 +294,7 @@ func TestNewestOverlay(t *testing.T) {
 
 				s, stop := servicetest.Start(t, dir, nil)
 				defer stop()
-				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 				for _, id := range []string{"y", "x"} {
 					res := putOverlay(t, s, id, limit(int64(id[0])))
 					if len(res.Warnings) == 0 || !strings.Contains(res.Warnings[0].Reason, "it contradicts the overlay") {
@@ -314,7 +314,7 @@ func TestNewestOverlay(t *testing.T) {
 // TestOverlaysAtOnce: of overlays that are put at once, and would leave nothing usable together, one is refused.
 func TestOverlaysAtOnce(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 4))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 4))
 	for range 20 {
 		var group sync.WaitGroup
 		var refused atomic.Int64
@@ -349,13 +349,13 @@ func TestPushOfASharedAssignment(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	pushOf := func(n int, options sources.ChangeOptions) error {
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "shared", Body: servicetest.Usable(t, "a", n), ChangeOptions: options,
+			Kind: sources.Endpoints, Cluster: "shared", Body: servicetest.Usable("a", n), ChangeOptions: options,
 		})
 		return err
 	}
 	servicetest.Must(t, pushOf(2, sources.ChangeOptions{}))
 	uses := func(cluster, assignment string) {
-		servicetest.Push(t, s, sources.Config, cluster, servicetest.Encode(t, servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": assignment}}))
+		servicetest.Push(t, s, sources.Config, cluster, servicetest.Encode(servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": assignment}}))
 	}
 	put := func(cluster string) {
 		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a-0:80"), Cluster: cluster, ID: "one"})
@@ -370,7 +370,7 @@ func TestPushOfASharedAssignment(t *testing.T) {
 	_, err := s.Sources.DeleteOverlay(t.Context(), "orders", "one", sources.ChangeOptions{})
 	servicetest.Must(t, err)
 	put("shared")
-	servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Usable(t, "b", 1))
+	servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Usable("b", 1))
 	uses("shared", "other")
 	servicetest.Must(t, pushOf(1, sources.ChangeOptions{}))
 }
@@ -382,7 +382,7 @@ func TestUnknownOverlay(t *testing.T) {
 	writeStore(t, dir, map[resource.Key][]byte{overlay.Key("orders", "one"): []byte(`{"kind":"mirror","created":"2026-01-01T00:00:00Z"}`)})
 	var log bytes.Buffer
 	s, stop := servicetest.Start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 	if list, err := s.Overlays.States("", nil); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
@@ -400,7 +400,7 @@ func TestOverlayOfAnAggregate(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "leaf", AllowEmpty: true,
-		Body: servicetest.Encode(t, servicetest.Object{"endpoints": []servicetest.Object{{"lb_endpoints": []servicetest.Object{unhealthy("a")}}}}),
+		Body: servicetest.Encode(servicetest.Object{"endpoints": []servicetest.Object{{"lb_endpoints": []servicetest.Object{unhealthy("a")}}}}),
 	})
 	servicetest.Must(t, err)
 	servicetest.Push(t, s, sources.Config, "orders", aggregate("leaf"))
@@ -426,7 +426,7 @@ func TestOverlayExpiresWithPreconditions(t *testing.T) {
 		s, stop := servicetest.Start(t, "", func(o *service.Options) { o.Sources.RequireIfMatch = true })
 		defer stop()
 		none := sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}
-		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable(t, "a", 2), ChangeOptions: none})
+		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable("a", 2), ChangeOptions: none})
 		servicetest.Must(t, err)
 		o := drain("a-0:80")
 		o.Expires = "1h"
@@ -454,7 +454,7 @@ func TestOverlayExpiresWithoutStore(t *testing.T) {
 		db, aside := filepath.Join(dir, "lbd.db"), filepath.Join(dir, "aside")
 		var log bytes.Buffer
 		s, stop := servicetest.Start(t, dir, func(o *service.Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 		o := drain("a-0:80")
 		o.Expires = "1h"
 		putOverlay(t, s, "one", o)

@@ -21,7 +21,7 @@ func TestOverlayLimits(t *testing.T) {
 	}
 	s, _ := servicetest.Start(t, "", nil)
 	for i := range overlays.MaxOverlays/overlays.MaxOfCluster + 1 {
-		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i), servicetest.Usable(t, "a", 2))
+		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i), servicetest.Usable("a", 2))
 	}
 	put := func(i int, id string) error {
 		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: overlays.NewOverlay{Kind: "hold_ejections"}, Cluster: fmt.Sprint("c", i), ID: id})

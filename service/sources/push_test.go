@@ -24,7 +24,7 @@ import (
 
 func TestPushedEndpointsBecomePicks(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	first := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	if !first.New || len(first.Changes) != 1 || first.Changes[0] != (difference.Change{Resource: "ClusterLoadAssignment/orders", Change: "added", Difference: "added with 1 usable endpoint"}) {
 		t.Errorf("the first push: %+v", first)
 	}
@@ -32,11 +32,11 @@ func TestPushedEndpointsBecomePicks(t *testing.T) {
 	if err != nil || out.Picks[0].Address != "a-0:80" || out.Generation != first.Generation {
 		t.Fatalf("%+v, %v; pushed %+v", out, err, first)
 	}
-	same := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	same := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	if same.New || len(same.Changes) != 0 || same.Hash != first.Hash || same.Generation != first.Generation {
 		t.Errorf("the same again changes nothing: %+v, first %+v", same, first)
 	}
-	next := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "b", 1))
+	next := servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("b", 1))
 	if next.New || next.Changes[0].Change != "modified" || next.Hash == first.Hash || next.Generation == first.Generation {
 		t.Errorf("another: %+v, first %+v", next, first)
 	}
@@ -46,15 +46,15 @@ func TestPushedEndpointsBecomePicks(t *testing.T) {
 }
 
 func TestPushRefusals(t *testing.T) {
-	good := servicetest.Usable(t, "a", 1)
-	empty := servicetest.Assignment(t, nil)
+	good := servicetest.Usable("a", 1)
+	empty := servicetest.Assignment(nil)
 	for name, c := range map[string]struct {
 		request sources.PushRequest
 		want    fault.Code
 		says    string
 	}{
 		"no JSON":           {sources.PushRequest{Kind: sources.Endpoints, Body: []byte("{")}, fault.InvalidArgument, "JSON"},
-		"a broken rule":     {sources.PushRequest{Kind: sources.Endpoints, Body: servicetest.Assignment(t, nil, servicetest.Place("a", 1, 1, servicetest.Endpoints("a", 1)))}, fault.InvalidResource, "priority"},
+		"a broken rule":     {sources.PushRequest{Kind: sources.Endpoints, Body: servicetest.Assignment(nil, servicetest.Place("a", 1, 1, servicetest.Endpoints("a", 1)))}, fault.InvalidResource, "priority"},
 		"an unknown field":  {sources.PushRequest{Kind: sources.Endpoints, Body: []byte(`{"endpints":[]}`)}, fault.InvalidResource, "endpints: unknown field (did you mean endpoints?)"},
 		"too much YAML":     {sources.PushRequest{Kind: sources.Endpoints, Format: sources.YAML, Body: make([]byte, text.MaxYAMLBytes+1)}, fault.TooLarge, "JSON or protobuf"},
 		"no endpoint":       {sources.PushRequest{Kind: sources.Endpoints, Body: empty}, fault.Blocked, "allow_empty"},
@@ -84,9 +84,9 @@ func TestPushRefusals(t *testing.T) {
 
 func TestAllowEmptyAndDelete(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(7))
-	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(t, nil), AllowEmpty: true})
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(nil), AllowEmpty: true})
 	servicetest.Must(t, err)
 	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.NoReadyEndpoint {
 		t.Errorf("an empty assignment: %v", err)
@@ -114,13 +114,13 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 
 func TestServiceNameJoinsClusterAndAssignment(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Usable("a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"shared"}}`))
 	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "a-0:80" {
 		t.Fatalf("%+v, %v", out, err)
 	}
 	// A push of the assignment reaches the cluster that it serves.
-	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Usable(t, "b", 1))
+	servicetest.Push(t, s, sources.Endpoints, "shared", servicetest.Usable("b", 1))
 	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || out.Picks[0].Address != "b-0:80" {
 		t.Errorf("%+v, %v", out, err)
 	}
@@ -129,7 +129,7 @@ func TestServiceNameJoinsClusterAndAssignment(t *testing.T) {
 func TestRestartServesWhatWasPushed(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := servicetest.Start(t, dir, nil)
-	before := servicetest.Push(t, s, sources.Endpoints, "or/de%rs", servicetest.Usable(t, "a", 1))
+	before := servicetest.Push(t, s, sources.Endpoints, "or/de%rs", servicetest.Usable("a", 1))
 	servicetest.Push(t, s, sources.Config, "or/de%rs", servicetest.Config(3))
 	stop()
 
@@ -197,10 +197,10 @@ func TestBlockedKnowsFiles(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	filed := map[resource.Key][]byte{}
 	for _, name := range []string{"filed", "elsewhere"} {
-		filed[resource.Key{Type: sources.Endpoints, Name: name}] = servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints(name, 2)))
+		filed[resource.Key{Type: sources.Endpoints, Name: name}] = servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints(name, 2)))
 	}
 	s.Sources.FilesChanged(inFiles(t, filed))
-	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable(t, "a", 1))
+	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`))
 	if out, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); err != nil || !strings.HasPrefix(out.Picks[0].Address, "elsewhere-") {
 		t.Errorf("led to a file's assignment: %+v, %v", out, err)
@@ -329,15 +329,14 @@ func TestUnknownReferencesOfRoutes(t *testing.T) {
 	// A resource of a file is known.
 	s.Sources.FilesChanged(inFiles(t, map[resource.Key][]byte{{Type: sources.Config, Name: "filed"}: []byte(`{"type":"EDS"}`)}))
 	servicetest.Expect(t, "in a file", warned(routes("s", servicetest.Route("/", "filed"))), "")
-	if !slices.Contains(strings.Fields(clusterNames(t, s)), "filed") {
+	if !slices.Contains(strings.Fields(clusterNames(s)), "filed") {
 		t.Error("the file is not followed")
 	}
 }
 
 // snapshot is a body with an assignment for each of names, and a configuration
 // for each of configs.
-func snapshot(t *testing.T, names []string, configs ...string) []byte {
-	t.Helper()
+func snapshot(names []string, configs ...string) []byte {
 	var all []servicetest.Object
 	for _, n := range names {
 		all = append(all, servicetest.Assigned(n, "h1"))
@@ -345,7 +344,7 @@ func snapshot(t *testing.T, names []string, configs ...string) []byte {
 	for _, n := range configs {
 		all = append(all, servicetest.Object{"@type": sources.Config.URL(), "name": n, "type": "EDS"})
 	}
-	return servicetest.Encode(t, servicetest.Object{"version": "1", "resources": all})
+	return servicetest.Encode(servicetest.Object{"version": "1", "resources": all})
 }
 
 func pushSnapshot(t *testing.T, s *service.Service, r sources.SnapshotRequest) (*sources.PushResult, error) {
@@ -353,8 +352,7 @@ func pushSnapshot(t *testing.T, s *service.Service, r sources.SnapshotRequest) (
 	return s.Sources.PushSnapshot(t.Context(), &r)
 }
 
-func clusterNames(t *testing.T, s *service.Service) string {
-	t.Helper()
+func clusterNames(s *service.Service) string {
 	var names []string
 	for _, c := range s.State.Clusters() {
 		names = append(names, c.Name)
@@ -365,20 +363,20 @@ func clusterNames(t *testing.T, s *service.Service) string {
 func TestSnapshotReplacesOrAdds(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := servicetest.Start(t, dir, nil)
-	first, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a", "b"}, "a")})
+	first, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot([]string{"a", "b"}, "a")})
 	if err != nil || len(first.Changes) != 3 {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	res, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: snapshot(t, []string{"b", "c"})})
+	res, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: snapshot([]string{"b", "c"})})
 	if err != nil || fmt.Sprint(res.Changes) != "[{ClusterLoadAssignment/c added added with 1 usable endpoint}]" {
 		t.Errorf("adding: %+v, %v", res, err)
 	}
-	servicetest.Expect(t, "clusters", clusterNames(t, s), "a b c")
-	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot(t, []string{"a"})})
+	servicetest.Expect(t, "clusters", clusterNames(s), "a b c")
+	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 2, Body: snapshot([]string{"a"})})
 	if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "would remove 3 resources") {
 		t.Errorf("more than max_removed: %v", err)
 	}
-	back, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot(t, []string{"a", "b"}, "a")})
+	back, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: 1, Body: snapshot([]string{"a", "b"}, "a")})
 	if err != nil || back.Hash != first.Hash {
 		t.Errorf("equal content has an equal tag: %+v, %v; first %s", back, err, first.Hash)
 	}
@@ -401,18 +399,18 @@ func TestSnapshotReplacesOrAdds(t *testing.T) {
 		t.Errorf("%+v, %v; first %s", again, err, first.Hash)
 	}
 	s, _ = servicetest.Start(t, dir, nil)
-	servicetest.Expect(t, "after a restart: clusters", clusterNames(t, s), "a b")
+	servicetest.Expect(t, "after a restart: clusters", clusterNames(s), "a b")
 }
 
 func TestSnapshotIsRefusedWhole(t *testing.T) {
-	good := snapshot(t, []string{"a", "b"}, "a")
+	good := snapshot([]string{"a", "b"}, "a")
 	with := func(extra servicetest.Object) []byte {
 		var v struct {
 			Resources []servicetest.Object `json:"resources"`
 		}
 		servicetest.Must(t, json.Unmarshal(good, &v))
 		v.Resources = append(v.Resources, extra)
-		return servicetest.Encode(t, v)
+		return servicetest.Encode(v)
 	}
 	for name, c := range map[string]struct {
 		request sources.SnapshotRequest
@@ -422,7 +420,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		"a broken resource":  {sources.SnapshotRequest{Body: with(servicetest.Object{"@type": sources.Config.URL(), "name": "z", "type": "STATIC"})}, fault.InvalidResource, "resources[3].type"},
 		"another type":       {sources.SnapshotRequest{Body: with(servicetest.Object{"@type": "type.googleapis.com/envoy.config.route.v3.ScopedRouteConfiguration", "name": "l"})}, fault.InvalidResource, "ScopedRouteConfiguration"},
 		"no endpoint":        {sources.SnapshotRequest{Body: with(servicetest.Object{"@type": sources.Endpoints.URL(), "cluster_name": "z"})}, fault.Blocked, `"z"`},
-		"endpoints are lost": {sources.SnapshotRequest{Body: snapshot(t, nil, "a"), Replace: true, MaxRemoved: -1}, fault.Blocked, `"a"`},
+		"endpoints are lost": {sources.SnapshotRequest{Body: snapshot(nil, "a"), Replace: true, MaxRemoved: -1}, fault.Blocked, `"a"`},
 		"nothing at all":     {sources.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, fault.Blocked, "all 3 resources"},
 		"another content":    {sources.SnapshotRequest{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"x"}}}}, fault.PreconditionFailed, "the snapshot has changed"},
 		"no snapshot":        {sources.SnapshotRequest{Body: []byte(`[]`)}, fault.InvalidArgument, ""},

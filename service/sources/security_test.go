@@ -38,8 +38,8 @@ var (
 // author requests plain connections.
 func TestPushesTakeNoTLSAway(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable(t, "a", 2))
-	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable("a", 2))
+	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(secured(systemRoots)))
 	refused := func(what string, err error) {
 		t.Helper()
 		if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "cluster a: the change disables TLS") || strings.Contains(err.Error(), "allow_empty") {
@@ -56,24 +56,24 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	refused("a deletion", err)
 	_, err = s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{DryRun: true})
 	refused("a dry run of a deletion", err)
-	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"a"})})
+	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot([]string{"a"})})
 	refused("a snapshot without the Cluster", err)
-	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, AllowEmpty: true, Body: snapshot(t, []string{"a"})})
+	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, AllowEmpty: true, Body: snapshot([]string{"a"})})
 	refused("a snapshot with allow_empty", err)
 	if state, err := s.State.Cluster(t.Context(), "a", "", false); err != nil || state.Security == nil {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
 
-	if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot(t, []string{"b"})}); err != nil {
+	if _, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot([]string{"b"})}); err != nil {
 		t.Errorf("a snapshot without the cluster: %v", err)
 	}
-	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable(t, "a", 2))
-	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
-	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, plainCluster))
+	servicetest.Push(t, s, sources.Endpoints, "a", servicetest.Usable("a", 2))
+	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(secured(systemRoots)))
+	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(plainCluster))
 	if _, err := s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion of a Cluster that asks for plain connections: %v", err)
 	}
-	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
+	servicetest.Push(t, s, sources.Config, "a", servicetest.Encode(secured(systemRoots)))
 	if _, err := s.Sources.Delete(t.Context(), sources.Endpoints, "a", sources.ChangeOptions{}); err != nil {
 		t.Errorf("a deletion of the endpoints: %v", err)
 	}
@@ -99,8 +99,8 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 		d.archive.scanned(s)
 		servicetest.Must(t, d.Sources.Settle(t.Context()))
 	}
-	eds := string(servicetest.Usable(t, "a", 2))
-	rejected := string(servicetest.Encode(t, secured(servicetest.Object{"trusted_ca": servicetest.Object{"filename": "f"}})))
+	eds := string(servicetest.Usable("a", 2))
+	rejected := string(servicetest.Encode(secured(servicetest.Object{"trusted_ca": servicetest.Object{"filename": "f"}})))
 	scan(map[string]string{"c.json": rejected, "f.json": eds})
 	const why = "Cluster/a of the file c.json is rejected: transport_socket.typed_config.common_tls_context.validation_context.ca_certificate_provider_instance: required"
 	_, err := servicetest.Pick(d.Service, picks.Request{Cluster: "a"})
@@ -111,7 +111,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
 
-	servicetest.Push(t, d.Service, sources.Config, "a", servicetest.Encode(t, secured(systemRoots)))
+	servicetest.Push(t, d.Service, sources.Config, "a", servicetest.Encode(secured(systemRoots)))
 	if _, err := servicetest.Pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick with a pushed Cluster: %v", err)
 	}
@@ -121,7 +121,7 @@ func TestARejectedClusterOfAFileHasNoDefaults(t *testing.T) {
 	if _, err := servicetest.Pick(d.Service, picks.Request{Cluster: "a"}); servicetest.Code(err) != fault.NoReadyEndpoint {
 		t.Errorf("a pick without it: %v", err)
 	}
-	scan(map[string]string{"c.json": string(servicetest.Encode(t, secured(systemRoots))), "f.json": eds})
+	scan(map[string]string{"c.json": string(servicetest.Encode(secured(systemRoots))), "f.json": eds})
 	if _, err := servicetest.Pick(d.Service, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick after it was corrected: %v", err)
 	}
@@ -133,7 +133,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 	b, err := bootstrap.Parse([]byte(`{"xds_servers": [{"server_uri": "127.0.0.1:1", "channel_creds": [{"type": "insecure"}]}],
 		"certificate_providers": {"mesh": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "/gone"}}}}`), bootstrap.Options{})
 	servicetest.Must(t, err)
-	mesh := servicetest.Encode(t, secured(servicetest.Object{"ca_certificate_provider_instance": servicetest.Object{"instance_name": "mesh"}}))
+	mesh := servicetest.Encode(secured(servicetest.Object{"ca_certificate_provider_instance": servicetest.Object{"instance_name": "mesh"}}))
 	dir := t.TempDir()
 	var log bytes.Buffer
 	secures := func(b *bootstrap.Config, f func(*service.Service)) map[string]bool {
@@ -159,7 +159,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		t.Errorf("without a bootstrap: %v\n%s", got, &log)
 	}
 	got := secures(nil, func(s *service.Service) {
-		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: servicetest.Encode(t, plainCluster), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: servicetest.Encode(plainCluster), ChangeOptions: sources.ChangeOptions{DryRun: true}})
 		servicetest.Must(t, err)
 		if words := fmt.Sprint(res.Changes); !strings.Contains(words, "transport_socket") {
 			t.Errorf("a plain Cluster instead: %s", words)

@@ -20,7 +20,7 @@ func TestWriteSkew(t *testing.T) {
 		for _, name := range names {
 			list = append(list, servicetest.Endpoint(name))
 		}
-		return servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, list))
+		return servicetest.Assignment(nil, servicetest.Place("a", 0, 1, list))
 	}
 	pushes := func(kind sources.Kind, body []byte) func() error {
 		return func() error {
@@ -39,7 +39,7 @@ func TestWriteSkew(t *testing.T) {
 		return err
 	}
 	leads := func(to string) []byte {
-		return servicetest.Encode(t, servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": to}})
+		return servicetest.Encode(servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": to}})
 	}
 	pairs := [][2]func() error{
 		{drains("a"), pushes(sources.Endpoints, only("a"))},

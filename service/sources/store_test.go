@@ -82,7 +82,7 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 			}
 			got = append(got, fmt.Sprint(res.New, res.Hash, res.Changes, res.Warnings, res.Notes))
 		}
-		body := servicetest.Usable(t, "a", 1)
+		body := servicetest.Usable("a", 1)
 		push := sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}
 		add(s.Sources.Push(t.Context(), &push))
 		add(s.Sources.Push(t.Context(), &push)) // which exists by then
@@ -137,7 +137,7 @@ func (s *sharedStore) Snapshot() *store.Snapshot {
 // the store is not replaced by the older version.
 func TestStartKeepsCommitsOfOthers(t *testing.T) {
 	version := func(zone string) func(*store.Tx) error {
-		d, err := decode.One(resource.TypeAssignment, servicetest.Usable(t, zone, 1), decode.Options{Name: "orders"})
+		d, err := decode.One(resource.TypeAssignment, servicetest.Usable(zone, 1), decode.Options{Name: "orders"})
 		servicetest.Must(t, err)
 		return func(tx *store.Tx) error {
 			return tx.Put(resource.Key{Type: sources.Endpoints, Name: "orders"}, d.Raw)
@@ -184,7 +184,7 @@ func writeStore(t *testing.T, dir string, entries map[resource.Key][]byte) {
 func TestStoredWarnings(t *testing.T) {
 	dir := t.TempDir()
 	stored := map[resource.Key][]byte{}
-	body := servicetest.Encode(t, secured(servicetest.Object{"ca_certificate_provider_instance": servicetest.Object{"instance_name": "gone"}}))
+	body := servicetest.Encode(secured(servicetest.Object{"ca_certificate_provider_instance": servicetest.Object{"instance_name": "gone"}}))
 	for i := range 103 {
 		name := fmt.Sprintf("c%03d", i)
 		d, err := decode.One(resource.TypeCluster, body, decode.Options{Name: name, Stored: true})
@@ -202,7 +202,7 @@ func TestStoredWarnings(t *testing.T) {
 		t.Errorf("logged %d lines, the first %s, the last %s", len(lines), lines[0], lines[len(lines)-1])
 	}
 	log.Reset()
-	servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(t, servicetest.Object{"type": "EDS", "health_checks": []servicetest.Object{{"timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1, "tcp_health_check": servicetest.Object{}}}}))
+	servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS", "health_checks": []servicetest.Object{{"timeout": "1s", "interval": "1s", "unhealthy_threshold": 1, "healthy_threshold": 1, "tcp_health_check": servicetest.Object{}}}}))
 	if log.Len() > 0 {
 		t.Errorf("a push logged %s", log.String())
 	}
@@ -225,7 +225,7 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		file, aside := filepath.Join(dir, "lbd.db"), filepath.Join(dir, "aside")
 		s, stop := servicetest.Start(t, dir, nil)
 		defer stop()
-		body := servicetest.Usable(t, "a", 1)
+		body := servicetest.Usable("a", 1)
 		servicetest.Push(t, s, sources.Endpoints, "orders", body)
 		servicetest.Must(t, os.Rename(file, aside))
 		time.Sleep(3 * time.Second)
@@ -235,7 +235,7 @@ func TestAStoreFileThatIsRemovedRefusesPushesAndReadiness(t *testing.T) {
 		}
 		for name, body := range map[string][]byte{
 			"the same":  body,
-			"a new one": servicetest.Assignment(t, nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 1))),
+			"a new one": servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("b", 1))),
 		} {
 			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body})
 			if servicetest.Code(err) != fault.StorageFailed || !strings.Contains(err.Error(), "removed or replaced") {

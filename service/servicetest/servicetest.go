@@ -4,10 +4,13 @@ package servicetest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -68,16 +71,14 @@ func Start(tb testing.TB, dir string, change func(*service.Options), connect ...
 func Push(tb testing.TB, s *service.Service, kind sources.Kind, cluster string, body []byte) *sources.PushResult {
 	tb.Helper()
 	res, err := s.Sources.Push(tb.Context(), &sources.PushRequest{Kind: kind, Cluster: cluster, Body: body})
-	if err != nil {
-		tb.Fatalf("push %s of %s: %v", kind, cluster, err)
-	}
+	Must(tb, err)
 	return res
 }
 
 // PushAll adds resources to those that were pushed.
 func PushAll(tb testing.TB, s *service.Service, resources ...Object) *sources.PushResult {
 	tb.Helper()
-	res, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{Body: Encode(tb, Object{"resources": resources})})
+	res, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{Body: Encode(Object{"resources": resources})})
 	Must(tb, err)
 	return res
 }
@@ -118,4 +119,90 @@ func Expect[T comparable](tb testing.TB, what string, got, want T) {
 	if got != want {
 		tb.Errorf("%s:\n got %v\nwant %v", what, got, want)
 	}
+}
+
+// Object is a piece of JSON.
+type Object = map[string]any
+
+// Encode returns a value as JSON. It panics if the value has none.
+func Encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// Endpoint returns an endpoint at port 80 of a host.
+func Endpoint(host string) Object {
+	return Object{"endpoint": Object{"address": Object{"socket_address": Object{"address": host, "port_value": 80}}}}
+}
+
+// Endpoints returns the endpoints zone-0, zone-1 and so on.
+func Endpoints(zone string, n int) (out []Object) {
+	for i := range n {
+		out = append(out, Endpoint(fmt.Sprintf("%s-%d", zone, i)))
+	}
+	return out
+}
+
+// Place returns one locality of an [Assignment].
+func Place(zone string, priority, weight int, endpoints []Object) Object {
+	return Object{"locality": Object{"zone": zone}, "priority": priority, "load_balancing_weight": weight, "lb_endpoints": endpoints}
+}
+
+// Drop returns a drop category of an [Assignment].
+func Drop(category string, percent int) Object {
+	return Object{"category": category, "drop_percentage": Object{"numerator": percent}}
+}
+
+// Assignment returns an assignment. drops may be nil.
+func Assignment(drops []Object, places ...Object) []byte {
+	body := Object{"endpoints": places}
+	if drops != nil {
+		body["policy"] = Object{"drop_overloads": drops}
+	}
+	return Encode(body)
+}
+
+// Usable returns an assignment of n [Endpoints] in one locality.
+func Usable(zone string, n int) []byte {
+	return Assignment(nil, Place(zone, 0, 1, Endpoints(zone, n)))
+}
+
+// Assigned returns an assignment of one locality, for [PushAll].
+func Assigned(cluster string, hosts ...string) Object {
+	var all []Object
+	for _, h := range hosts {
+		all = append(all, Endpoint(h))
+	}
+	return Object{"@type": resource.TypeAssignment.URL(), "cluster_name": cluster, "endpoints": []Object{{"lb_endpoints": all}}}
+}
+
+// Config returns a Cluster with a limit of requests.
+func Config(maxRequests int) []byte {
+	return fmt.Appendf(nil, `{"type":"EDS","circuit_breakers":{"thresholds":[{"max_requests":%d}]}}`, maxRequests)
+}
+
+// Listener returns a Listener with routes of its own, which serve any authority.
+func Listener(name string, routes ...Object) Object {
+	return Object{"@type": resource.TypeListener.URL(), "name": name, "api_listener": Object{"api_listener": Object{
+		"@type":        "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+		"route_config": Object{"name": "inline", "virtual_hosts": []Object{{"name": "all", "domains": []string{"*"}, "routes": routes}}},
+		"http_filters": []Object{{"name": "router", "typed_config": Object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}},
+	}}}
+}
+
+// Route returns a route of a prefix to clusters, each "name" or "name=weight".
+func Route(prefix string, clusters ...string) Object {
+	action := Object{"cluster": clusters[0]}
+	if len(clusters) > 1 {
+		var weighted []Object
+		for _, c := range clusters {
+			name, weight, _ := strings.Cut(c, "=")
+			weighted = append(weighted, Object{"name": name, "weight": weight})
+		}
+		action = Object{"weighted_clusters": Object{"clusters": weighted}}
+	}
+	return Object{"name": prefix, "match": Object{"prefix": prefix}, "route": action}
 }
