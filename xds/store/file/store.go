@@ -144,7 +144,9 @@ func (s *Store) write() {
 		case <-s.queue.Closing:
 			return
 		case r := <-s.queue.Requests:
-			s.commit(s.queue.Gather(r))
+			for group := s.queue.Gather(r); len(group) > 0; {
+				group = s.commit(group)
+			}
 		case c := <-s.copies:
 			c.done <- s.copy(c.of)
 		case <-check.C:
@@ -153,13 +155,21 @@ func (s *Store) write() {
 	}
 }
 
+// maxWritten is the number of written entries after which a commit runs no more functions: what a function does may
+// cost as much as what others have written before it in the same commit.
+const maxWritten = 100
+
 // commit runs a group of requests, and commits their writes together.
-func (s *Store) commit(group []*store.Request) {
+func (s *Store) commit(group []*store.Request) (rest []*store.Request) {
 	before := s.current.Load()
 	batch := before.NewBatch(s.now(), 0)
 	errs := make([]error, len(group))
 	dependent := make([]bool, len(group)) // it wrote, or may have read, what is not durable yet
 	for i, r := range group {
+		if len(batch.Written()) >= maxWritten {
+			group, rest = group[:i], group[i:]
+			break
+		}
 		if errs[i] = r.Ctx.Err(); errs[i] != nil {
 			continue
 		}
@@ -178,6 +188,7 @@ func (s *Store) commit(group []*store.Request) {
 	if s.file != nil {
 		s.file.compact(s.current.Load())
 	}
+	return rest
 }
 
 // publish makes written durable, then visible, and returns the current snapshot.
