@@ -54,8 +54,9 @@ func (g Guard) Losses(o *Outcome) []Loss {
 			out = append(out, Loss{Kind: Empty, Cluster: u.Key.Name, Reason: fmt.Sprintf("the assignment of %q has no usable endpoint", u.Key.Name)})
 		}
 	}
+	set := o.assignments()
 	for t := range o.transitions {
-		if l, ok := o.emptied(&t); ok {
+		if l, ok := emptied(&t, set); ok {
 			out = append(out, l)
 		}
 		if why := g.unsecured(&t); why != "" {
@@ -67,8 +68,8 @@ func (g Guard) Losses(o *Outcome) []Loss {
 }
 
 // emptied returns the loss of a cluster that has no usable endpoint afterwards; ok is false if that is no loss:
-// there was none before, and the proposal does not set its endpoints.
-func (o *Outcome) emptied(t *transition) (l Loss, ok bool) {
+// there was none before, and its endpoints are not among those that the proposal sets.
+func emptied(t *transition, set map[string]*resource.Assignment) (l Loss, ok bool) {
 	if !t.is.none() {
 		return l, false
 	}
@@ -81,7 +82,7 @@ func (o *Outcome) emptied(t *transition) (l Loss, ok bool) {
 	if c == nil || c.Type != resource.ClusterEDS {
 		return l, false
 	}
-	a := o.sets(c.AssignmentName())
+	a := set[c.AssignmentName()]
 	if a == nil {
 		return l, false
 	}

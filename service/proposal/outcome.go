@@ -34,14 +34,15 @@ func (o *Outcome) Needs() map[resource.Key]bool {
 	return out
 }
 
-// sets returns the assignment that the proposal sets by a name; nil if it sets none.
-func (o *Outcome) sets(name string) *resource.Assignment {
+// assignments returns those that the proposal sets, by name.
+func (o *Outcome) assignments() map[string]*resource.Assignment {
+	out := map[string]*resource.Assignment{}
 	for i := range o.Proposal.Updates {
-		if u := &o.Proposal.Updates[i]; u.Key.Type == resource.TypeAssignment && u.Key.Name == name {
-			return u.Assignment
+		if u := &o.Proposal.Updates[i]; u.Assignment != nil {
+			out[u.Key.Name] = u.Assignment
 		}
 	}
-	return nil
+	return out
 }
 
 // transition is what a proposal makes of a cluster of one target.
@@ -77,9 +78,13 @@ func (o *Outcome) transitions(yield func(transition) bool) {
 		if before == nil {
 			before = &resource.Config{}
 		}
+		roots := make(map[string]bool, len(before.Roots)) // both may be many
+		for _, name := range before.Roots {
+			roots[name] = true
+		}
 		for _, x := range p.Touched {
 			t := transition{cluster: x.Cluster, is: sideOf(x.Next, x.Leaves), needs: x.Needs}
-			if slices.Contains(before.Roots, x.Cluster) {
+			if roots[x.Cluster] {
 				t.was = sideOf(before.Clusters.Get(x.Cluster), slices.Collect(values(before.Leaves(x.Cluster))))
 			}
 			if !yield(t) {

@@ -99,8 +99,16 @@ func (r *Resolver) traced(x *root) {
 	}
 	at := touch{x.target.name, x.cluster}
 	all := r.touches[at]
+	if slices.Equal(all, x.needs) { // as before the proposal
+		return
+	}
+	known := make(map[resource.Key]bool, len(all))
+	for _, key := range all {
+		known[key] = true
+	}
 	for _, key := range x.needs {
-		if !slices.Contains(all, key) {
+		if !known[key] {
+			known[key] = true
 			all = append(all, key)
 		}
 	}
