@@ -29,8 +29,9 @@ type Store interface {
 	//
 	// Preconditions are reads: fn reads what it depends on, and returns an error if that
 	// is not as required. What fn read with Get, Delete or All is unchanged at the commit,
-	// also by other daemons, and of a type read with Of none was put. A shared store detects a conflict when it commits, and runs
-	// fn again: fn must only use tx, and set results that its next run sets again.
+	// also by other daemons, and of a type read with Of none was put. A shared store detects
+	// a conflict when it commits, and runs fn again: fn must only use tx, and set results
+	// that its next run sets again.
 	//
 	// The error of fn is returned as it is, and a panic as a [*PanicError]. Other errors:
 	//   - [ErrInvalidKey] and [ErrTooLarge], which Put returns.

@@ -257,6 +257,13 @@ func (s *Store) put(ctx context.Context, a *attempt, w *writes, t *turn) outcome
 			ops = append(ops, c.op(s.keys))
 		}
 	}
+	types := map[resource.Type]bool{}
+	for key, e := range a.changes {
+		if e != nil && !types[key.Type] {
+			types[key.Type] = true
+			ops = append(ops, clientv3.OpPut(s.keys.lastPut(key.Type), s.id))
+		}
+	}
 	if t != nil {
 		ops = append(ops, clientv3.OpDelete(s.keys.turn()))
 	}

@@ -21,8 +21,8 @@
 //
 //   - What the functions have read is as in the snapshot: each key was not put after the last
 //     revision that the follower applied, and exists or not as before. Of a type whose entries
-//     they have read, none was put. Beyond 50 keys, or after a read of all: there was no commit
-//     since then.
+//     they have read, none was put: each commit puts a key for each type. Beyond 50 keys, or
+//     after a read of all: there was no commit since then.
 //   - The key of this writer is as its last transaction left it, or does not exist before the
 //     first one.
 //   - No large commit is being folded, and no other writer has a turn.

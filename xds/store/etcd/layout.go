@@ -29,6 +29,7 @@ const fleetSize = 16
 //	state/resource/<type>/<name>  a record of one entry; type and name are escaped as in URLs
 //	state/turn                    exists while a writer asks others to wait; with a lease
 //	state/writer/<id>             the last commit of a writer; with a lease
+//	put/<type>                    put by each commit that puts an entry of the type
 //	replica/<id>                  exists while a daemon runs; of package service/fleet
 //	blob/<id>/<n>                 part n of a value or of a large commit
 type layout string
@@ -47,6 +48,8 @@ func (l layout) blobs() string     { return string(l) + "blob/" }
 
 func (l layout) writer(id string) string { return l.writers() + id }
 
+func (l layout) lastPut(kind resource.Type) string { return string(l) + "put/" + url.PathEscape(string(kind)) }
+
 // relative returns a key without the prefix.
 func (l layout) relative(key string) string { return strings.TrimPrefix(key, string(l)) }
 
@@ -57,12 +60,7 @@ func (l layout) part(id string, n int) string { return fmt.Sprintf("%s%08d", l.b
 
 // entry returns the key of an entry.
 func (l layout) entry(key resource.Key) string {
-	return l.entries(key.Type) + url.PathEscape(key.Name)
-}
-
-// entries returns the prefix of the keys of a type's entries.
-func (l layout) entries(kind resource.Type) string {
-	return l.resource() + url.PathEscape(string(kind)) + "/"
+	return l.resource() + url.PathEscape(string(key.Type)) + "/" + url.PathEscape(key.Name)
 }
 
 // key is the inverse of entry.

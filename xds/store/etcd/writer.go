@@ -212,6 +212,10 @@ func (s *Store) runFunctions(group []*store.Request) *attempt {
 	b := a.base.snapshot.NewBatch(s.options.Now(), maxReads)
 	operations, bytes := 0, 0
 	for i, r := range group {
+		if operations >= maxOperations { // what follows would not fit, and may depend on all that is there
+			a.rest = group[i:]
+			break
+		}
 		tx := b.Begin()
 		err := tx.Run(r.Fn)
 		n, size := 0, 0
@@ -304,7 +308,7 @@ func (s *Store) comparisons(a *attempt) []clientv3.Cmp {
 		}
 	}
 	for kind := range a.reads.Types {
-		all = append(all, unchanged(s.keys.entries(kind)).WithPrefix())
+		all = append(all, unchanged(s.keys.lastPut(kind)))
 	}
 	return all
 }
