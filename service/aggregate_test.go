@@ -73,11 +73,10 @@ func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 		t.Errorf("near itself: %+v, %v", leaf, err)
 	}
 	// The next leaf counts once it is in use.
-	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
+	_, err = s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(nil),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	servicetest.Must(t, err)
 	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.Dropped)
 	if agg, err = s.State.Cluster(t.Context(), "agg", "", false); err != nil || agg.Leaves[1].Drops[0].Dropped != 1 {
 		t.Errorf("after a drop of far: %+v, %v", agg, err)

@@ -206,11 +206,10 @@ func TestInUseSince(t *testing.T) {
 // TestExplainNamesLeaves: a priority of an aggregate is one of a leaf.
 func TestExplainNamesLeaves(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
 		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(nil, servicetest.Place("n", 0, 1, nil), servicetest.Place("m", 1, 1, nil)),
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
+	servicetest.Must(t, err)
 	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable("f", 1))
 	servicetest.Push(t, s, sources.Config, "agg", aggregate("near", "far"))
 	out := mustPick(t, s, picks.Request{Cluster: "agg", Explain: true})

@@ -88,9 +88,7 @@ func (d *filed) scan(usable map[string]int) {
 			body = servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints(name, n)))
 		}
 		b, err := decode.All(body, decode.Options{Bare: true, Name: name})
-		if err != nil {
-			d.Fatal(err)
-		}
+		servicetest.Must(d, err)
 		s.Files[name] = &files.File{Sum: string(body), Modified: time.Unix(1000, 0), Bundle: b}
 	}
 	d.archive.scanned(s)
