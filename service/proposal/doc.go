@@ -7,7 +7,8 @@
 // allow_empty; a change of files is held, and [Files] keeps the last good versions in use until the operator
 // permits exactly this change. [Check] is for "lbd check", without a daemon.
 //
-// Resources of management servers and addresses of DNS names are not guarded: gRPC's rules decide there.
+// What management servers and DNS change is not guarded: gRPC's rules decide there. What they have counts for the
+// changes of others.
 //
 // The package does no I/O, starts no goroutine and reads no clock.
 package proposal

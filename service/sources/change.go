@@ -267,6 +267,9 @@ func (p *pushes) make(ctx context.Context, c *change) error {
 		return p.record(tx, st, c)
 	})
 	affected := p.inFlight.end(c)
+	p.deciding.Lock()
+	delete(p.evaluated, c)
+	p.deciding.Unlock()
 	if err == nil && len(c.res.Changes) > 0 || errors.Is(err, store.ErrCannotWrite) && st.Err() == nil {
 		p.storeHealth.wrote(err)
 	}

@@ -51,8 +51,8 @@ func (p *pushes) evaluate(tx *store.Tx, c *change) error {
 		own[i] = r.Key
 	}
 	is, before := p.propose(tx, own), p.propose(earlier{tx}, slices.Collect(maps.Keys(tx.Earlier())))
-	p.committing.Lock() // nothing is published meanwhile
-	defer p.committing.Unlock()
+	p.deciding.Lock() // nothing is published meanwhile
+	defer p.deciding.Unlock()
 	if p.served.newest() < tx.Base().Index() {
 		return errBehind
 	}
@@ -63,7 +63,11 @@ func (p *pushes) evaluate(tx *store.Tx, c *change) error {
 	if err := p.registrationLimit(tx, c, is); err != nil {
 		return err
 	}
-	return c.refused(p.guard().Losses(c.evaluated))
+	err := c.refused(p.guard().Losses(c.evaluated))
+	if err == nil && !c.DryRun {
+		p.publisher.evaluated[c] = &is.Proposal
+	}
+	return err
 }
 
 // depend makes a commit depend on what an outcome depends on: also on that nobody puts an overlay, and, where there

@@ -58,16 +58,14 @@ type Permission struct {
 }
 
 // follow prepares for scans of the resource directory, beginning with the
-// versions of an archive. st has the pushed resources, and unloaded returns what the resolver does not have
-// of them yet, or nil. It is called once, before the first call of scanned.
-func (f *resourceFiles) follow(archive FileArchive, st store.Store, unloaded func(store.Store) *resolver.Proposal) {
+// versions of an archive. st has the pushed resources, and unpublished returns what the resolver does not have
+// of them yet. It is called once, before the first call of scanned.
+func (f *resourceFiles) follow(archive FileArchive, st store.Store, unpublished func(store.Store) []*resolver.Proposal) {
 	kept, id := archive.Load()
 	f.archive, f.directory = archive, id
 	f.proposals = proposal.NewFiles(proposal.FilesOptions{
 		Evaluate: func(is *resolver.Proposal, earlier ...*resolver.Proposal) (o *proposal.Outcome) {
-			if pushed := unloaded(st); pushed != nil {
-				earlier = slices.Insert(earlier, 0, pushed)
-			}
+			earlier = append(unpublished(st), earlier...)
 			f.withResolver(func(r *resolver.Resolver) { o = proposal.Evaluate(r, is, earlier...) })
 			return o
 		},
@@ -100,9 +98,11 @@ func (f *resourceFiles) has(key resource.Key) bool {
 func (f *resourceFiles) scanned(scan *files.Scan) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.deciding.Lock()
 	o := f.proposals.Scanned(scan, time.Now())
-	_ = f.save(o) // the archive logs it; a file is in use whether or not it can be archived
 	f.FilesChanged(o.Set)
+	f.deciding.Unlock()
+	_ = f.save(o) // the archive logs it; a file is in use whether or not it can be archived
 }
 
 // save archives what changed. The caller holds f.mu.
@@ -152,7 +152,13 @@ func (f *resourceFiles) permit(hash, by string) (p Permission, affected []string
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.deciding.Lock()
 	o, held, ok := f.proposals.Permit(hash, time.Now())
+	if ok {
+		f.reportPermitted(held, by)
+		affected = f.FilesChanged(o.Set)
+	}
+	f.deciding.Unlock()
 	if !ok {
 		n := slices.IndexFunc(f.permissions, func(p Permission) bool { return p.Hash == hash })
 		if n < 0 {
@@ -163,8 +169,7 @@ func (f *resourceFiles) permit(hash, by string) (p Permission, affected []string
 	p = Permission{Hash: hash, At: time.Now().UTC(), By: by, Kept: f.save(o) == nil}
 	f.permissions = append(f.permissions, p)
 	f.permissions = f.permissions[max(0, len(f.permissions)-maxPermissions):]
-	f.reportPermitted(held, by)
-	return p, f.FilesChanged(o.Set), nil
+	return p, affected, nil
 }
 
 // report logs what changed in the resource files, and adds events: the resources in

@@ -108,12 +108,13 @@ func gauges(t *testing.T, g prometheus.Gatherer, names ...string) map[string]flo
 	out := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			series := f.GetName()
+			var series strings.Builder
+			series.WriteString(f.GetName())
 			for _, l := range m.GetLabel() {
-				series += " " + l.GetValue()
+				series.WriteString(" " + l.GetValue())
 			}
 			if slices.Contains(names, f.GetName()) {
-				out[series] = m.GetGauge().GetValue()
+				out[series.String()] = m.GetGauge().GetValue()
 			}
 		}
 	}

@@ -238,8 +238,8 @@ func (c *overlayChanges) expire() {
 // endExpired ends the effect of the overlays that have expired, and returns them.
 func (c *overlayChanges) endExpired(st store.Store) []resource.Key {
 	p := c.pushes
-	p.committing.Lock()
-	defer p.committing.Unlock()
+	p.deciding.Lock()
+	defer p.deciding.Unlock()
 	s := st.Snapshot()
 	expired, next := overlays.Expired(s, time.Now())
 	p.publish(&p.propose(s, expired).Proposal)

@@ -31,6 +31,12 @@ type publisher struct {
 	index    func() uint64
 	observed changelog.Observed
 
+	// deciding is held from the evaluation of a change of files until it is published, while a change of the store
+	// is evaluated, and while a commit is published: no two decisions are about the same state.
+	deciding sync.Mutex
+	// evaluated are the changes that the store may be about to commit. Guarded by deciding.
+	evaluated map[*change]*resolver.Proposal
+
 	mu       sync.Mutex // guards resolver, and the order in which its configs are published
 	resolver *resolver.Resolver
 }
@@ -40,7 +46,7 @@ func newPublisher(o Options) *publisher {
 	if o.Bootstrap != nil {
 		ro.Server, ro.ListenerName = true, o.Bootstrap.ListenerName
 	}
-	p := &publisher{Options: o, resolver: resolver.New(ro)}
+	p := &publisher{Options: o, resolver: resolver.New(ro), evaluated: make(map[*change]*resolver.Proposal)}
 	p.dns = resolver.NewDNS(o.Lookup, p.addressesResolved, o.Overload)
 	return p
 }
@@ -115,7 +121,7 @@ func (p *publisher) publish(is *resolver.Proposal, more ...func(*resolver.Resolv
 	return affected, vs
 }
 
-// updateAndClose is update for a caller that holds no lock.
+// updateAndClose is update for a caller that holds no lock but deciding.
 func (p *publisher) updateAndClose(f func(*resolver.Resolver) []resolver.TargetConfig) []resolver.TargetConfig {
 	changes, ended := p.update(f)
 	ended.Close()

@@ -4,7 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,7 +45,7 @@ type pushes struct {
 	store      atomic.Pointer[store.Store] // nil before Start has loaded it
 	trimmer    changelog.Trimmer           // of the functions of Updates, which the store runs one by one
 
-	committing sync.Mutex // orders Start's snapshot among the commits that are published; guards the rest
+	// Guarded by deciding, which orders Start's snapshot among the commits that are published.
 	loaded     bool
 	unloaded   *proposed // before that: what unloadedOf has
 	unloadedOf *store.Snapshot
@@ -122,8 +123,8 @@ func (p *pushes) start(ctx context.Context, st store.Store) error {
 // load publishes what the store has, and returns its index. A commit that it reports before is
 // in the snapshot; a later one is published afterwards.
 func (p *pushes) load(st store.Store) (index uint64) {
-	p.committing.Lock()
-	defer p.committing.Unlock()
+	p.deciding.Lock()
+	defer p.deciding.Unlock()
 	is, stored := p.loading(st)
 	for _, w := range is.warnings[:min(len(is.warnings), maxStoredWarnings)] {
 		p.Logger.Warn("stored resource", "resource", w.Resource, "warning", w)
@@ -141,18 +142,18 @@ func (p *pushes) load(st store.Store) (index uint64) {
 	return stored.Index()
 }
 
-// stored returns what st has while it is not loaded; nil afterwards.
-func (p *pushes) stored(st store.Store) *resolver.Proposal {
-	p.committing.Lock()
-	defer p.committing.Unlock()
-	if p.loaded {
-		return nil
+// unpublished returns what the resolver does not have yet: what st has, before that is loaded, and the changes that
+// the store may be about to commit. The caller holds p.deciding.
+func (p *pushes) unpublished(st store.Store) []*resolver.Proposal {
+	all := slices.Collect(maps.Values(p.evaluated))
+	if !p.loaded {
+		is, _ := p.loading(st)
+		all = slices.Insert(all, 0, &is.Proposal)
 	}
-	is, _ := p.loading(st)
-	return &is.Proposal
+	return all
 }
 
-// loading returns what st has now, before it is loaded. The caller holds p.committing.
+// loading returns what st has now, before it is loaded. The caller holds p.deciding.
 func (p *pushes) loading(st store.Store) (*proposed, *store.Snapshot) {
 	now := st.Snapshot()
 	if p.unloaded == nil || p.unloadedOf != now {
@@ -167,8 +168,8 @@ func (p *pushes) loading(st store.Store) (*proposed, *store.Snapshot) {
 
 // committed is Commit of Inbound.
 func (p *pushes) committed(c store.Commit) {
-	p.committing.Lock()
-	defer p.committing.Unlock()
+	p.deciding.Lock()
+	defer p.deciding.Unlock()
 	is := p.propose(c.After, c.Changed)
 	p.register(is)
 	affected, _ := p.publish(&is.Proposal)

@@ -98,3 +98,50 @@ func TestWriteSkew(t *testing.T) {
 		}
 	}
 }
+
+// TestWriteSkewOfFiles: nor are a drain and a change of a file both made, beside pushers whose commits take their time.
+func TestWriteSkewOfFiles(t *testing.T) {
+	d := startFiled(t, &archive{})
+	var group sync.WaitGroup
+	var ended atomic.Bool
+	for i := range 4 {
+		group.Go(func() {
+			for n := 0; !ended.Load(); n++ {
+				body := servicetest.Usable(fmt.Sprint("p", n%3), 1)
+				if _, err := d.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: fmt.Sprint("c", i), Body: body}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	drained, held := 0, 0
+	for range 200 {
+		d.scan(map[string]int{"a": 2})
+		var err error
+		var pair sync.WaitGroup
+		pair.Go(func() {
+			_, err = d.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a-0:80"), Cluster: "a", ID: "a"})
+		})
+		pair.Go(func() { d.scan(map[string]int{"a": 1}) })
+		pair.Wait()
+		if code := servicetest.Code(err); code != "" && code != fault.Blocked {
+			t.Fatal(err)
+		}
+		if cc := d.Sources.Config("a"); cc == nil || cc.Assignment.Usable() == 0 {
+			t.Fatalf("%v, %+v: the cluster has no usable endpoints", err, d.Sources.Files().Held)
+		}
+		if err == nil {
+			drained++
+			if _, err := d.Sources.DeleteOverlay(t.Context(), "a", "a", sources.ChangeOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held += len(d.Sources.Files().Held)
+	}
+	ended.Store(true)
+	group.Wait()
+	if drained != held {
+		t.Errorf("%d drains, %d changes of files were held", drained, held)
+	}
+}

@@ -83,7 +83,7 @@ func (s *Sources) Start(ctx context.Context, c Connections) error {
 		s.servers.follow(c.Servers, c.LastGood, c.Reports)
 	}
 	if c.Files != nil {
-		s.resourceFiles.follow(c.Files, c.Store, s.pushes.stored)
+		s.resourceFiles.follow(c.Files, c.Store, s.pushes.unpublished)
 		if err := c.WatchFiles(s.resourceFiles.scanned); err != nil {
 			return err
 		}
