@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -16,38 +18,14 @@ const (
 	paceBurst = 16
 )
 
-// pacer spreads the work of watchers that are notified at once, so that picks do not wait until all
-// watchers have written. It is a GCRA (generic cell rate algorithm) that delays.
-type pacer struct {
-	begin time.Time
-	next  atomic.Int64 // when the next turn is due, in nanoseconds since begin
-}
-
-// wait waits for n turns of the caller. The error is the cause of the end of ctx.
-func (p *pacer) wait(ctx context.Context, n int) error {
-	now := int64(time.Since(p.begin))
-	due := p.next.Load()
-	for !p.next.CompareAndSwap(due, max(due, now)+int64(n)*int64(paceInterval)) {
-		due = p.next.Load()
-	}
-	delay := due - now - int64(paceBurst*paceInterval)
-	if delay <= 0 {
-		return nil
-	}
-	timer := time.NewTimer(time.Duration(delay))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+// newPace returns what spreads the work of watchers that are notified at once, so that picks do not wait
+// until all watchers have written.
+func newPace() *rate.Limiter { return rate.NewLimiter(rate.Every(paceInterval), paceBurst) }
 
 // subscribers are the watchers of a feed, which are notified in groups. Unlike with
 // [lb.Signal], not all of them are runnable at once.
 type subscribers struct {
-	pace *pacer
+	pace *rate.Limiter
 
 	mu  sync.Mutex
 	all []*subscriber
@@ -84,7 +62,7 @@ func (s *subscribers) notify(ctx context.Context) {
 	all := slices.Clone(s.all)
 	s.mu.Unlock()
 	for group := range slices.Chunk(all, paceBurst) {
-		_ = s.pace.wait(ctx, len(group)) // an error ends the waits
+		_ = s.pace.WaitN(ctx, len(group)) // an error ends the waits
 		for _, w := range group {
 			if f := w.notify.Load(); f != nil {
 				(*f)()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -99,8 +100,8 @@ func (w *Watch) Poll() (*Message, error) {
 func (w *Watch) Notify(f func()) { w.reader.notifyWith(f) }
 
 // Pace waits for a turn to write the next 64 KiB, so that many watchers do not write at once.
-// The error is the cause of the end of ctx.
-func (w *Watch) Pace(ctx context.Context) error { return w.watches.pace.wait(ctx, 1) }
+// It fails if ctx ends before it.
+func (w *Watch) Pace(ctx context.Context) error { return w.watches.pace.Wait(ctx) }
 
 // Draining ends when the service drains, which ends every watch.
 func (w *Watch) Draining() context.Context { return w.watches.draining }
@@ -129,7 +130,7 @@ type Watches struct {
 	max      int             // watchers at a time
 	draining context.Context // the state's
 	waiting  prometheus.Gauge
-	pace     pacer
+	pace     *rate.Limiter
 
 	running sync.WaitGroup // the goroutines of feeds
 
@@ -173,7 +174,7 @@ type sharedFeed struct {
 func NewWatches(s *State, watchers int) *Watches {
 	return &Watches{
 		state: s, max: cmp.Or(watchers, MaxWatchers), draining: s.options.Draining, waiting: s.waiting.WithLabelValues("sse"),
-		pace: pacer{begin: time.Now()}, feeds: make(map[any]*sharedFeed),
+		pace: newPace(), feeds: make(map[any]*sharedFeed),
 	}
 }
 
@@ -205,7 +206,7 @@ func join[F feed](ws *Watches, key any, build func() F) (F, *sharedFeed) {
 		shared = &sharedFeed{feed: build(), key: key, stop: cancel}
 		ws.feeds[key] = shared
 		watchers := shared.subscribed()
-		watchers.pace = &ws.pace
+		watchers.pace = ws.pace
 		ws.running.Go(func() {
 			shared.run(ctx)
 			watchers.notify(ctx) // the service may drain
