@@ -130,48 +130,22 @@ func limitProblem(err error) *fault.Error {
 	return &fault.Error{Code: fault.RateLimited, Detail: err.Error(), RetryAfter: retryAfter}
 }
 
-// acquired is what a request has acquired of a resource.
-type acquired struct {
-	resource quota.Resource
-	n        int64
-}
-
 // acquire acquires n of a resource until finish.
 func (w *recorder) acquire(r quota.Resource, n int64) error {
-	if w.account == nil || n == 0 {
+	if n == 0 {
 		return nil
 	}
 	if err := w.account.Acquire(r, n); err != nil {
 		return limitProblem(err)
 	}
-	for i := range w.acquired {
-		if w.acquired[i].resource == r {
-			w.acquired[i].n += n
-			return nil
-		}
-	}
-	w.acquired = append(w.acquired, acquired{r, n})
+	w.acquired[r] += n
 	return nil
 }
 
 // release releases n of a resource that the request has acquired.
 func (w *recorder) release(r quota.Resource, n int64) {
-	for i := range w.acquired {
-		if w.acquired[i].resource == r {
-			w.acquired[i].n -= n
-			w.account.Release(r, n)
-		}
-	}
-}
-
-// holds returns how much of a resource the request has acquired.
-func (w *recorder) holds(r quota.Resource) int64 {
-	for i := range w.acquired {
-		if w.acquired[i].resource == r {
-			return w.acquired[i].n
-		}
-	}
-	return 0
+	w.acquired[r] -= n
+	w.account.Release(r, n)
 }
 
 // awaiting runs the wait of a request. It counts as a stream meanwhile, and not as bulk work, so that
@@ -182,7 +156,7 @@ func awaiting(w *recorder, r *http.Request, wait func(context.Context) error) er
 	if err := limits.shed(streaming, w.caller); err != nil {
 		return err
 	}
-	bulk, streams := w.holds(quota.Bulk), 1-min(w.holds(quota.Streams), 1)
+	bulk, streams := w.acquired[quota.Bulk], 1-min(w.acquired[quota.Streams], 1)
 	w.release(quota.Bulk, bulk)
 	if err := w.acquire(quota.Streams, streams); err != nil {
 		return err
@@ -234,11 +208,12 @@ func (w *recorder) finish() {
 	if w.account == nil {
 		return
 	}
-	for _, a := range w.acquired {
-		w.account.Release(a.resource, a.n)
+	for r, n := range w.acquired {
+		if n > 0 {
+			w.account.Release(quota.Resource(r), n)
+		}
 	}
 	w.account.Leave()
-	w.account, w.acquired = nil, w.acquired[:0]
 }
 
 // takeTurn waits for the turn to compute a large response, so that a CPU remains for picks.

@@ -24,8 +24,8 @@ type recorder struct {
 	caller  *access.Caller
 	policy  listen.Policy
 	account *quota.Account // nil without quotas
-	// acquired is what the request holds of the account's resources.
-	acquired []acquired
+	// acquired is what the request holds of the account's resources, by resource.
+	acquired [quota.Resources]int64
 	router   *router
 	turn     *overload.Turn // nil without
 	slot     chan struct{}  // the request has one of these slots of the router; nil without
@@ -152,6 +152,6 @@ func (e *endpoint) done(w *recorder, entry *accesslog.Entry, start time.Time) {
 // free releases what the request has acquired, and w.
 func (w *recorder) free() {
 	w.finish()
-	*w = recorder{acquired: w.acquired}
+	*w = recorder{}
 	recorders.Put(w)
 }

@@ -123,9 +123,6 @@ func (k *idempotencyKeys) enter(r *Request, digest uint64) (e *idempotent, mine 
 // answers: the oldest of the account at its own limit, otherwise of one that has more. The caller
 // holds mu.
 func (k *idempotencyKeys) acquire(e *idempotent) error {
-	if e.account == nil {
-		return nil
-	}
 	for {
 		err := e.account.TryAcquire(quota.IdempotentLeases, e.count)
 		if err == nil {
@@ -231,9 +228,6 @@ func (k *idempotencyKeys) remove(e *idempotent) {
 	if e.place != nil {
 		k.order.Remove(e.place)
 		k.leases -= len(e.answer.Picks)
-	}
-	if e.account == nil {
-		return
 	}
 	if own := k.own[e.account]; e.own != nil {
 		if own.Remove(e.own); own.Len() == 0 {

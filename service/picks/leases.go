@@ -144,9 +144,6 @@ func maxLeases(c *ledger.Cluster, share float64) int64 {
 func leaseBytes(o ledger.Owner) int64 { return LeaseBytes + int64(len(o.Name)) }
 
 func acquireQuotas(a *quota.Account, o ledger.Owner) error {
-	if a == nil {
-		return nil
-	}
 	if err := a.Acquire(quota.Leases, 1); err != nil {
 		return err
 	}
@@ -158,10 +155,8 @@ func acquireQuotas(a *quota.Account, o ledger.Owner) error {
 }
 
 func releaseQuotas(a *quota.Account, o ledger.Owner) {
-	if a != nil {
-		a.Release(quota.Leases, 1)
-		a.Release(quota.Bytes, leaseBytes(o))
-	}
+	a.Release(quota.Leases, 1)
+	a.Release(quota.Bytes, leaseBytes(o))
 }
 
 // releaseQuotas reverts acquire.

@@ -20,7 +20,7 @@ func (m *Manager) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect sends the metrics. It is for prometheus.Collector.
 func (m *Manager) Collect(ch chan<- prometheus.Metric) {
-	for r := range resources {
+	for r := range Resources {
 		if m.totals[r] == 0 {
 			continue
 		}

@@ -37,10 +37,11 @@ const (
 	// IdempotentLeases counts the leases whose answers are kept for an idempotency key.
 	IdempotentLeases
 
-	resources
+	// Resources is the number of resources.
+	Resources
 )
 
-var resourceNames = [resources]string{"bytes", "bulk_requests", "streams", "waiting_picks", "leases", "unknown_names", "idempotent_leases"}
+var resourceNames = [Resources]string{"bytes", "bulk_requests", "streams", "waiting_picks", "leases", "unknown_names", "idempotent_leases"}
 
 // String returns the name of the resource in metrics and errors.
 func (r Resource) String() string { return resourceNames[r] }
@@ -100,15 +101,15 @@ func (e *RateError) Error() string { return "the caller's request rate limit is 
 // Manager has the accounts and the totals.
 type Manager struct {
 	// Fixed after New.
-	totals      [resources]int64
-	own         [resources]int64 // of a caller whose class has no limit
+	totals      [Resources]int64
+	own         [Resources]int64 // of a caller whose class has no limit
 	normal      *Class
 	whole       *Class
 	maxAccounts int
 	overflow    *Account
 
-	used      [resources]atomic.Int64
-	rejected  [resources]rejections
+	used      [Resources]atomic.Int64
+	rejected  [Resources]rejections
 	throttled atomic.Uint64
 	anonymous room
 	known     room // of identities
@@ -154,11 +155,11 @@ func New(o Options) *Manager {
 // one of a listener that no other machine reaches.
 func (m *Manager) Whole() *Class { return m.whole }
 
-// Account is what one caller uses.
+// Account is what one caller uses. A nil *Account has no limits.
 type Account struct {
 	manager *Manager
 	class   atomic.Pointer[Class]
-	used    [resources]atomic.Int64
+	used    [Resources]atomic.Int64
 	// pins counts the uses of the account between Enter and Leave. It is negative once
 	// the account is removed.
 	pins atomic.Int64
@@ -265,6 +266,9 @@ func (a *Account) Acquire(r Resource, n int64) error {
 
 // TryAcquire is Acquire for a caller that can make room: a failure does not count as a rejection.
 func (a *Account) TryAcquire(r Resource, n int64) error {
+	if a == nil {
+		return nil
+	}
 	m := a.manager
 	total := m.totals[r]
 	if total == 0 {
@@ -288,7 +292,7 @@ func (a *Account) TryAcquire(r Resource, n int64) error {
 
 // Release returns n of a resource.
 func (a *Account) Release(r Resource, n int64) {
-	if a.manager.totals[r] == 0 {
+	if a == nil || a.manager.totals[r] == 0 {
 		return
 	}
 	a.used[r].Add(-n)

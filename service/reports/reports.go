@@ -144,10 +144,8 @@ func (t *Table) acquire(a *quota.Account, n int) error {
 	if t.count+n > MaxInFlight {
 		return fault.Errorf(fault.RateLimited, "limit of reported endpoints reached (%d)", MaxInFlight).Retry(time.Second)
 	}
-	if a != nil {
-		if err := a.Acquire(quota.Bytes, int64(n)*InFlightBytes); err != nil {
-			return fault.Errorf(fault.RateLimited, "%v", err).Retry(time.Second)
-		}
+	if err := a.Acquire(quota.Bytes, int64(n)*InFlightBytes); err != nil {
+		return fault.Errorf(fault.RateLimited, "%v", err).Retry(time.Second)
 	}
 	t.count += n
 	return nil
@@ -186,7 +184,5 @@ func (t *Table) end(k key) {
 		u.EndInFlight()
 	}
 	t.count -= len(l.usages)
-	if l.account != nil {
-		l.account.Release(quota.Bytes, int64(len(l.usages))*InFlightBytes)
-	}
+	l.account.Release(quota.Bytes, int64(len(l.usages))*InFlightBytes)
 }
