@@ -393,22 +393,16 @@ func (s *Picker) successor(t *ledger.Target, r *Request, call *call, refused *fa
 // decide calls the target's picker, and measures a sample of the calls.
 func (s *Picker) decide(t *ledger.Target, call *call, wait time.Duration) error {
 	call.picks++
-	if call.picks&sampleMask == 0 {
-		return s.measure(t, &call.Call, wait)
+	measured := call.picks&sampleMask == 0
+	var start time.Time
+	if measured {
+		start = time.Now()
 	}
 	err := t.Channel.Pick(&call.Call, wait)
-	if call.Queued > 0 {
+	switch {
+	case call.Queued > 0:
 		s.pickWait.Observe(call.Queued.Seconds())
-	}
-	return err
-}
-
-func (s *Picker) measure(t *ledger.Target, call *policy.Call, wait time.Duration) error {
-	start := time.Now()
-	err := t.Channel.Pick(call, wait)
-	if call.Queued > 0 {
-		s.pickWait.Observe(call.Queued.Seconds())
-	} else {
+	case measured:
 		s.pickDuration.Observe(time.Since(start).Seconds())
 	}
 	return err
