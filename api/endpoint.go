@@ -87,16 +87,12 @@ func (h *handlers) deleteEndpoint(w *recorder, r *http.Request) error {
 }
 
 // endpointRequest reads a change of one endpoint, without its body.
-func endpointRequest(w *recorder, r *http.Request, more ...parameter) (*sources.EndpointRequest, error) {
-	q := &sources.EndpointRequest{}
-	var err error
-	if q.Cluster, err = pathName(r, "name"); err != nil {
-		return nil, err
-	}
+func endpointRequest(w *recorder, r *http.Request, more ...parameter) (q *sources.EndpointRequest, err error) {
+	q = &sources.EndpointRequest{}
 	if q.Address, err = pathName(r, "address"); err != nil {
 		return nil, err
 	}
-	q.ChangeOptions, err = readChange(w, r, append(more, parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }})...)
+	q.Cluster, q.ChangeOptions, err = changeRequest(w, r, append(more, parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }})...)
 	return q, err
 }
 
@@ -143,7 +139,7 @@ type RenewedEndpoint struct {
 // @Success     200 {object} Renewed "a result for each endpoint"
 // @Router      /v1/renewals [post]
 func (h *handlers) renewEndpoints(w *recorder, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
+	if err := readParameters(r); err != nil {
 		return err
 	}
 	var many Renewals
@@ -173,12 +169,10 @@ func (h *handlers) renewEndpoints(w *recorder, r *http.Request) error {
 			due, err = h.Changes.RenewEndpoint(e.Cluster, e.Address)
 		}
 		if err != nil {
-			p := problemOf(refusalOf(r.Context(), err))
-			is.Problem = &p
+			is.Problem = new(problemFor(r, err))
 			continue
 		}
-		due = due.UTC().Round(0)
-		is.ExpiresAt = &due
+		is.ExpiresAt = new(due.UTC().Round(0))
 	}
 	w.renewal = true
 	return reply(w, out, nil)

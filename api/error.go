@@ -258,6 +258,9 @@ func problemOf(e *fault.Error) Problem {
 	return p
 }
 
+// problemFor returns the problem of a part of a request that failed.
+func problemFor(r *http.Request, err error) Problem { return problemOf(refusalOf(r.Context(), err)) }
+
 // writeProblem writes p.
 func writeProblem(w *recorder, p Problem) {
 	h := w.Header()

@@ -112,7 +112,7 @@ func (h *handlers) forwardMany(w *recorder, r *http.Request, leases []LeaseDone,
 		}
 		done[i] = true
 		if err != nil {
-			results[i].fail(r, err)
+			results[i].Problem = new(problemFor(r, err))
 			continue
 		}
 		b := batches[o.Address]
@@ -132,7 +132,7 @@ func (h *handlers) forwardMany(w *recorder, r *http.Request, leases []LeaseDone,
 			got, err := h.Peers.endMany(r, &b.owner, some)
 			for k, i := range b.at {
 				if err != nil {
-					results[i].fail(r, err)
+					results[i].Problem = new(problemFor(r, err))
 					continue
 				}
 				results[i].Lease, results[i].Problem = got[k].Lease, got[k].Problem
@@ -141,12 +141,6 @@ func (h *handlers) forwardMany(w *recorder, r *http.Request, leases []LeaseDone,
 	}
 	group.Wait()
 	return done, nil
-}
-
-// fail sets the problem of a lease.
-func (v *Verdict) fail(r *http.Request, err error) {
-	p := problemOf(refusalOf(r.Context(), err))
-	v.Problem = &p
 }
 
 // endMany ends leases at their owner.

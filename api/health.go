@@ -34,7 +34,7 @@ func (h *handlers) readyz(w *recorder, r *http.Request) error {
 // does not fail the probe, [-] failed.
 func writeChecks(w *recorder, r *http.Request, name string, checks []service.Check) error {
 	var verbose bool
-	err := readParameters(r.URL.RawQuery, parameter{name: "verbose", set: func(v value) string { return v.boolean(&verbose) }})
+	err := readParameters(r, parameter{name: "verbose", set: func(v value) string { return v.boolean(&verbose) }})
 	if err != nil {
 		return err
 	}

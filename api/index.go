@@ -53,7 +53,7 @@ func (v value) index(to *uint64) string {
 // returns when picks use min_index.
 func (h *handlers) readServed(w *recorder, r *http.Request, known ...parameter) error {
 	var q requiredIndex
-	if err := readParameters(r.URL.RawQuery, append(known, q.parameters()...)...); err != nil {
+	if err := readParameters(r, append(known, q.parameters()...)...); err != nil {
 		return err
 	}
 	if q.waits && !q.given {

@@ -231,7 +231,7 @@ func (h *handlers) renewLease(w *recorder, r *http.Request) error {
 // @Success     200 {object} Verdicts "a result for each lease"
 // @Router      /v1/leases/done [post]
 func (h *handlers) endLeases(w *recorder, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
+	if err := readParameters(r); err != nil {
 		return err
 	}
 	var many LeasesDone
@@ -261,12 +261,10 @@ func (h *handlers) endLeases(w *recorder, r *http.Request) error {
 		}
 		state, err := h.finishLease(w, done.ID, &done.Done)
 		if err != nil {
-			p := problemOf(refusalOf(r.Context(), err))
-			v.Problem = &p
+			v.Problem = new(problemFor(r, err))
 			continue
 		}
-		state = state.Within(scope)
-		v.Lease = &state
+		v.Lease = new(state.Within(scope))
 	}
 	return reply(w, verdicts, nil)
 }
@@ -287,10 +285,13 @@ const maxEndedGroups = 100
 // @Router      /v1/leases [get]
 func (h *handlers) listLeases(w *recorder, r *http.Request) error {
 	f := picks.LeaseFilter{Limit: DefaultLeaseList}
-	_, err := readLeaseFilter(w, r, &f, access.Read, h.readServed,
-		parameter{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxList) }},
-		parameter{name: "after", set: func(v value) string { return v.name(&f.After) }})
-	if err != nil {
+	if err := h.readServed(w, r, append([]parameter{
+		{name: "limit", set: func(v value) string { return v.integer(&f.Limit, 1, MaxList) }},
+		{name: "after", set: func(v value) string { return v.name(&f.After) }},
+	}, leaseFilterParameters(&f)...)...); err != nil {
+		return err
+	}
+	if err := limitLeases(w, &f, access.Read); err != nil {
 		return err
 	}
 	if err := takeTurn(w, r); err != nil {
@@ -321,11 +322,13 @@ func (h *handlers) deleteLeases(w *recorder, r *http.Request) error {
 		return err
 	}
 	var f picks.LeaseFilter
-	given, err := readLeaseFilter(w, r, &f, access.Admin, readOwn)
-	if err != nil {
+	if err := readParameters(r, leaseFilterParameters(&f)...); err != nil {
 		return err
 	}
-	if !given {
+	if err := limitLeases(w, &f, access.Admin); err != nil {
+		return err
+	}
+	if strings.Trim(r.URL.RawQuery, "&") == "" {
 		return fault.Errorf(fault.InvalidArgument, "cluster, owner, identity or older_than is required")
 	}
 	deleted := LeasesDeleted{By: []LeasesOf{}}
@@ -341,40 +344,33 @@ func (h *handlers) deleteLeases(w *recorder, r *http.Request) error {
 	return reply(w, deleted, nil)
 }
 
-// readLeaseFilter reads the parameters of a filter and others with read, and reports whether one of them was given.
-// A caller without the role gets its own leases only.
-func readLeaseFilter(w *recorder, r *http.Request, f *picks.LeaseFilter, role access.Roles, read reader, more ...parameter) (given bool, err error) {
-	set := func(wanted string) string {
-		given = true
-		return wanted
-	}
-	err = read(w, r, append(more,
-		parameter{name: "cluster", set: func(v value) string { return set(v.name(&f.Cluster)) }},
-		parameter{name: "owner", set: func(v value) string { return set(v.limited(&f.Owner, MaxOwnerBytes)) }},
-		parameter{name: "identity", set: func(v value) string {
+// leaseFilterParameters are the parameters of a filter.
+func leaseFilterParameters(f *picks.LeaseFilter) []parameter {
+	return []parameter{
+		{name: "cluster", set: func(v value) string { return v.name(&f.Cluster) }},
+		{name: "owner", set: func(v value) string { return v.limited(&f.Owner, MaxOwnerBytes) }},
+		{name: "identity", set: func(v value) string {
 			f.Identity = new(string)
-			return set(v.limited(f.Identity, maxIdentityBytes))
+			return v.limited(f.Identity, maxIdentityBytes)
 		}},
-		parameter{name: "older_than", set: func(v value) string { return set(v.duration(&f.OlderThan, 0, maxLeaseAge)) }},
-	)...)
-	if err != nil {
-		return false, err
+		{name: "older_than", set: func(v value) string { return v.duration(&f.OlderThan, 0, maxLeaseAge) }},
 	}
+}
+
+// limitLeases limits a filter to the leases that the caller may use: without the role, its own only.
+func limitLeases(w *recorder, f *picks.LeaseFilter, role access.Roles) error {
 	c := w.caller
 	if c.Restricted() {
 		f.MaySee = c.MaySee
 	}
 	if hasRole(w, role) {
-		return given, nil
+		return nil
 	}
-	if c.Name == "" {
-		return false, listen.Require(c, w.policy, role)
-	}
-	if f.Identity != nil && *f.Identity != c.Name {
-		return false, listen.Require(c, w.policy, role)
+	if c.Name == "" || f.Identity != nil && *f.Identity != c.Name {
+		return listen.Require(c, w.policy, role)
 	}
 	f.Identity = &c.Name
-	return given, nil
+	return nil
 }
 
 // maxIdentityBytes is the maximum length of the name of an identity.

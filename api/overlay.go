@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/sources"
@@ -77,7 +75,7 @@ func (h *handlers) getOverlay(w *recorder, r *http.Request) error {
 	if err := h.awaitIndex(w, r, &required); err != nil {
 		return err
 	}
-	id, err := overlayID(r)
+	id, err := pathText(r, "id")
 	if err != nil {
 		return err
 	}
@@ -86,15 +84,6 @@ func (h *handlers) getOverlay(w *recorder, r *http.Request) error {
 		w.Header().Set("ETag", strongTag(state.ETag, ""))
 	}
 	return reply(w, state, err)
-}
-
-// overlayID returns the ID of the overlay in the path.
-func overlayID(r *http.Request) (string, error) {
-	id, err := pathParam(r.URL.RawPath != "", chi.URLParam(r, "id"))
-	if err != nil {
-		return "", fault.Errorf(fault.InvalidArgument, "path: id: %v", err)
-	}
-	return id, nil
 }
 
 // awaitOverlay returns an overlay once it has drained its endpoints, or after a time.
@@ -121,17 +110,13 @@ func (h *handlers) awaitOverlay(w *recorder, r *http.Request, cluster, id string
 // @Success     201 {object} OverlayAnswer "created"
 // @Failure     409 {object} Problem
 // @Router      /v1/clusters/{name}/overlays/{id} [put]
-func (h *handlers) putOverlay(w *recorder, r *http.Request) error {
+func (h *handlers) putOverlay(w *recorder, r *http.Request) (err error) {
 	q := &sources.OverlayRequest{}
 	var wait time.Duration
-	var err error
-	if q.Cluster, err = pathName(r, "name"); err != nil {
+	if q.ID, err = pathText(r, "id"); err != nil {
 		return err
 	}
-	if q.ID, err = overlayID(r); err != nil {
-		return err
-	}
-	if q.ChangeOptions, err = readChange(w, r,
+	if q.Cluster, q.ChangeOptions, err = changeRequest(w, r,
 		parameter{name: "wait", set: func(v value) string { return v.duration(&wait, 0, MaxPoll) }},
 		parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }},
 	); err != nil {
@@ -164,7 +149,7 @@ func (h *handlers) deleteOverlay(w *recorder, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id, err := overlayID(r)
+	id, err := pathText(r, "id")
 	if err != nil {
 		return err
 	}

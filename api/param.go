@@ -56,14 +56,8 @@ type value struct {
 
 // readParameters passes the parameters of a query to their set functions. It rejects
 // unknown and repeated parameters, and invalid values.
-func readParameters(raw string, known ...parameter) error { return readQuery(raw, known, nil) }
-
-// reader reads the parameters of a request.
-type reader func(w *recorder, r *http.Request, known ...parameter) error
-
-// readOwn is [readParameters] as a reader.
-func readOwn(_ *recorder, r *http.Request, known ...parameter) error {
-	return readParameters(r.URL.RawQuery, known...)
+func readParameters(r *http.Request, known ...parameter) error {
+	return readQuery(r.URL.RawQuery, known, nil)
 }
 
 // readNamed returns the name in a path parameter, and reads the query.
@@ -72,7 +66,7 @@ func readNamed(r *http.Request, in string, known ...parameter) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return name, readParameters(r.URL.RawQuery, known...)
+	return name, readParameters(r, known...)
 }
 
 // readQuery is readParameters with one set function for all parameters, which allocates
@@ -142,9 +136,6 @@ func unknownParameter(known []parameter, name string) error {
 	}
 	return fault.Errorf(fault.InvalidArgument, "%q: unknown parameter; there are %s", clip(name), strings.Join(names, ", "))
 }
-
-// noQuery rejects all parameters.
-func noQuery(raw string) error { return readParameters(raw) }
 
 func unescape(s string) (string, error) {
 	if strings.IndexByte(s, '%') < 0 && strings.IndexByte(s, '+') < 0 {

@@ -17,14 +17,23 @@ const MaxNameBytes = 512
 
 // pathName returns a name from a parameter of the route.
 func pathName(r *http.Request, parameter string) (string, error) {
-	name, err := pathParam(r.URL.RawPath != "", chi.URLParam(r, parameter))
+	name, err := pathText(r, parameter)
 	if err != nil {
-		return "", fault.Errorf(fault.InvalidArgument, "path: %s: %v", parameter, err)
+		return "", err
 	}
 	if wrong := badName(name); wrong != "" {
 		return "", fault.Errorf(fault.InvalidArgument, "path: %s %s", parameter, wrong)
 	}
 	return name, nil
+}
+
+// pathText returns any text from a parameter of the route.
+func pathText(r *http.Request, parameter string) (string, error) {
+	text, err := pathParam(r.URL.RawPath != "", chi.URLParam(r, parameter))
+	if err != nil {
+		return "", fault.Errorf(fault.InvalidArgument, "path: %s: %v", parameter, err)
+	}
+	return text, nil
 }
 
 // pathParam decodes a path parameter of chi, which is encoded only if the URL has a RawPath.

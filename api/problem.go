@@ -49,7 +49,7 @@ func getProblemType(w *recorder, r *http.Request) error {
 	if _, known := answers[code]; !known {
 		return fault.Errorf(notFound, "%s: unknown error code; see Problem in /openapi.yaml", clip(string(code)))
 	}
-	if err := noQuery(r.URL.RawQuery); err != nil {
+	if err := readParameters(r); err != nil {
 		return err
 	}
 	t := problemTypeOf(code)

@@ -73,7 +73,7 @@ type ReportProblem struct {
 // @Success     200 {object} ReportAnswer "what was used"
 // @Router      /v1/reports [post]
 func (h *handlers) postReport(w *recorder, r *http.Request) error {
-	if err := noQuery(r.URL.RawQuery); err != nil {
+	if err := readParameters(r); err != nil {
 		return err
 	}
 	var body RequestReport
@@ -101,7 +101,7 @@ func (h *handlers) postReport(w *recorder, r *http.Request) error {
 			}
 			err = fault.Errorf(fault.UnknownEndpoint, "addresses that picks of %q do not use now: %d", c.Cluster, len(unknown))
 		}
-		out.Problems = append(out.Problems, ReportProblem{c.Cluster, c.Target, unknown, problemOf(refusalOf(r.Context(), err))})
+		out.Problems = append(out.Problems, ReportProblem{c.Cluster, c.Target, unknown, problemFor(r, err)})
 	}
 	return reply(w, out, nil)
 }

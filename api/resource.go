@@ -189,13 +189,9 @@ func (h *handlers) putResource(w *recorder, r *http.Request, kind sources.Kind) 
 }
 
 // pushRequest reads a push.
-func pushRequest(w *recorder, r *http.Request, kind sources.Kind) (*sources.PushRequest, error) {
-	p := &sources.PushRequest{Kind: kind}
-	var err error
-	if p.Cluster, err = pathName(r, "name"); err != nil {
-		return nil, err
-	}
-	if p.ChangeOptions, err = readChange(w, r, pushParameters(&p.AllowEmpty, &p.Lenient)...); err != nil {
+func pushRequest(w *recorder, r *http.Request, kind sources.Kind) (p *sources.PushRequest, err error) {
+	p = &sources.PushRequest{Kind: kind}
+	if p.Cluster, p.ChangeOptions, err = changeRequest(w, r, pushParameters(&p.AllowEmpty, &p.Lenient)...); err != nil {
 		return nil, err
 	}
 	p.Body, p.Format, err = readResources(w, r, MaxResourceBytes)
@@ -216,7 +212,7 @@ func readChange(w *recorder, r *http.Request, more ...parameter) (o sources.Chan
 		{name: "dry_run", set: func(v value) string { return v.boolean(&o.DryRun) }},
 		{name: "max_shift", percent: true, set: func(v value) string { return v.part(&o.MaxShift) }},
 	}, more...)
-	if err = readParameters(r.URL.RawQuery, known...); err != nil {
+	if err = readParameters(r, known...); err != nil {
 		return o, err
 	}
 	o.Precondition, err = preconditions(r.Header)
@@ -253,12 +249,12 @@ func (h *handlers) deleteResource(w *recorder, r *http.Request, kind sources.Kin
 	return writeResult(w, result, options.DryRun, err)
 }
 
-// changeRequest reads a change without a body: the name in its path, and the options.
-func changeRequest(w *recorder, r *http.Request) (name string, o sources.ChangeOptions, err error) {
+// changeRequest is readChange for a change of one name, which is in the path.
+func changeRequest(w *recorder, r *http.Request, more ...parameter) (name string, o sources.ChangeOptions, err error) {
 	if name, err = pathName(r, "name"); err != nil {
 		return "", o, err
 	}
-	o, err = readChange(w, r)
+	o, err = readChange(w, r, more...)
 	return name, o, err
 }
 
