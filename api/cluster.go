@@ -28,7 +28,6 @@ type ClusterList struct {
 // @Param   limit  query int    false "maximum number of clusters" minimum(1) maximum(10000)
 // @Param   after  query string false "only clusters whose name sorts after this one" minlength(1) maxlength(512)
 // @Success 200 {object} ClusterList "sorted by name"
-// @Failure 503 {object} Problem
 // @Router  /v1/clusters [get]
 func (h *handlers) listClusters(w *recorder, r *http.Request) error {
 	l, err := h.readListing(w, r)
@@ -51,7 +50,6 @@ func (h *handlers) listClusters(w *recorder, r *http.Request) error {
 // @Param       index     query int    false "the generation that the caller has" format(int64)
 // @Param       wait      query string false "maximum time to wait for a change, at most 5m; only with index or min_index" default(30s)
 // @Success     200 {object} observe.ClusterState "the state"
-// @Failure     503 {object} Problem
 // @Router      /v1/clusters/{name} [get]
 func (h *handlers) getCluster(w *recorder, r *http.Request) error {
 	var (

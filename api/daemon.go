@@ -29,7 +29,6 @@ func (h *handlers) getDaemon(w *recorder, r *http.Request) error {
 // @Description Server-sent events without id. "daemon" has the state; it is sent first, and after changes, at most once a second. "heartbeat" is sent when the stream opens, and after 15 s without another event.
 // @Produce     text/event-stream
 // @Success     200     {object} DaemonStream "the data of each event, by event name"
-// @Failure     429,503 {object} Problem
 // @Router      /v1/daemon/watch [get]
 func (h *handlers) watchDaemon(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {

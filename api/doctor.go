@@ -20,7 +20,6 @@ const ExamineTime = 10 * time.Second
 // @Param       cluster query string false "examines this cluster in detail" minlength(1) maxlength(512)
 // @Param       dial    query bool   false "with cluster: connects to its endpoints, at most 100, and reports errors and certificates"
 // @Success     200     {object} doctor.Report "the checks, problems first"
-// @Failure     429,503 {object} Problem
 // @Router      /v1/doctor [get]
 func (h *handlers) getDoctor(w *recorder, r *http.Request) error {
 	e := &service.Examination{Scope: scopeOf(w), Caller: describeCaller(w)}

@@ -18,7 +18,6 @@ func (h *handlers) listFiles(w *recorder, r *http.Request) error {
 // @Summary     Permit a held change of resource files
 // @Description Applies exactly the change with this hash, once: if the same change is made again, it is held again. Idempotent: for a recently permitted change, the answer is the same. lbd answers when picks use the change.
 // @Success     200 {object} sources.Permission "the decision"
-// @Failure     503 {object} Problem
 // @Router      /v1/files/held/{hash}/permit [post]
 func (h *handlers) permitFiles(w *recorder, r *http.Request) error {
 	hash, err := readNamed(r, "hash")

@@ -46,7 +46,6 @@ type ChangesOf struct {
 // @Param       before  query int    false "only changes of a smaller index" minimum(1)
 // @Param       limit   query int    false "maximum number of changes" minimum(1) maximum(1000) default(100)
 // @Success     200 {object} ChangeList "newest first"
-// @Failure     503 {object} Problem
 // @Router      /v1/history [get]
 func (h *handlers) listChanges(w *recorder, r *http.Request) error {
 	f := changelog.Filter{Limit: DefaultChanges}
@@ -74,7 +73,6 @@ func (h *handlers) changes(w *recorder, r *http.Request, f changelog.Filter) (Ch
 
 // @Summary     Get a change of resources
 // @Success     200 {object} ChangesOf "the change, and what was committed with it"
-// @Failure     503 {object} Problem
 // @Router      /v1/history/{index} [get]
 func (h *handlers) getChange(w *recorder, r *http.Request) error {
 	index, err := pathIndex(r)
@@ -109,7 +107,6 @@ func pathIndex(r *http.Request) (index uint64, err error) {
 // @Param       cluster  query string false "only the Cluster and the ClusterLoadAssignment of this name" minlength(1) maxlength(512)
 // @Param       resource query string false "only this resource, with its contents" example(ClusterLoadAssignment/orders)
 // @Success     200 {object} sources.Difference "what differs"
-// @Failure     503 {object} Problem
 // @Router      /v1/history/{index}/diff [get]
 func (h *handlers) getDifference(w *recorder, r *http.Request) error {
 	to, err := pathIndex(r)

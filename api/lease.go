@@ -281,7 +281,6 @@ const maxEndedGroups = 100
 // @Param       limit      query int    false "maximum number of leases" minimum(1) maximum(10000) default(1000)
 // @Param       after      query string false "only leases whose ID sorts after this one" minlength(1) maxlength(512)
 // @Success     200 {object} LeaseList "sorted by ID"
-// @Failure     429,503 {object} Problem
 // @Router      /v1/leases [get]
 func (h *handlers) listLeases(w *recorder, r *http.Request) error {
 	f := picks.LeaseFilter{Limit: DefaultLeaseList}

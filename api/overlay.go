@@ -30,7 +30,6 @@ type OverlayAnswer struct {
 // @Summary     List all overlays
 // @Description The overlays that operators have put on what the sources of clusters say. A caller with clusters gets those of these.
 // @Success     200 {object} OverlayList "by cluster, the oldest first"
-// @Failure     503 {object} Problem
 // @Router      /v1/overlays [get]
 func (h *handlers) listOverlays(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {
@@ -41,7 +40,6 @@ func (h *handlers) listOverlays(w *recorder, r *http.Request) error {
 
 // @Summary List the overlays of a cluster
 // @Success 200 {object} OverlayList "the oldest first"
-// @Failure 503 {object} Problem
 // @Router  /v1/clusters/{name}/overlays [get]
 func (h *handlers) listClusterOverlays(w *recorder, r *http.Request) error {
 	name, err := h.readServedNamed(w, r, "name")
@@ -64,7 +62,6 @@ func (h *handlers) overlays(w *recorder, r *http.Request, cluster string) error 
 // @Param       wait query string false "maximum time to wait until a drain is complete, at most 5m" default(0s)
 // @Success     200 {object} overlays.Overlay "the overlay"
 // @Header      200 {string} ETag "for If-Match"
-// @Failure     503 {object} Problem
 // @Router      /v1/clusters/{name}/overlays/{id} [get]
 func (h *handlers) getOverlay(w *recorder, r *http.Request) error {
 	var required requiredIndex

@@ -107,7 +107,7 @@ const maxKeptBytes = 512 << 10
 // @Success     200             {object}  PickOrPicks "an endpoint, or a list with n; as text/plain, one address per line"
 // @Header      200             {string}  Lbd-Stale   "true if the resources come from a management server that is unreachable"
 // @Header      200             {integer} Age         "with Lbd-Stale: seconds since the last change of the cluster"
-// @Failure     404,429,503,504 {object}  Problem
+// @Failure     404,504 {object}  Problem
 // @Router      /v1/pick [get]
 // @Router      /pick [get]
 func (h *handlers) getPick(w *recorder, r *http.Request) error {
@@ -147,7 +147,7 @@ func (h *handlers) getPick(w *recorder, r *http.Request) error {
 // @Header      201                 {string}  Location    "the lease, without n"
 // @Header      201                 {string}  Lbd-Stale   "true if the resources come from a management server that is unreachable"
 // @Header      201                 {integer} Age         "with Lbd-Stale: seconds since the last change of the cluster"
-// @Failure     404,413,429,503,504 {object}  Problem
+// @Failure     404,413,504 {object}  Problem
 // @Router      /v1/pick [post]
 // @Router      /pick [post]
 func (h *handlers) postPick(w *recorder, r *http.Request) error {

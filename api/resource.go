@@ -40,7 +40,6 @@ type PushAnswer struct {
 // @Success 200     {object} object "envoy.config.endpoint.v3.ClusterLoadAssignment"
 // @Header  200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
 // @Success 304     "unchanged: If-None-Match has the ETag"
-// @Failure 503     {object} Problem
 // @Router  /v1/clusters/{name}/endpoints [get]
 func (h *handlers) getEndpoints(w *recorder, r *http.Request) error {
 	return h.getResource(w, r, sources.Endpoints)
@@ -78,7 +77,6 @@ func (h *handlers) deleteEndpoints(w *recorder, r *http.Request) error {
 // @Success 200     {object} object "envoy.config.cluster.v3.Cluster"
 // @Header  200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
 // @Success 304     "unchanged: If-None-Match has the ETag"
-// @Failure 503     {object} Problem
 // @Router  /v1/clusters/{name}/config [get]
 func (h *handlers) getConfig(w *recorder, r *http.Request) error {
 	return h.getResource(w, r, sources.Config)

@@ -15,7 +15,6 @@ const MaxRemoved = 1_000_000
 // @Success     200     {object} object "envoy.service.discovery.v3.DiscoveryResponse"
 // @Header      200,304 {string} ETag   "strong: a hash of the content, with a suffix for the representation"
 // @Success     304     "unchanged: If-None-Match has the ETag"
-// @Failure     503     {object} Problem
 // @Router      /v1/snapshot [get]
 func (h *handlers) getSnapshot(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {

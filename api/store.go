@@ -5,7 +5,6 @@ import "net/http"
 // @Summary     Get the state of the store
 // @Description Where pushed resources are, how far picks of this daemon are behind what is stored, and why nothing can be stored, if that is so.
 // @Success     200 {object} sources.StoreState "the state of the store"
-// @Failure     503 {object} Problem
 // @Router      /v1/store [get]
 func (h *handlers) getStore(w *recorder, r *http.Request) error {
 	if err := h.readServed(w, r); err != nil {

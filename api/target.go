@@ -20,7 +20,6 @@ type TargetList struct {
 // @Param       limit  query int    false "maximum number of targets" minimum(1) maximum(10000)
 // @Param       after  query string false "only targets whose name sorts after this one" minlength(1) maxlength(512)
 // @Success     200 {object} TargetList "sorted by name"
-// @Failure     503 {object} Problem
 // @Router      /v1/targets [get]
 func (h *handlers) listTargets(w *recorder, r *http.Request) error {
 	l, err := h.readListing(w, r)
@@ -38,7 +37,6 @@ func (h *handlers) listTargets(w *recorder, r *http.Request) error {
 
 // @Summary Get the state of a target
 // @Success 200 {object} observe.TargetState "its routes and clusters"
-// @Failure 503 {object} Problem
 // @Router  /v1/targets/{name} [get]
 func (h *handlers) getTarget(w *recorder, r *http.Request) error {
 	name, err := h.readServedNamed(w, r, "name")

@@ -69,7 +69,6 @@ type Nothing struct{}
 // @Param       last_event_id query  string false "as Last-Event-ID, for callers that cannot send headers" minlength(1) maxlength(64)
 // @Param       Last-Event-ID header string false "the id of the last received event"
 // @Success     200     {object} ClusterStream "the data of each event, by event name"
-// @Failure     429,503 {object} Problem
 // @Router      /v1/clusters/{name}/watch [get]
 func (h *handlers) watchCluster(w *recorder, r *http.Request) error {
 	target, endpoints, last := "", true, r.Header.Get("Last-Event-ID")
@@ -92,7 +91,6 @@ func (h *handlers) watchCluster(w *recorder, r *http.Request) error {
 // @Param       last_event_id query  string false "as Last-Event-ID, for callers that cannot send headers" minlength(1) maxlength(64)
 // @Param       Last-Event-ID header string false "the id of the last received event"
 // @Success     200     {object} ClustersStream "the data of each event, by event name"
-// @Failure     429,503 {object} Problem
 // @Router      /v1/clusters/watch [get]
 func (h *handlers) watchClusters(w *recorder, r *http.Request) error {
 	prefix, last := "", r.Header.Get("Last-Event-ID")
@@ -115,7 +113,6 @@ func (h *handlers) watchClusters(w *recorder, r *http.Request) error {
 // @Param       last_event_id query  string   false "as Last-Event-ID, for callers that cannot send headers; last is ignored then" minlength(1) maxlength(64)
 // @Param       Last-Event-ID header string   false "the id of the last received event"
 // @Success     200     {object} EventsStream "the data of each event, by event name"
-// @Failure     429,503 {object} Problem
 // @Router      /v1/events/watch [get]
 func (h *handlers) watchEvents(w *recorder, r *http.Request) error {
 	var f observe.EventFilter
