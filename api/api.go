@@ -19,6 +19,7 @@ import (
 //	@title			lbd
 //	@version		1
 //	@description	Load balancing decisions of gRPC's xDS client, over HTTP. Durations are Go durations (250ms, 5s), times are RFC 3339 in UTC. Cluster names are percent-encoded in paths. Errors are RFC 9457 problems. Each response has the index of the store that picks use, in Lbd-Index.
+//	@accept			json
 //	@license.name	Apache-2.0
 //	@license.url	https://www.apache.org/licenses/LICENSE-2.0
 //	@tag.name			picks

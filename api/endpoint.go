@@ -41,7 +41,6 @@ type EndpointLocality struct {
 
 // @Summary     Add or change one endpoint of a cluster
 // @Description Changes the pushed ClusterLoadAssignment of the cluster: an endpoint that it does not have is added, and nothing else changes, also if others change it at the same time. A cluster without endpoints gets an assignment with this one. Rejected with code blocked if the endpoints come from a file, a management server or DNS.
-// @Accept      json
 // @Param       endpoint      body   EndpointEdit false "what to set"
 // @Param       ttl           query  string false "registers the endpoint: it is removed unless it is renewed within this time, 1s to 1h; 0s makes it one that stays. The same request again renews it" example(30s)
 // @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"
@@ -134,7 +133,6 @@ type RenewedEndpoint struct {
 
 // @Summary     Renew registered endpoints
 // @Description Each endpoint is renewed independently, for the ttl with which it was registered: the answer is 200 with a result for each, in the order of the request. An endpoint that is not registered, because it was removed or never was, has a problem with code unknown_endpoint: register it again. Renewals store nothing, and are neither in the history nor in the audit log.
-// @Accept      json
 // @Param       endpoints body Renewals true "the endpoints, at most 1000"
 // @Success     200 {object} Renewed "a result for each endpoint"
 // @Router      /v1/renewals [post]

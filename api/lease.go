@@ -121,7 +121,6 @@ func (h *handlers) mayUseLeaseID(w *recorder, id string) error {
 
 // @Summary     End a lease
 // @Description Idempotent: a second call returns the same answer. Without a body the outcome is success.
-// @Accept      json
 // @Param       done body Done false "how the request ended"
 // @Success     200 {object} picks.LeaseState "how the lease ended"
 // @Router      /v1/leases/{id}/done [post]
@@ -226,7 +225,6 @@ func (h *handlers) renewLease(w *recorder, r *http.Request) error {
 
 // @Summary     End many leases
 // @Description Each lease is ended independently: the answer is 200 with a result for each, in the order of the request.
-// @Accept      json
 // @Param       leases body LeasesDone true "the leases, at most 1000"
 // @Success     200 {object} Verdicts "a result for each lease"
 // @Router      /v1/leases/done [post]

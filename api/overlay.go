@@ -97,7 +97,6 @@ func (h *handlers) awaitOverlay(w *recorder, r *http.Request, cluster, id string
 
 // @Summary     Put an overlay on a cluster
 // @Description An operator's change of what the sources of a cluster say. It stays when a source changes, until it is deleted or expires: drain and disable do not expire by themselves, the other kinds after 1h. lbd answers when the overlay is durable and picks use it. An overlay may name an endpoint that does not exist yet. Of overlays that contradict each other, the newest is in effect. Rejected with code blocked if the cluster would have no usable endpoint.
-// @Accept      json
 // @Param       overlay       body   overlays.NewOverlay true "the overlay"
 // @Param       wait          query  string false "maximum time to wait until a drain is complete, at most 5m" default(0s)
 // @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"

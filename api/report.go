@@ -68,7 +68,6 @@ type ReportProblem struct {
 
 // @Summary     Report requests without leases
 // @Description How the requests to the endpoints of a batch of picks ended, and how many are in flight: for outlier detection, least_request, load reports and metrics, without a lease for each. Fetch the picks with reports=true. Each cluster is reported independently: the answer is 200 with a problem for each part that was not used.
-// @Accept      json
 // @Param       report body RequestReport true "at most 1000 endpoints"
 // @Success     200 {object} ReportAnswer "what was used"
 // @Router      /v1/reports [post]
