@@ -122,33 +122,21 @@ type Events struct {
 	log   *slog.Logger
 	added lb.Signal
 
-	mu          sync.Mutex // guards what follows
-	before      uint64     // the ID before the first event's
-	last        uint64
-	others      ring
-	connections ring
-	breakers    ring
-	refused     ring
-	sources     ring
+	mu     sync.Mutex // guards what follows
+	before uint64     // the ID before the first event's
+	last   uint64
+	rings  []*ring
 }
 
+// ring returns the ring of a type: that of all others is the last one.
 func (es *Events) ring(t EventType) *ring {
-	switch t {
-	case EventConnectionChanged:
-		return &es.connections
-	case EventBreakerOpened, EventBreakerClosed:
-		return &es.breakers
-	case EventPushRefused, EventXDSRejected, EventXDSResourceError:
-		return &es.refused
-	case EventXDSChanged, EventDNSChanged, EventCoveredChanged:
-		return &es.sources
-	default:
-		return &es.others
-	}
+	at := slices.IndexFunc(es.rings, func(r *ring) bool { return r.types == nil || slices.Contains(r.types, t) })
+	return es.rings[at]
 }
 
 // ring holds the newest events that fit.
 type ring struct {
+	types     []EventType // nil for all that are in no other ring
 	max       int
 	kept      []*remembered
 	first     int    // the oldest, once kept is full
@@ -170,8 +158,13 @@ func NewEvents(log *slog.Logger) *Events {
 	begin := uint64(time.Now().UnixMicro())
 	return &Events{
 		log: log, before: begin, last: begin,
-		others: ring{max: MaxEvents}, connections: ring{max: MaxConnectionEvents},
-		breakers: ring{max: MaxBreakerEvents}, refused: ring{max: MaxRefusedEvents}, sources: ring{max: MaxSourceEvents},
+		rings: []*ring{
+			{max: MaxConnectionEvents, types: []EventType{EventConnectionChanged}},
+			{max: MaxBreakerEvents, types: []EventType{EventBreakerOpened, EventBreakerClosed}},
+			{max: MaxRefusedEvents, types: []EventType{EventPushRefused, EventXDSRejected, EventXDSResourceError}},
+			{max: MaxSourceEvents, types: []EventType{EventXDSChanged, EventDNSChanged, EventCoveredChanged}},
+			{max: MaxEvents},
+		},
 	}
 }
 
@@ -252,7 +245,7 @@ func (f EventFilter) last(all []*remembered) []*remembered { return all[max(0, l
 // called under es.mu.
 func (es *Events) since(id uint64, f EventFilter) []*remembered {
 	var found []*remembered
-	for _, r := range es.rings(f) {
+	for _, r := range es.ringsOf(f) {
 		for i := range r.kept { // from the newest back
 			e := r.kept[(r.first+len(r.kept)-1-i)%len(r.kept)]
 			if e.ID <= id {
@@ -267,10 +260,10 @@ func (es *Events) since(id uint64, f EventFilter) []*remembered {
 	return found
 }
 
-// rings returns the rings that may have events that f selects.
-func (es *Events) rings(f EventFilter) []*ring {
+// ringsOf returns the rings that may have events that f selects.
+func (es *Events) ringsOf(f EventFilter) []*ring {
 	if len(f.Types) == 0 {
-		return []*ring{&es.others, &es.connections, &es.breakers, &es.refused, &es.sources}
+		return es.rings
 	}
 	var out []*ring
 	for _, t := range f.Types {
@@ -299,7 +292,7 @@ func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		es := ws.state.options.Events
 		feed, shared := join(ws, "events", func() *eventFeed { return &eventFeed{events: es} })
-		r := &eventReader{subscriber: feed.watchers.add(), events: es, filter: f}
+		r := &eventReader{subscriber: feed.add(), events: es, filter: f}
 		if lastID != "" {
 			r.at, _ = strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
 			return r, shared, nil
@@ -313,16 +306,14 @@ func (ws *Watches) WatchEvents(f EventFilter, lastID string) (*Watch, error) {
 
 // eventFeed notifies watchers of events.
 type eventFeed struct {
-	events   *Events
-	watchers subscribers
+	subscribers
+	events *Events
 }
-
-func (f *eventFeed) subscribed() *subscribers { return &f.watchers }
 
 func (f *eventFeed) run(ctx context.Context) {
 	for {
 		added := f.events.added.Wait()
-		f.watchers.notify(ctx)
+		f.notify(ctx)
 		select {
 		case <-added:
 		case <-ctx.Done():
@@ -406,7 +397,7 @@ func (es *Events) forgot(id uint64, f EventFilter) bool {
 	if id < es.before || id > es.last {
 		return true
 	}
-	return slices.ContainsFunc(es.rings(f), func(r *ring) bool { return r.forgotten > id })
+	return slices.ContainsFunc(es.ringsOf(f), func(r *ring) bool { return r.forgotten > id })
 }
 
 // message returns the event as a message, which all watchers share.

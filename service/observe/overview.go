@@ -43,7 +43,7 @@ func (ws *Watches) WatchClusters(in *ledger.Scope, prefix, lastID string) (*Watc
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		o, shared := join(ws, "overview", func() *overview { return newOverview(ws.state.ledger) })
 		at, _ := strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
-		return &overviewReader{overview: o, subscriber: o.watchers.add(), scope: in, prefix: prefix, at: at}, shared, nil
+		return &overviewReader{overview: o, subscriber: o.add(), scope: in, prefix: prefix, at: at}, shared, nil
 	})
 }
 

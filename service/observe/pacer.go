@@ -37,6 +37,9 @@ type subscriber struct {
 	notify atomic.Pointer[func()] // nil before the first notifyWith
 }
 
+// subscribed is that of [feed], for feeds that embed their subscribers.
+func (s *subscribers) subscribed() *subscribers { return s }
+
 func (s *subscribers) add() *subscriber {
 	s.mu.Lock()
 	defer s.mu.Unlock()

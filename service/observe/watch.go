@@ -150,15 +150,13 @@ type feed interface {
 
 // latest is a view that a feed replaces and watchers read.
 type latest[V any] struct {
-	view     atomic.Pointer[V]
-	watchers subscribers
+	subscribers
+	view atomic.Pointer[V]
 }
-
-func (l *latest[V]) subscribed() *subscribers { return &l.watchers }
 
 func (l *latest[V]) publish(ctx context.Context, v *V) {
 	l.view.Store(v)
-	l.watchers.notify(ctx)
+	l.notify(ctx)
 }
 
 type sharedFeed struct {
@@ -284,7 +282,7 @@ func (s *State) daemon(conditions []Condition) DaemonState {
 func (ws *Watches) WatchDaemon(in *ledger.Scope) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
 		f, shared := join(ws, "daemon", func() *daemonFeed { return &daemonFeed{state: ws.state} })
-		return &daemonReader{feed: f, subscriber: f.watchers.add(), scope: in}, shared, nil
+		return &daemonReader{feed: f, subscriber: f.add(), scope: in}, shared, nil
 	})
 }
 

@@ -50,7 +50,7 @@ func (ws *Watches) WatchCluster(in *ledger.Scope, name, target string, endpoints
 			f.view.Store(&clusterView{})
 			return f
 		})
-		return &clusterReader{feed: f, subscriber: f.watchers.add(), scope: in, lastID: lastID, from: f.request()}, shared, nil
+		return &clusterReader{feed: f, subscriber: f.add(), scope: in, lastID: lastID, from: f.request()}, shared, nil
 	})
 }
 
