@@ -52,9 +52,7 @@ func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *C
 	}
 	out.Priorities = priorities(m, root, endpoints)
 	for _, leaf := range m.Config.Leaves(m.Name) {
-		if list := leaf.Overlays(); list != nil {
-			out.Overlays = append(out.Overlays, overlays.Describe(list, leaf)...)
-		}
+		out.Overlays = append(out.Overlays, overlays.Describe(leaf.Overlays(), leaf)...)
 	}
 	return out
 }
@@ -127,13 +125,10 @@ type masking func(priority uint32, e *resource.Endpoint) *resource.Overlay
 
 // maskings returns what the overlays of each locality take out of use, if there are any.
 func maskings(m *ledger.Cluster) map[*resource.LocalityEndpoints]masking {
-	var out map[*resource.LocalityEndpoints]masking
+	out := make(map[*resource.LocalityEndpoints]masking)
 	for _, leaf := range m.Config.Leaves(m.Name) {
 		if leaf.Overlays() == nil || leaf.Assignment == nil {
 			continue
-		}
-		if out == nil {
-			out = make(map[*resource.LocalityEndpoints]masking)
 		}
 		by := overlay.Masking(leaf.Overlays())
 		for _, l := range leaf.Assignment.Localities {
@@ -312,7 +307,7 @@ func breakerState(l ledger.Leaf) *BreakerState {
 		out.LimitFrom = "config"
 	}
 	if s, ok := l.Fleet(); ok {
-		out.Fleet = &FleetShare{Joined: s.Joined, Limit: s.Limit, Share: s.Share, Demand: s.Demand, Spare: s.Spare}
+		out.Fleet = new(FleetShare(s))
 	}
 	return out
 }
@@ -375,8 +370,7 @@ func flattenLeaves(leaves []policy.PriorityNode, slots []string) []policy.Priori
 // inLeaf describes a priority of a leaf as one of the AGGREGATE's. below is true for
 // the first priority of a leaf that is not the first.
 func inLeaf(leaf, p policy.PriorityNode, below bool) policy.PriorityNode {
-	switch {
-	case !leaf.InUse && (p.InUse || !leaf.Started), p.InUse && below:
+	if !leaf.InUse && (p.InUse || !leaf.Started) || p.InUse && below {
 		p.Why = leaf.Why
 	}
 	if p.InUse && !leaf.FailoverAt.IsZero() && (p.FailoverAt.IsZero() || leaf.FailoverAt.Before(p.FailoverAt)) {

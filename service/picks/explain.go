@@ -190,7 +190,7 @@ func explainStep(t *ledger.Target, cluster string, s policy.Step) Step {
 		return Step{
 			Step: "drop",
 			Says: fmt.Sprintf("category %q: random %d %s %d: %s", s.Category, s.Draw, sign, s.PerMillion, result),
-			Drop: &DropStep{Category: s.Category, PerMillion: s.PerMillion, Draw: s.Draw, Dropped: s.Dropped},
+			Drop: new(DropStep(s)),
 		}
 	case policy.BreakerStep:
 		verb := "passes"
@@ -271,11 +271,11 @@ func explainPriority(leaves []string, s policy.PriorityStep) Step {
 	leaf, which := words(s.Priority)
 	p := &PriorityStep{Priority: s.Priority, Cluster: leaf, State: s.State.String(), PassedOver: []PassedOver{}}
 	var says strings.Builder
-	says.WriteString(fmt.Sprintf("%s is in use (%s)", which, p.State))
+	fmt.Fprintf(&says, "%s is in use (%s)", which, p.State)
 	for _, o := range s.PassedOver {
 		leaf, which := words(o.Priority)
 		p.PassedOver = append(p.PassedOver, PassedOver{Priority: o.Priority, Cluster: leaf, State: o.State.String(), Why: o.Why})
-		says.WriteString(fmt.Sprintf("; %s was skipped: %s", which, o.Why))
+		fmt.Fprintf(&says, "; %s was skipped: %s", which, o.Why)
 	}
 	return Step{Step: "priority", Says: says.String(), Priority: p}
 }
@@ -407,22 +407,20 @@ func explainRoute(t *ledger.Target, s policy.RouteStep) Step {
 	if s.Cluster != "" {
 		r.Hash, r.HashFrom = hashHex(s.Hash), string(s.HashFrom)
 	}
-	var says strings.Builder
-	says.WriteString(t.Label + ": ")
+	says := t.Label + ": "
 	switch {
 	case s.Route == nil:
-		says.WriteString(fmt.Sprintf("none of the %d routes of virtual host %q takes the request", len(s.Routes), s.VirtualHost))
+		says += fmt.Sprintf("none of the %d routes of virtual host %q takes the request", len(s.Routes), s.VirtualHost)
 	case s.Cluster == "":
-		says.WriteString(fmt.Sprintf("%s matches, but its action is not supported: %s", routeWords(s), s.Route.Unsupported))
+		says += fmt.Sprintf("%s matches, but its action is not supported: %s", routeWords(s), s.Route.Unsupported)
 	default:
-		says.WriteString(fmt.Sprintf("%s takes the request; it leads to cluster %q", routeWords(s), s.Cluster))
+		says += fmt.Sprintf("%s takes the request; it leads to cluster %q", routeWords(s), s.Cluster)
 		if len(s.Route.Clusters) > 1 {
-			draw := float64(s.Draw>>11) / (1 << 53)
-			r.Draw, r.Clusters = &draw, observe.RouteStateOf(s.Route).Clusters
-			says.WriteString(fmt.Sprintf(", drawn of %d with weight %d of %d", len(s.Route.Clusters), weightOf(s.Route, s.Cluster), s.Route.TotalWeight))
+			r.Draw, r.Clusters = new(float64(s.Draw>>11)/(1<<53)), observe.RouteStateOf(s.Route).Clusters
+			says += fmt.Sprintf(", drawn of %d with weight %d of %d", len(s.Route.Clusters), weightOf(s.Route, s.Cluster), s.Route.TotalWeight)
 		}
 	}
-	return Step{Step: "route", Says: says.String(), Route: r}
+	return Step{Step: "route", Says: says, Route: r}
 }
 
 func routeWords(s policy.RouteStep) string {
