@@ -3,7 +3,6 @@ package picks
 import (
 	"container/list"
 	"context"
-	"encoding/binary"
 	"errors"
 	"hash/maphash"
 	"slices"
@@ -256,41 +255,20 @@ func (k *idempotencyKeys) empty() bool {
 // digestOf returns a hash of all that must be equal in a repeated request: all but Wait. It has a random
 // seed, and a caller that finds two requests with the same hash would only get its own leases.
 func digestOf(r *Request) uint64 {
-	buffer := digests.Get().(*[]byte) //nolint:errcheck // the pool holds nothing else
-	b := appendTexts((*buffer)[:0], r.Cluster, r.Target, r.Path, r.Hash, r.Owner.Identity, r.Owner.Name)
-	b = appendNumbers(b, int64(r.N), int64(r.TTL), int64(len(r.Headers)), int64(len(r.Exclude)))
-	for _, h := range r.Headers {
-		b = appendTexts(b, h.Name, h.Value)
+	var h maphash.Hash
+	h.SetSeed(digestSeed)
+	for _, text := range []string{r.Cluster, r.Target, r.Path, r.Hash, r.Owner.Identity, r.Owner.Name} {
+		maphash.WriteComparable(&h, text)
 	}
-	b = appendTexts(b, r.Exclude...)
-	for _, set := range []bool{r.Explain, r.WaitForReady} {
-		if set {
-			b = append(b, 1)
-		} else {
-			b = append(b, 0)
-		}
+	maphash.WriteComparable(&h, [...]int64{int64(r.N), int64(r.TTL), int64(len(r.Headers)), int64(len(r.Exclude))})
+	for _, header := range r.Headers {
+		maphash.WriteComparable(&h, header)
 	}
-	sum := maphash.Bytes(digestSeed, b)
-	*buffer = b
-	digests.Put(buffer)
-	return sum
+	for _, address := range r.Exclude {
+		maphash.WriteComparable(&h, address)
+	}
+	maphash.WriteComparable(&h, [...]bool{r.Explain, r.WaitForReady})
+	return h.Sum64()
 }
 
 var digestSeed = maphash.MakeSeed()
-
-var digests = sync.Pool{New: func() any { return new([]byte) }}
-
-// appendTexts appends values so that different sequences have different bytes.
-func appendTexts(b []byte, values ...string) []byte {
-	for _, v := range values {
-		b = append(appendNumbers(b, int64(len(v))), v...)
-	}
-	return b
-}
-
-func appendNumbers(b []byte, values ...int64) []byte {
-	for _, v := range values {
-		b = binary.LittleEndian.AppendUint64(b, uint64(v))
-	}
-	return b
-}
