@@ -3,6 +3,7 @@ package picks
 import (
 	crand "crypto/rand"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,14 +51,7 @@ type holding struct {
 // outcomes are numbered, so that a slot needs one byte.
 var outcomes = [...]Outcome{"", Success, Failure, Cancelled, Expired}
 
-func outcomeNumber(o Outcome) uint8 {
-	for i := range outcomes {
-		if outcomes[i] == o {
-			return uint8(i)
-		}
-	}
-	return 0
-}
+func outcomeNumber(o Outcome) uint8 { return uint8(max(0, slices.Index(outcomes[:], o))) }
 
 // instant is a time in two clocks: that of the machine, which is shown, and one that is never set.
 type instant struct {

@@ -265,7 +265,8 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		if i > 0 {
 			call.Again()
 		}
-		p := out.next()
+		out.Picks = out.Picks[:len(out.Picks)+1]
+		p := &out.Picks[len(out.Picks)-1]
 		refusal := s.pickOne(t, call, r, wait, p)
 		wait -= min(wait, call.Queued)
 		for refusal != nil {
@@ -315,13 +316,6 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		return &ExplainedError{Err: first, Explain: steps, Holders: holders}
 	}
 	return first
-}
-
-// next adds a pick to the list, which has room for it.
-func (out *Picks) next() *Pick {
-	n := len(out.Picks)
-	out.Picks = out.Picks[:n+1]
-	return &out.Picks[n]
 }
 
 // waiter counts waiting picks against the quota of an account.
