@@ -27,17 +27,15 @@ const (
 )
 
 // idempotencyKeys remembers the answers to requests with a key, so that a repeated
-// request gets the same leases. Above MaxEndedLeases leases, it forgets the oldest of a caller with
+// request gets the same leases. Above the quota of all callers, it forgets the oldest of a caller with
 // many, and above the quota of a caller, its oldest.
 type idempotencyKeys struct {
 	mu      sync.Mutex
 	entries map[string]*idempotent
-	order   *list.List                    // of the answered entries, oldest first
-	own     map[*quota.Account]*list.List // those of each account, in the same order
+	own     map[*quota.Account]*list.List // the answered entries of each account, oldest first
 	begun   time.Time                     // fixed; of timers
 	timers  *wheel.Wheel
 	slots   slab.Slab[*idempotent] // numbers for timers
-	leases  int                    // that they hold
 }
 
 // idempotent is one request with a key, under way or answered.
@@ -49,15 +47,13 @@ type idempotent struct {
 	count   int64         // of leases, at most
 	done    chan struct{} // closed once answer is set
 	answer  *Picks        // nil if the request failed: the next one tries again
-	place   *list.Element // in order; nil without an answer
-	own     *list.Element // in own of the account; nil without one
+	own     *list.Element // in own of the account; nil without one, or without an answer
 	number  uint32        // in slots
 	timer   wheel.Timer
 }
 
 func (k *idempotencyKeys) init(now time.Time) {
-	k.entries, k.order = make(map[string]*idempotent), list.New()
-	k.begun = now
+	k.entries, k.begun = make(map[string]*idempotent), now
 	k.timers = wheel.New(func(number uint32) *wheel.Timer { return &(*k.slots.At(number)).timer })
 	k.own = make(map[*quota.Account]*list.List)
 }
@@ -202,8 +198,6 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 		}
 	}
 	e.answer = &answer
-	e.place = k.order.PushBack(e)
-	k.leases += len(answer.Picks)
 	if e.account != nil {
 		e.account.Release(quota.IdempotentLeases, e.count-int64(len(answer.Picks)))
 		e.count = int64(len(answer.Picks))
@@ -214,9 +208,6 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 	}
 	now := time.Since(k.begun)
 	k.timers.Add(e.number, &e.timer, now, now+min(ttl, MaxKeyTime))
-	for k.leases > MaxEndedLeases {
-		k.remove(k.order.Front().Value.(*idempotent)) //nolint:errcheck // the list has nothing else
-	}
 }
 
 // remove forgets an entry. The caller holds mu.
@@ -224,10 +215,6 @@ func (k *idempotencyKeys) remove(e *idempotent) {
 	delete(k.entries, e.key)
 	k.timers.Remove(e.number, &e.timer)
 	k.slots.Put(e.number)
-	if e.place != nil {
-		k.order.Remove(e.place)
-		k.leases -= len(e.answer.Picks)
-	}
 	if own := k.own[e.account]; e.own != nil {
 		if own.Remove(e.own); own.Len() == 0 {
 			delete(k.own, e.account)
