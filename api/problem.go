@@ -30,15 +30,6 @@ type ProblemType struct {
 
 var problemTemplate = template.Must(template.ParseFS(ownPages, "pages/problem.html"))
 
-// problemTypeOf describes a code of answers.
-func problemTypeOf(code fault.Code) ProblemType {
-	a := answers[code]
-	return ProblemType{
-		Type: problemsPath + string(code), Code: code, Title: a.title, Status: a.status, GRPCCode: grpcName(code),
-		Means: a.means, Fix: a.fix,
-	}
-}
-
 // @Summary     Describe an error code
 // @Description The page that the type of a Problem refers to: what happened, and what to do. HTML for browsers, else JSON.
 // @Produce     json,html
@@ -46,13 +37,17 @@ func problemTypeOf(code fault.Code) ProblemType {
 // @Router      /problems/{code} [get]
 func getProblemType(w *recorder, r *http.Request) error {
 	code := fault.Code(chi.URLParam(r, "code"))
-	if _, known := answers[code]; !known {
+	a, known := answers[code]
+	if !known {
 		return fault.Errorf(notFound, "%s: unknown error code; see Problem in /openapi.yaml", clip(string(code)))
 	}
 	if err := readParameters(r); err != nil {
 		return err
 	}
-	t := problemTypeOf(code)
+	t := ProblemType{
+		Type: problemsPath + string(code), Code: code, Title: a.title, Status: a.status, GRPCCode: grpcName(code),
+		Means: a.means, Fix: a.fix,
+	}
 	h := w.Header()
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Vary", "Accept")

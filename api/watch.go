@@ -67,7 +67,6 @@ type Nothing struct{}
 // @Param       target        query  string false "the target whose tree is watched: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
 // @Param       endpoints     query  bool   false "false omits the endpoints" default(true)
 // @Param       last_event_id query  string false "as Last-Event-ID, for callers that cannot send headers" minlength(1) maxlength(64)
-// @Param       Last-Event-ID header string false "the id of the last received event"
 // @Success     200     {object} ClusterStream "the data of each event, by event name"
 // @Router      /v1/clusters/{name}/watch [get]
 func (h *handlers) watchCluster(w *recorder, r *http.Request) error {
@@ -89,7 +88,6 @@ func (h *handlers) watchCluster(w *recorder, r *http.Request) error {
 // @Produce     text/event-stream
 // @Param       prefix        query  string false "only clusters whose name begins with this" minlength(1) maxlength(512)
 // @Param       last_event_id query  string false "as Last-Event-ID, for callers that cannot send headers" minlength(1) maxlength(64)
-// @Param       Last-Event-ID header string false "the id of the last received event"
 // @Success     200     {object} ClustersStream "the data of each event, by event name"
 // @Router      /v1/clusters/watch [get]
 func (h *handlers) watchClusters(w *recorder, r *http.Request) error {
@@ -111,7 +109,6 @@ func (h *handlers) watchClusters(w *recorder, r *http.Request) error {
 // @Param       type          query  []string false "only events of these types; repeatable" collectionFormat(multi) Enums(priority_switched,leaf_skipped,leaf_restored,state_changed,connection_changed,ejected,unejected,circuit_breaker_opened,circuit_breaker_closed,pushed,push_refused,overlay_set,overlay_ended,expiry_deferred,file_refused,file_accepted,file_changed,change_held,change_permitted,covered_changed,xds_changed,dns_changed,store_failing,store_recovered,xds_connected,xds_disconnected,xds_rejected,xds_resource_error,xds_fell_back,xds_returned,shortage_began,shortage_ended,leases_ended,streams_ended)
 // @Param       last          query  int      false "number of past events to begin with" minimum(0) maximum(1000) default(0)
 // @Param       last_event_id query  string   false "as Last-Event-ID, for callers that cannot send headers; last is ignored then" minlength(1) maxlength(64)
-// @Param       Last-Event-ID header string   false "the id of the last received event"
 // @Success     200     {object} EventsStream "the data of each event, by event name"
 // @Router      /v1/events/watch [get]
 func (h *handlers) watchEvents(w *recorder, r *http.Request) error {

@@ -22,6 +22,9 @@ func derive(path string, op *openapi3.Operation) {
 		known := openapi3.NewHeaderParameter("If-None-Match").WithSchema(openapi3.NewStringSchema()).WithDescription("ETags that the caller has")
 		op.AddParameter(known)
 	}
+	if op.Parameters.GetByInAndName("query", "last_event_id") != nil { // a watch that resumes
+		op.AddParameter(openapi3.NewHeaderParameter("Last-Event-ID").WithSchema(openapi3.NewStringSchema()).WithDescription("the id of the last received event"))
+	}
 	if op.Parameters.GetByInAndName("header", "If-Match") != nil { // a change
 		dryRun := openapi3.NewQueryParameter("dry_run").WithSchema(openapi3.NewBoolSchema()).WithDescription("return what would change, and the effect on picks, without changing anything")
 		shift := openapi3.NewStringSchema()
