@@ -104,15 +104,7 @@ func (l *Limits) shed(k work, c *access.Caller) error {
 	default:
 		return nil
 	}
-	return l.rejects(level)
-}
-
-// rejects returns an error if the work of a level is rejected now.
-func (l *Limits) rejects(level overload.Level) error {
-	if !l.Shedding.rejects(level) {
-		return nil
-	}
-	return shedProblem(level, retryAfter)
+	return l.Shedding.rejects(level)
 }
 
 func shedProblem(level overload.Level, retry time.Duration) error {

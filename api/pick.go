@@ -156,7 +156,7 @@ func (h *handlers) postPick(w *recorder, r *http.Request) error {
 	if err := rejectBody(w, r); err != nil {
 		return err
 	}
-	if err := h.Limits.rejects(overload.ShedLeases); err != nil {
+	if err := h.Limits.Shedding.rejects(overload.ShedLeases); err != nil {
 		return err
 	}
 	s.request.TTL = h.defaultTTL(w.caller)

@@ -37,13 +37,13 @@ func NewShedding(sheds func(overload.Level) bool) *Shedding {
 	return &Shedding{sheds: sheds, open: make(map[*shedStream]struct{})}
 }
 
-// rejects reports whether a request, which is the work of a level, must be rejected.
-func (s *Shedding) rejects(l overload.Level) bool {
+// rejects returns an error if a request, which is the work of a level, must be rejected.
+func (s *Shedding) rejects(l overload.Level) error {
 	if s == nil || !s.sheds(l) {
-		return false
+		return nil
 	}
 	s.rejected[l].Add(1)
-	return true
+	return shedProblem(l, retryAfter)
 }
 
 // shedStream is an open stream, or a long poll, of a caller without identity. The methods of a nil *shedStream,
