@@ -25,18 +25,16 @@ type requiredIndex struct {
 
 // parameters returns both parameters.
 func (q *requiredIndex) parameters() []parameter {
-	return []parameter{q.parameter(), {name: "wait", set: func(v value) string {
-		q.waits = true
-		return v.duration(&q.wait, 0, MaxPoll)
-	}}}
-}
-
-// parameter returns min_index.
-func (q *requiredIndex) parameter() parameter {
-	return parameter{name: "min_index", set: func(v value) string {
-		q.given = true
-		return v.index(&q.index)
-	}}
+	return []parameter{
+		{name: "min_index", set: func(v value) string {
+			q.given = true
+			return v.index(&q.index)
+		}},
+		{name: "wait", set: func(v value) string {
+			q.waits = true
+			return v.duration(&q.wait, 0, MaxPoll)
+		}},
+	}
 }
 
 // index stores an index of the store.

@@ -306,7 +306,10 @@ func (s *State) CountEndpoints(name, target string) int {
 	if err != nil {
 		return 0
 	}
-	n := 0
+	return countEndpoints(m)
+}
+
+func countEndpoints(m *ledger.Cluster) (n int) {
 	for _, l := range m.Localities() {
 		n += len(l.Endpoints)
 	}
@@ -386,9 +389,7 @@ func summarize(m *ledger.Cluster) ClusterSummary {
 	for _, c := range sum.Priorities {
 		out.Endpoints.Census = out.Endpoints.Add(c)
 	}
-	for _, l := range m.Localities() {
-		out.Endpoints.Total += len(l.Endpoints)
-	}
+	out.Endpoints.Total = countEndpoints(m)
 	out.Endpoints.Unhealthy = out.Endpoints.Total - m.Usable()
 	if len(sum.Priorities) > 1 && sum.Priority >= 0 && sum.Priority < len(sum.Priorities) {
 		out.EndpointsInUse = endpointsOf(m, sum.Priority, sum.Priorities[sum.Priority])

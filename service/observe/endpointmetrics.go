@@ -64,7 +64,7 @@ func (s *State) endpointSeries(ctx context.Context, in *ledger.Scope, limit int)
 		if !in.Target(t.Label) || t.Channel.Warming() { // a scrape builds no tree
 			continue
 		}
-		members := slices.DeleteFunc(t.View().Sorted(), func(m *ledger.Cluster) bool { return !in.Cluster(m.Name) || !hasEndpoints(m) })
+		members := slices.DeleteFunc(t.View().Sorted(), func(m *ledger.Cluster) bool { return !in.Cluster(m.Name) || countEndpoints(m) == 0 })
 		if len(members) == 0 {
 			continue
 		}
@@ -84,15 +84,6 @@ func (s *State) endpointSeries(ctx context.Context, in *ledger.Scope, limit int)
 		}
 	}
 	return e
-}
-
-func hasEndpoints(m *ledger.Cluster) bool {
-	for _, l := range m.Localities() {
-		if len(l.Endpoints) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 func (e *endpointSeries) cluster(c *ClusterState) {
