@@ -25,18 +25,26 @@ type permission struct {
 	work  work
 }
 
-// scope says which clusters a route shows or changes.
-type scope int
+// scope says which clusters a route shows or changes: it returns an error if the caller may not make a
+// request. Routes without a scope are about all clusters: callers that may not see all are rejected.
+type scope func(w *recorder, r *http.Request) error
 
-const (
-	// named is that of the path parameter name. Routes without a scope are about all
-	// clusters: callers that may not see all are rejected.
-	named scope = iota + 1
-	// namedTarget is that of the path parameter name, which names a target.
-	namedTarget
-	// filtered is what the handler chooses with [mayUseCluster], [mayUseTarget] and [scopeOf].
-	filtered
-)
+// named is that of the path parameter name.
+func named(w *recorder, r *http.Request) error { return mayUseNamed(w, r, mayUseCluster) }
+
+// namedTarget is that of the path parameter name, which names a target.
+func namedTarget(w *recorder, r *http.Request) error { return mayUseNamed(w, r, mayUseTarget) }
+
+func mayUseNamed(w *recorder, r *http.Request, mayUse func(w *recorder, name string) error) error {
+	name, err := pathName(r, "name")
+	if err != nil {
+		return err
+	}
+	return mayUse(w, name)
+}
+
+// filtered is what the handler chooses with [mayUseCluster], [mayUseTarget] and [scopeOf].
+func filtered(*recorder, *http.Request) error { return nil }
 
 // as returns a router for routes that require a role.
 func (r router) as(role access.Roles) *router {
@@ -84,21 +92,10 @@ func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error 
 	if !caller.Restricted() {
 		return nil
 	}
-	switch e.permission.scope {
-	case named, namedTarget:
-		name, err := pathName(r, "name")
-		if err != nil {
-			return err
-		}
-		if e.permission.scope == namedTarget {
-			return mayUseTarget(w, name)
-		}
-		return mayUseCluster(w, name)
-	case filtered:
-		return nil
-	default:
+	if e.permission.scope == nil {
 		return fault.Errorf(listen.PermissionDenied, "%s may use only some clusters, and this request is about all of them", caller.Name)
 	}
+	return e.permission.scope(w, r)
 }
 
 // require returns an error if the caller has neither role. It names the wider one.
