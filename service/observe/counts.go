@@ -123,7 +123,8 @@ func countersOf(m *ledger.Cluster, withLocalities bool) counters {
 	return out
 }
 
-func (c ClusterCounts) within(s *ledger.Scope) ClusterCounts {
+// Within is that of [ClusterSummary].
+func (c ClusterCounts) Within(s *ledger.Scope) ClusterCounts {
 	if !s.Target(c.Target) {
 		c.Target = ""
 	}

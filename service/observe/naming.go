@@ -48,22 +48,14 @@ func (n naming) countsWithin(s *ledger.Scope, data []byte) []byte {
 	if s.Target(n.Target) {
 		return data
 	}
-	return recoded(data, func(c *ClusterCounts) any { return c.within(s) })
+	return masked[ClusterCounts](s, data)
 }
 
-func maskState(s *ledger.Scope, data []byte) []byte {
-	return recoded(data, func(c *ClusterState) any { return c.Within(s) })
-}
-
-func maskWatched(s *ledger.Scope, data []byte) []byte {
-	return recoded(data, func(c *WatchedCluster) any { return c.Within(s) })
-}
-
-// recoded decodes data that this package has encoded, and encodes what change makes of it.
-func recoded[T any](data []byte, change func(*T) any) []byte {
-	v := new(T)
-	if err := json.Unmarshal(data, v); err != nil {
+// masked decodes data that this package has encoded, and encodes it as a caller of a scope sees it.
+func masked[T interface{ Within(s *ledger.Scope) T }](s *ledger.Scope, data []byte) []byte {
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
 		panic(err) // each of the types decodes
 	}
-	return encode(change(v))
+	return encode(v.Within(s))
 }

@@ -245,7 +245,7 @@ func (r *overviewReader) data(lines []line, last uint64, removed []string) iter.
 		before := []byte(`{"clusters":[`)
 		for _, l := range lines {
 			if r.wants(l, last) {
-				if !yield(before) || !yield(l.naming.within(r.scope, l.json, maskWatched)) {
+				if !yield(before) || !yield(l.naming.within(r.scope, l.json, masked[WatchedCluster])) {
 					return
 				}
 				before = []byte(",")
@@ -264,6 +264,6 @@ func (r *overviewReader) data(lines []line, last uint64, removed []string) iter.
 
 // Within is that of [ClusterSummary], with the counts.
 func (c WatchedCluster) Within(s *ledger.Scope) WatchedCluster {
-	c.ClusterSummary, c.Counts = c.ClusterSummary.Within(s), c.Counts.within(s)
+	c.ClusterSummary, c.Counts = c.ClusterSummary.Within(s), c.Counts.Within(s)
 	return c
 }

@@ -158,14 +158,14 @@ func TestNamingWithinAScope(t *testing.T) {
 		}
 		data := encode(state)
 		shared := bytes.Clone(data)
-		got := namingOf(&state.ClusterSummary).within(ordersOnly, data, maskState)
+		got := namingOf(&state.ClusterSummary).within(ordersOnly, data, masked[*ClusterState])
 		if want := encode(state.Within(ordersOnly)); !bytes.Equal(got, want) {
 			t.Errorf("%s: %s\nwant %s", name, got, want)
 		}
 		if !bytes.Equal(data, shared) || (&got[0] == &data[0]) != c.shared {
 			t.Errorf("%s: shared data changed, or was copied without need", name)
 		}
-		if got := namingOf(&state.ClusterSummary).within(nil, data, maskState); &got[0] != &data[0] {
+		if got := namingOf(&state.ClusterSummary).within(nil, data, masked[*ClusterState]); &got[0] != &data[0] {
 			t.Errorf("%s: data was copied for a caller that may see all", name)
 		}
 		hidden := c.summary.Target == "xds:///a"

@@ -314,7 +314,7 @@ func (r *clusterReader) next() (m *Message, more bool) {
 		first := r.state == 0
 		r.state = v.state.version
 		if !first || !r.knows(v.state.digest) {
-			return v.state.within(r.scope, func(data []byte) []byte { return v.state.naming.within(r.scope, data, maskState) }), true
+			return v.state.within(r.scope, func(data []byte) []byte { return v.state.naming.within(r.scope, data, masked[*ClusterState]) }), true
 		}
 	}
 	if r.counts != v.counts.version {
