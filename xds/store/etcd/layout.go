@@ -48,7 +48,9 @@ func (l layout) blobs() string     { return string(l) + "blob/" }
 
 func (l layout) writer(id string) string { return l.writers() + id }
 
-func (l layout) lastPut(kind resource.Type) string { return string(l) + "put/" + url.PathEscape(string(kind)) }
+func (l layout) lastPut(kind resource.Type) string {
+	return string(l) + "put/" + url.PathEscape(string(kind))
+}
 
 // relative returns a key without the prefix.
 func (l layout) relative(key string) string { return strings.TrimPrefix(key, string(l)) }

@@ -19,7 +19,11 @@ func TestCommitsAreSmall(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer s.Close()
+		defer func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
 		free := make(chan struct{})
 		var group sync.WaitGroup
 		update := func(name string, before func()) {
