@@ -268,7 +268,7 @@ func (p *pushes) make(ctx context.Context, c *change) error {
 	})
 	affected := p.inFlight.end(c)
 	p.deciding.Lock()
-	delete(p.evaluated, c)
+	delete(p.permitted, c)
 	p.deciding.Unlock()
 	if err == nil && len(c.res.Changes) > 0 || errors.Is(err, store.ErrCannotWrite) && st.Err() == nil {
 		p.storeHealth.wrote(err)

@@ -65,7 +65,7 @@ func (p *pushes) evaluate(tx *store.Tx, c *change) error {
 	}
 	err := c.refused(p.guard().Losses(c.evaluated))
 	if err == nil && !c.DryRun {
-		p.publisher.evaluated[c] = &is.Proposal
+		p.permitted[c] = &is.Proposal
 	}
 	return err
 }

@@ -34,8 +34,6 @@ type publisher struct {
 	// deciding is held from the evaluation of a change of files until it is published, while a change of the store
 	// is evaluated, and while a commit is published: no two decisions are about the same state.
 	deciding sync.Mutex
-	// evaluated are the changes that the store may be about to commit. Guarded by deciding.
-	evaluated map[*change]*resolver.Proposal
 
 	mu       sync.Mutex // guards resolver, and the order in which its configs are published
 	resolver *resolver.Resolver
@@ -46,7 +44,7 @@ func newPublisher(o Options) *publisher {
 	if o.Bootstrap != nil {
 		ro.Server, ro.ListenerName = true, o.Bootstrap.ListenerName
 	}
-	p := &publisher{Options: o, resolver: resolver.New(ro), evaluated: make(map[*change]*resolver.Proposal)}
+	p := &publisher{Options: o, resolver: resolver.New(ro)}
 	p.dns = resolver.NewDNS(o.Lookup, p.addressesResolved, o.Overload)
 	return p
 }

@@ -45,7 +45,9 @@ type pushes struct {
 	store      atomic.Pointer[store.Store] // nil before Start has loaded it
 	trimmer    changelog.Trimmer           // of the functions of Updates, which the store runs one by one
 
-	// Guarded by deciding, which orders Start's snapshot among the commits that are published.
+	// Guarded by deciding, which orders Start's snapshot among the commits that are published. permitted are the
+	// changes that the store may be about to commit.
+	permitted  map[*change]*resolver.Proposal
 	loaded     bool
 	unloaded   *proposed // before that: what unloadedOf has
 	unloadedOf *store.Snapshot
@@ -56,6 +58,7 @@ func newPushes(p *publisher, files *resourceFiles) *pushes {
 		publisher: p, files: files, results: newResults(p.Registry),
 		storeHealth: storeHealth{logger: p.Logger, events: p.Events},
 		inFlight:    inFlight{changes: make(map[*change][]string)},
+		permitted:   make(map[*change]*resolver.Proposal),
 		served:      newServed(),
 		registered:  registration.New(registration.Options{MaxExpired: cmp.Or(p.MaxExpired, DefaultMaxExpired), Shared: p.SharedStore}),
 	}
@@ -145,7 +148,7 @@ func (p *pushes) load(st store.Store) (index uint64) {
 // unpublished returns what the resolver does not have yet: what st has, before that is loaded, and the changes that
 // the store may be about to commit. The caller holds p.deciding.
 func (p *pushes) unpublished(st store.Store) []*resolver.Proposal {
-	all := slices.Collect(maps.Values(p.evaluated))
+	all := slices.Collect(maps.Values(p.permitted))
 	if !p.loaded {
 		is, _ := p.loading(st)
 		all = slices.Insert(all, 0, &is.Proposal)
