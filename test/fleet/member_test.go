@@ -2,12 +2,14 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -67,6 +69,10 @@ func (m *member) start(t testing.TB) {
 	c.InitialCluster = fmt.Sprintf("m0=%s", peer.String())
 	c.TickMs, c.ElectionMs = 20, 200
 	e, err := embed.StartEtcd(c)
+	// Another process may look for a moment whether the port is free.
+	for end := time.Now().Add(20 * time.Second); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); e, err = embed.StartEtcd(c) {
+		time.Sleep(10 * time.Millisecond)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
