@@ -70,8 +70,8 @@ func (p *pushes) evaluate(tx *store.Tx, c *change) error {
 	return err
 }
 
-// depend makes a commit depend on what an outcome depends on: also on that nobody puts an overlay, and, where there
-// are overlays, on that no other cluster begins to use an assignment.
+// depend makes a commit depend on what an outcome depends on: also on that no other daemon puts an overlay, and, where
+// there are overlays, on that no other cluster begins to use an assignment.
 func depend(tx *store.Tx, o *proposal.Outcome) {
 	needs := o.Needs()
 	for key := range needs {

@@ -143,7 +143,7 @@ func (tx *Tx) All() iter.Seq[Entry] {
 	return view.All()
 }
 
-// Of yields the entries of a type, in no order, as of the call. The commit depends on that nobody else puts an
+// Of yields the entries of a type, in no order, as of the call. The commit depends on that no other daemon puts an
 // entry of the type. It does not depend on deletions: Get what must not be deleted.
 func (tx *Tx) Of(kind resource.Type) iter.Seq[Entry] {
 	tx.reads.addType(kind, tx.batch.maxReads)
