@@ -21,14 +21,12 @@ const (
 	Empty
 	// Unsecured: the connections of a cluster would lose TLS.
 	Unsecured
-	// Removed: more would be removed than one change may remove.
-	Removed
 )
 
 // Loss is what a proposal would take away.
 type Loss struct {
 	Kind Kind
-	// Cluster is the cluster that would lose it; empty if there are several.
+	// Cluster is the cluster that would lose it.
 	Cluster string
 	// Reason says what is lost.
 	Reason string
