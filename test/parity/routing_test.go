@@ -176,19 +176,24 @@ const (
 	byChance  hashing = "by chance"  // random: no policy applies
 	byChannel hashing = "by channel" // the same for all of a channel's requests
 	byRequest hashing = "by request"
+	byMixture hashing = "by channel and request"
 )
 
 func (r *route) hashing(req *request) hashing {
 	h := byChance
 	for _, p := range r.hash {
 		_, present := req.header(p.header)
+		by := byRequest
 		switch {
 		case p.cookie, p.header != "" && !present:
 			continue
 		case p.header == "":
-			h = byChannel
-		case h == byChance:
-			h = byRequest
+			by = byChannel
+		}
+		if h == byChance || h == by {
+			h = by
+		} else {
+			h = byMixture
 		}
 		if p.terminal {
 			break
@@ -308,7 +313,8 @@ func (r *route) leads(req *request, chance float64) []led {
 	return all
 }
 
-// merged merges equal destinations. If several routes lead to a cluster, the hash is random.
+// merged merges equal destinations. If several routes lead to a cluster, the hash is random, unless it is
+// that of the channel alone for all of them.
 func merged(all []led) []led {
 	var out []led
 	for _, l := range all {
@@ -317,7 +323,7 @@ func merged(all []led) []led {
 			out = append(out, l)
 			continue
 		}
-		if out[i].chance += l.chance; out[i].hashing != l.hashing || l.hashing == byRequest {
+		if out[i].chance += l.chance; out[i].hashing != l.hashing || l.hashing != byChannel {
 			out[i].hashing = byChance
 		}
 	}
