@@ -218,10 +218,12 @@ func (r *Request) stays(cluster string) bool {
 }
 
 func configOf(config *resource.Config, name string) *resource.ClusterConfig {
-	if config == nil || !slices.Contains(config.Roots, name) {
-		return nil
+	if config != nil {
+		if _, ok := slices.BinarySearch(config.Roots, name); ok {
+			return config.Clusters.Get(name)
+		}
 	}
-	return config.Clusters.Get(name)
+	return nil
 }
 
 // compare sets the endpoints, the shift and the rates.

@@ -78,13 +78,9 @@ func (o *Outcome) transitions(yield func(transition) bool) {
 		if before == nil {
 			before = &resource.Config{}
 		}
-		roots := make(map[string]bool, len(before.Roots)) // both may be many
-		for _, name := range before.Roots {
-			roots[name] = true
-		}
 		for _, x := range p.Touched {
 			t := transition{cluster: x.Cluster, is: sideOf(x.Next, x.Leaves), needs: x.Needs}
-			if roots[x.Cluster] {
+			if _, ok := slices.BinarySearch(before.Roots, x.Cluster); ok {
 				t.was = sideOf(before.Clusters.Get(x.Cluster), slices.Collect(values(before.Leaves(x.Cluster))))
 			}
 			if !yield(t) {

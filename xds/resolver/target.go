@@ -2,6 +2,7 @@ package resolver
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -162,17 +163,13 @@ func (r *Resolver) route(t *target) {
 		return
 	}
 	t.err, t.routing = nil, is
-	var names []string
-	seen := make(map[string]bool)
+	names := make(map[string]bool)
 	for _, route := range is.VirtualHost.Routes {
 		for _, c := range route.Clusters {
-			if !seen[c.Name] {
-				seen[c.Name] = true
-				names = append(names, c.Name)
-			}
+			names[c.Name] = true
 		}
 	}
-	r.choose(t, names)
+	r.choose(t, slices.Sorted(maps.Keys(names)))
 }
 
 // unrouted handles a Listener or RouteConfiguration that is not usable. The last routes stay
@@ -205,7 +202,7 @@ func (r *Resolver) watch(t *target, keys []resource.Key) {
 	t.needs = keys
 }
 
-// choose sets the clusters that picks of the target can choose.
+// choose sets the clusters, sorted, that picks of the target can choose.
 func (r *Resolver) choose(t *target, clusters []string) {
 	if slices.EqualFunc(t.roots, clusters, func(x *root, cluster string) bool { return x.cluster == cluster }) {
 		return

@@ -244,10 +244,10 @@ func TestTargets(t *testing.T) {
 			{apply(ads, cds(t, "a", "a")), "", "+ClusterLoadAssignment/a"},
 			{apply(ads, eds(t, "a", "h1")), "shop{a=h1(ads)}", ""},
 		}},
-		"each cluster that routes name, in their order, once": {steps: []step{
+		"each cluster that routes name, once, sorted": {steps: []step{
 			{host(shop), "shop pending", "+Listener/shop"},
 			{
-				apply(cache, inline("shop", "*: c+a b a"), cds(t, "a", "s"), cds(t, "b", "s"), cds(t, "c", "s"), eds(t, "s", "h1")), "shop{c=h1(cache) a=h1(cache) b=h1(cache)}",
+				apply(cache, inline("shop", "*: c+a b a"), cds(t, "a", "s"), cds(t, "b", "s"), cds(t, "c", "s"), eds(t, "s", "h1")), "shop{a=h1(cache) b=h1(cache) c=h1(cache)}",
 				"+Cluster/a +Cluster/b +Cluster/c +ClusterLoadAssignment/s",
 			},
 		}},

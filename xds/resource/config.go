@@ -21,7 +21,7 @@ type Config struct {
 	// Routing chooses the cluster of a pick; nil for a cluster: target, whose picks name the
 	// cluster.
 	Routing  *Routing
-	Roots    []string                        // the clusters that picks can choose
+	Roots    []string                        // the clusters that picks can choose, sorted
 	Clusters few.Map[string, *ClusterConfig] // the roots and their leaves
 }
 
