@@ -93,9 +93,14 @@ func (p *pushes) registrationLimit(tx *store.Tx, c *change, is *proposed) error 
 	count := func(e store.Entry) int { return registration.Registered(p.item(e).Assignment) }
 	added := 0
 	for _, u := range is.Updates {
-		if n := registration.Registered(u.Assignment); n > 0 {
-			before, _ := earlier{tx}.Get(u.Key)
-			added += n - count(before)
+		added += registration.Registered(u.Assignment)
+	}
+	if added == 0 {
+		return nil
+	}
+	for _, u := range is.Updates {
+		if before, exists := (earlier{tx}).Get(u.Key); exists && u.Key.Type == Endpoints {
+			added -= count(before)
 		}
 	}
 	if added <= 0 {

@@ -129,6 +129,15 @@ func TestRegistrationsAreLimited(t *testing.T) {
 	register(t, s, "10.0.0.1:80", 2*time.Minute) // was registered already
 	register(t, s, "10.0.0.1:80", 0)
 	register(t, s, "10.0.0.2:80", time.Minute)
+	// A snapshot that removes as many as it adds.
+	moved := servicetest.Assigned("carts", "10.0.0.1", "10.0.0.2")
+	for _, e := range moved["endpoints"].([]servicetest.Object)[0]["lb_endpoints"].([]servicetest.Object) {
+		e["metadata"] = servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"ttl": "60s"}}}
+	}
+	_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{
+		Body: servicetest.Encode(servicetest.Object{"resources": []servicetest.Object{moved}}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
+	})
+	servicetest.Must(t, err)
 }
 
 // namedFleet has an ID.
