@@ -130,8 +130,9 @@ func TestRegistrationsAreLimited(t *testing.T) {
 	register(t, s, "10.0.0.1:80", 0)
 	register(t, s, "10.0.0.2:80", time.Minute)
 	// A snapshot that removes as many as it adds.
-	moved := servicetest.Assigned("carts", "10.0.0.1", "10.0.0.2")
-	for _, e := range moved["endpoints"].([]servicetest.Object)[0]["lb_endpoints"].([]servicetest.Object) {
+	moved, both := servicetest.Assigned("carts"), servicetest.Endpoints("host", 2)
+	moved["endpoints"] = []servicetest.Object{{"lb_endpoints": both}}
+	for _, e := range both {
 		e["metadata"] = servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"ttl": "60s"}}}
 	}
 	_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{
