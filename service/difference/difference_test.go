@@ -118,4 +118,19 @@ func TestADifferenceIsBounded(t *testing.T) {
 	if got, want := describe("z"), fmt.Sprintf("; and %d more", 100-difference.MaxParts); !strings.HasSuffix(got, want) {
 		t.Errorf("got %s, which should end with %q", got, want)
 	}
+	var all difference.Versions
+	for i := range difference.MaxListed + 2 {
+		v := difference.Version{After: item(t, resource.TypeAssignment, assignment(0, locality("z", 1, 0, endpoint("h", ""))))}
+		v.After.Key.Name = fmt.Sprint("c", i)
+		all = append(all, v)
+	}
+	described := 0
+	for _, c := range all.Changes() {
+		if c.Difference != "" {
+			described++
+		}
+	}
+	if described != difference.MaxListed {
+		t.Errorf("%d changes are described", described)
+	}
 }

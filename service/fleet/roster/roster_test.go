@@ -137,6 +137,9 @@ func TestState(t *testing.T) {
 	if want := (LimitState{Cluster: "orders", Limit: 90, Shares: 80, Demand: 35, Free: 10, Kept: 10, Replicas: 2}); s.Limits[0] != want {
 		t.Errorf("%+v", s.Limits[0])
 	}
+	if free := s.Limits[1].Free; free != 0 {
+		t.Errorf("%d of a limit of 1 are free, and 1 is used", free)
+	}
 	var says []string
 	for _, d := range s.Disagreements {
 		says = append(says, d.Says)
