@@ -157,12 +157,13 @@ func TestCtlPicks(t *testing.T) {
 	if o := c.expect(t, 0, "leases --owner=nobody -o name"); o.stdout != "" {
 		t.Errorf("leases of nobody: %s", o.stdout)
 	}
-	c.expect(t, 2, "pick", "set either CLUSTER or --target")
-	c.expect(t, 2, "pick orders --target=shop", "set either CLUSTER or --target")
+	c.expect(t, 2, "pick", "CLUSTER or --target is required")
+	c.expect(t, 2, "pick orders --target=shop", "CLUSTER and --target exclude each other")
 	c.expect(t, 2, "pick orders --path=/x", "--path and --header require --target")
 	c.expect(t, 2, "pick --target=shop --header=x", "must have the form NAME=VALUE")
 	c.expect(t, 2, "pick orders --owner=x", "--owner requires --ttl")
 	c.expect(t, 4, "pick orders --n=1001", "(400 invalid_argument)", "correct the flag")
+	c.expect(t, 4, "pick orders --n=0", "(400 invalid_argument)")
 	do(t, "PUT", p.url+"/v1/targets/shop", "{}")
 	c.expect(t, 0, "get targets", "xds:///shop", "Listener/shop is not known")
 	c.expect(t, 0, "get targets shop -o name", "xds:///shop")
@@ -190,7 +191,7 @@ func TestCtlBench(t *testing.T) {
 	c.expect(t, 2, "bench orders --requests=0", "--requests must be")
 	c.expect(t, 2, "bench orders --concurrency=257", "--concurrency must be")
 	c.expect(t, 2, "bench orders --duration=0s", "--duration must be")
-	c.expect(t, 2, "bench", "set either CLUSTER or --target")
+	c.expect(t, 2, "bench", "CLUSTER or --target is required")
 	c.expect(t, 2, "top", "draws on a terminal only")
 }
 

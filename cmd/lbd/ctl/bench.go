@@ -25,7 +25,7 @@ type benchCommand struct {
 	Duration    time.Duration `help:"Maximum time in which requests begin (default ${default})" default:"5s" placeholder:"DURATION"`
 	Requests    int           `help:"Maximum number of requests, at most 10000000 (default ${default})" default:"10000000" placeholder:"N"`
 	Concurrency int           `short:"c" help:"Number of requests at a time, 1 to 256 (default ${default})" default:"1" placeholder:"N"`
-	N           int           `short:"n" help:"Number of picks of each request, 1 to 1000 (default 1)" placeholder:"N"`
+	N           *int          `short:"n" help:"Number of picks of each request, 1 to 1000 (default 1)" placeholder:"N"`
 }
 
 // Run makes picks in a loop, and prints their rate and latency. A signal ends the loop early.
@@ -41,8 +41,8 @@ func (b *benchCommand) Run(ctx context.Context, o *Options, app *kong.Kong) erro
 	case b.Concurrency < 1 || b.Concurrency > maxConcurrency:
 		return usage("--concurrency must be from 1 to %d, not %d", maxConcurrency, b.Concurrency)
 	}
-	if b.N != 0 {
-		q.Set("n", strconv.Itoa(b.N))
+	if b.N != nil {
+		q.Set("n", strconv.Itoa(*b.N))
 	}
 	return o.with(app, func(s *session) error {
 		r := request{method: http.MethodGet, path: "/pick", query: q, wait: b.wait()}

@@ -27,8 +27,11 @@ type pickFlags struct {
 }
 
 func (p *pickFlags) query() (url.Values, error) {
-	if (p.Cluster == "") == (p.Target == "") {
-		return nil, usage("set either CLUSTER or --target, not both")
+	if p.Cluster == "" && p.Target == "" {
+		return nil, usage("CLUSTER or --target is required")
+	}
+	if p.Cluster != "" && p.Target != "" {
+		return nil, usage("CLUSTER and --target exclude each other")
 	}
 	if p.Target == "" && (p.Path != "" || len(p.Header) > 0) {
 		return nil, usage("--path and --header require --target")
@@ -63,7 +66,7 @@ func (p *pickFlags) wait() time.Duration {
 
 type pickCommand struct {
 	pickFlags
-	N     int            `short:"n" help:"Number of picks, 1 to 1000 (default 1)" placeholder:"N"`
+	N     *int           `short:"n" help:"Number of picks, 1 to 1000 (default 1)" placeholder:"N"`
 	TTL   *time.Duration `name:"ttl" help:"Take a lease that expires after this time (default no lease)" placeholder:"DURATION"`
 	Owner string         `help:"Who holds the lease; only with --ttl (default none)" placeholder:"NAME"`
 }
@@ -86,8 +89,8 @@ func (p *pickCommand) Run(ctx context.Context, o *Options, app *kong.Kong) error
 		return err
 	}
 	r := request{method: http.MethodGet, path: "/pick", query: q, wait: p.wait()}
-	if p.N != 0 {
-		q.Set("n", strconv.Itoa(p.N))
+	if p.N != nil {
+		q.Set("n", strconv.Itoa(*p.N))
 	}
 	if p.TTL != nil {
 		r.method = http.MethodPost
