@@ -112,6 +112,14 @@ func TestResponsesAreThoseOfHTTP(t *testing.T) {
 			p.alike(t, []byte(pick+rest))
 			p.alike(t, []byte(pick), []byte(rest))
 		}
+		post := "POST /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n"
+		for _, blank := range []string{"\r\n", "\n", "\r\n\r\n", "\r\n\r\n\r\n"} { // after a POST
+			for _, next := range []string{"", pick, post + blank + pick, "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
+				p.alike(t, []byte(post+blank+next))
+				p.alike(t, []byte(post), []byte(blank), []byte(next))
+				p.alike(t, []byte(post), []byte(blank[:1]), []byte(blank[1:]+next))
+			}
+		}
 		for _, r := range requests { // between others
 			p.alike(t, []byte(pick+r+pick+pick))
 		}

@@ -92,9 +92,26 @@ func newPeer(ctx context.Context, address string) peer {
 	return peer{request: r.WithContext(ctx)}
 }
 
-// serve serves the first request of b. used is the length of the request, if it was answered. After
-// an incomplete request, the next b is the same with more bytes.
+// maxBlank is how many bytes of line ends are ignored after a POST, as by net/http: some callers send
+// them after a body.
+const maxBlank = 4
+
+// serve serves the first request of b. used is how many bytes of b are not needed any more. After
+// an incomplete request, the next b is the rest of it with more bytes.
 func (w *worker) serve(p *peer, b []byte, now time.Time) (used int, v verdict) {
+	blank := 0
+	if p.request.Method == http.MethodPost {
+		for blank < min(len(b), maxBlank) && (b[blank] == '\r' || b[blank] == '\n') {
+			blank++
+		}
+		p.request.Method = "" // not again
+	}
+	used, v = w.serveRequest(p, b[blank:], now)
+	return blank + used, v
+}
+
+// serveRequest is serve without line ends before the request. used is the length of the request, if it was answered.
+func (w *worker) serveRequest(p *peer, b []byte, now time.Time) (used int, v verdict) {
 	from := max(0, p.scanned-3)
 	p.scanned = 0
 	end := bytes.Index(b[from:], []byte("\r\n\r\n"))
