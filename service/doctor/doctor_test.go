@@ -366,6 +366,10 @@ func TestListsAreBounded(t *testing.T) {
 	if len(r.Checks) > 100 {
 		t.Errorf("%d checks", len(r.Checks))
 	}
+	more := fmt.Sprintf("%d more resources of management servers have an error", 1000-maxTargets)
+	if !slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Found == more }) {
+		t.Errorf("none says %q", more)
+	}
 	for _, check := range r.Checks {
 		if len(check.Details) > MaxDetails {
 			t.Errorf("%s has %d details", check.Check, len(check.Details))
