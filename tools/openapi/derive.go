@@ -35,7 +35,7 @@ func derive(path string, op *openapi3.Operation) {
 			http.StatusServiceUnavailable, http.StatusInsufficientStorage)
 	}
 	for _, name := range pathParameter.FindAllStringSubmatch(path, -1) {
-		p := openapi3.NewPathParameter(name[1]).WithSchema(openapi3.NewStringSchema()).WithDescription(describePathParameter(path, name[1]))
+		p := openapi3.NewPathParameter(name[1]).WithSchema(openapi3.NewStringSchema()).WithDescription(describePathParameter(path, name[0]))
 		op.Parameters = append(openapi3.Parameters{{Value: p}}, op.Parameters...)
 		addProblems(op, http.StatusNotFound)
 	}
@@ -52,13 +52,13 @@ func derive(path string, op *openapi3.Operation) {
 func tagOf(path string) string {
 	below := func(prefix string) bool { return strings.HasPrefix(path, prefix) }
 	switch {
-	case strings.HasSuffix(path, "/pick"):
+	case strings.HasSuffix(path, "/pick"), below("/v1/reports"):
 		return "picks"
 	case below("/v1/leases"):
 		return "leases"
-	case below("/v1/snapshot"), below("/v1/files"), below("/v1/clusters/{name}/endpoints"), below("/v1/renewals"), path == "/v1/clusters/{name}/config":
+	case below("/v1/snapshot"), below("/v1/files"), below("/v1/history"), below("/v1/clusters/{name}/endpoints"), below("/v1/renewals"), path == "/v1/clusters/{name}/config":
 		return "resources"
-	case below("/v1/clusters"):
+	case below("/v1/clusters"), below("/v1/overlays"):
 		return "clusters"
 	case below("/v1/targets"), below("/v1/xds"):
 		return "targets"
@@ -69,23 +69,28 @@ func tagOf(path string) string {
 
 var pathParameter = regexp.MustCompile(`\{(\w+)\}`)
 
-func describePathParameter(path, name string) string {
-	switch name {
-	case "id":
-		return "the lease's ID"
-	case "hash":
-		return "the hash of the change, from GET /v1/files"
-	case "code":
-		return "the error code"
-	case "address":
-		return "the endpoint, as 10.0.0.7:8080 or [2001:db8::7]:8080, percent-encoded"
-	case "file":
-		return "the file name"
+// pathParameters describes each parameter by the collection that it is an element of.
+var pathParameters = map[string]string{
+	"/v1/leases/{id}":                         "the lease's ID",
+	"/v1/files/held/{hash}":                   "the hash of the change, from GET /v1/files",
+	"/assets/{file}":                          "the file name",
+	"/docs/{file}":                            "the file name",
+	"/problems/{code}":                        "the error code",
+	"/v1/clusters/{name}":                     "the cluster's name, percent-encoded",
+	"/v1/clusters/{name}/endpoints/{address}": "the endpoint, as 10.0.0.7:8080 or [2001:db8::7]:8080, percent-encoded",
+	"/v1/clusters/{name}/overlays/{id}":       "the overlay's ID",
+	"/v1/targets/{name}":                      "xds:///NAME, or NAME alone, percent-encoded",
+	"/v1/history/{index}":                     "the index of the change",
+}
+
+// describePathParameter panics for a parameter that nothing describes.
+func describePathParameter(path, parameter string) string {
+	end := strings.Index(path, parameter) + len(parameter)
+	d, ok := pathParameters[path[:end]]
+	if !ok {
+		panic("pathParameters has no " + path[:end])
 	}
-	if strings.HasPrefix(path, "/v1/targets") {
-		return "xds:///NAME, or NAME alone, percent-encoded"
-	}
-	return "the cluster's name, percent-encoded"
+	return d
 }
 
 // addProblems adds errors that the comments of the operation do not describe.
