@@ -86,7 +86,10 @@ var coveredFamily = observe.Gauge("lbd_covered_resources",
 	"Resources of a source that are not in use because a push or a file covers them, by their source: file, ads, cache.", "source")
 
 func (s *Sources) collectCovered(out chan<- prometheus.Metric) {
-	counts := map[resource.Source]int{resource.SourceFile: 0, resource.SourceADS: 0, resource.SourceCache: 0}
+	counts := map[resource.Source]int{}
+	for _, source := range resource.Sources[1:] { // nothing covers the first one
+		counts[source] = 0
+	}
 	for _, c := range s.AllCovered(nil) {
 		counts[c.Source]++
 	}

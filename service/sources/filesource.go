@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -194,7 +195,7 @@ func (f *resourceFiles) reportChanged(before, after *files.Set, vs difference.Ve
 		for e.File = range from {
 		}
 	}
-	f.addChanges(e, vs)
+	f.addChanges(changelog.FromFile, e, vs)
 }
 
 // badFile is what is wrong with a file, and which of its resources are in use.

@@ -128,14 +128,10 @@ func (p *publisher) updateAndClose(f func(*resolver.Resolver) []resolver.TargetC
 }
 
 // addChanges adds an event about the resources that a source other than a push changed.
-func (p *publisher) addChanges(e observe.Event, vs difference.Versions) {
+func (p *publisher) addChanges(source changelog.Source, e observe.Event, vs difference.Versions) {
 	changes := vs.Changes()
 	if len(changes) == 0 {
 		return
-	}
-	source := changelog.FromServer
-	if e.Type == observe.EventFileChanged {
-		source = changelog.FromFile
 	}
 	p.observed.Add(changelog.Entry{Index: p.index(), Time: time.Now().UTC(), Source: source, File: e.File}, changes)
 	e.Says, e.Changes = difference.Summary(changes), difference.WithoutWords(changes)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -85,7 +86,7 @@ func (s *servers) update(updates []resource.Update) {
 	affected, vs := s.publish(&resolver.Proposal{From: resource.SourceADS, Updates: updates}, func(r *resolver.Resolver) []resolver.TargetConfig {
 		return s.keep(r, updates)
 	})
-	s.addChanges(observe.Event{Type: observe.EventXDSChanged}, vs)
+	s.addChanges(changelog.FromServer, observe.Event{Type: observe.EventXDSChanged}, vs)
 	ctx, cancel := context.WithTimeout(s.Draining, absorbTimeout)
 	defer cancel()
 	_ = s.Ledger.Settle(ctx, affected) // a tree that takes longer blocks nothing

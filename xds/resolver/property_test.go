@@ -34,6 +34,9 @@ type model struct {
 	overlaid map[string][]*resource.Overlay
 }
 
+// byHand are the sources whose resources people write.
+var byHand = slices.DeleteFunc(slices.Clone(resource.Sources[:]), func(s resource.Source) bool { return !s.ByHand() })
+
 func newModel(o resolver.Options) *model {
 	m := &model{
 		server:  o.Server,
@@ -41,7 +44,7 @@ func newModel(o resolver.Options) *model {
 		hosts: make(map[string]bool), demanded: make(map[string]bool), asked: make(map[targetResource]bool),
 		current: make(map[string]*resource.Config), routed: make(map[string][]string), overlaid: make(map[string][]*resource.Overlay),
 	}
-	for _, s := range []resource.Source{push, file, cache} {
+	for _, s := range resource.Sources {
 		m.content[s] = make(map[resource.Key]resource.Update)
 	}
 	return m
@@ -49,7 +52,7 @@ func newModel(o resolver.Options) *model {
 
 // top is what counts for a key and a target: with a value, or an error, or neither.
 func (m *model) top(target string, key resource.Key) resource.Update {
-	for _, s := range []resource.Source{push, file} {
+	for _, s := range byHand {
 		if u, ok := m.content[s][key]; ok {
 			return u
 		}
@@ -62,9 +65,10 @@ func (m *model) top(target string, key resource.Key) resource.Update {
 }
 
 func (m *model) covered(key resource.Key) bool {
-	_, pushed := m.content[push][key]
-	_, filed := m.content[file][key]
-	return pushed || filed
+	return slices.ContainsFunc(byHand, func(s resource.Source) bool {
+		_, has := m.content[s][key]
+		return has
+	})
 }
 
 // take is what Apply does to the content.
@@ -92,7 +96,7 @@ func replace[K comparable](content map[K]resource.Update, k K, u resource.Update
 // targets returns the hosted targets.
 func (m *model) targets() map[string]bool {
 	all := maps.Clone(m.demanded)
-	for _, s := range []resource.Source{push, file} {
+	for _, s := range byHand {
 		for key := range m.content[s] {
 			switch key.Type {
 			case resource.TypeListener:
@@ -228,7 +232,7 @@ func (m *model) alone(o resolver.Options, target string) *resource.Config {
 			r.ApplyHost(name, nil, errAway)
 		}
 	}
-	for _, s := range []resource.Source{push, file, cache} {
+	for _, s := range slices.DeleteFunc(slices.Clone(resource.Sources[:]), func(s resource.Source) bool { return s == ads }) {
 		r.Apply(s, parted(slices.Collect(maps.Values(m.content[s]))))
 	}
 	for cluster, list := range m.overlaid {
@@ -403,7 +407,7 @@ func TestRandomUpdates(t *testing.T) {
 				m.note(r.ApplyOverlays(cluster, m.overlaid[cluster]))
 				m.compare(t, foreseen)
 			default:
-				s := rapid.SampledFrom([]resource.Source{push, file, ads, ads, ads, cache}).Draw(t, "source")
+				s := rapid.SampledFrom(append(resource.Sources[:], ads, ads)).Draw(t, "source")
 				if s == ads && !options.Server {
 					s = push
 				}
@@ -424,7 +428,7 @@ func TestRandomUpdates(t *testing.T) {
 					}
 					m.note(r.Apply(s, updates))
 				}
-				if s != push && s != file {
+				if !s.ByHand() {
 					take(updates)
 					break
 				}
