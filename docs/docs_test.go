@@ -273,3 +273,15 @@ func TestReadmesFileIsWithoutWarnings(t *testing.T) {
 		t.Errorf("checked: %+v, %v", checked, err)
 	}
 }
+
+// TestPackagesAreDescribed: the table of CONTRIBUTING.md has each package of these folders.
+func TestPackagesAreDescribed(t *testing.T) {
+	text := read(t, "CONTRIBUTING.md")
+	for _, folder := range []string{"api", "service", "xds"} {
+		for _, file := range files(t, folder, ".go") {
+			if dir := filepath.Dir(file); !strings.Contains(text, "["+dir+"](") && !strings.Contains(text, "`"+dir+"`") {
+				t.Errorf("CONTRIBUTING.md does not list %s", dir)
+			}
+		}
+	}
+}
