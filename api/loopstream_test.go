@@ -143,7 +143,8 @@ func TestLoopStreamSaysTheSame(t *testing.T) {
 			synctest.Wait()
 			l.run()
 			d.must(http.StatusOK, "PUT", orders, assignment("", "10.0.0.8:8080"))
-			for range 20 { // with a heartbeat
+			time.Sleep(time.Second / 2) // between the times at which counts are read
+			for range 20 {              // with a heartbeat
 				time.Sleep(time.Second)
 				l.run()
 			}
