@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -102,7 +103,7 @@ func (s *setContext) Run(o *Options, command *kong.Context) error {
 		return err
 	}
 	all.Contexts[s.Name] = e
-	all.Current = firstOf(all.Current, s.Name)
+	all.Current = cmp.Or(all.Current, s.Name)
 	return all.save()
 }
 

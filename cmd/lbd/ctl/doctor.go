@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,9 +126,9 @@ func (s *session) undiagnosed(ctx context.Context, err error, version Version) e
 	}
 	f := finding{Check: "connection", Status: checkProblem}
 	f.Found, f.Remedy, _ = strings.Cut(err.Error(), "; ")
-	f.Remedy = firstOf(f.Remedy, "correct --url, LBD_CTL_URL or the context, or look for a proxy in between")
+	f.Remedy = cmp.Or(f.Remedy, "correct --url, LBD_CTL_URL or the context, or look for a proxy in between")
 	if refused, ok := errors.AsType[*refusal](err); ok {
-		f = finding{Check: "access", Status: checkProblem, Found: firstOf(refused.Detail, refused.Title), Remedy: refused.remedy()}
+		f = finding{Check: "access", Status: checkProblem, Found: cmp.Or(refused.Detail, refused.Title), Remedy: refused.remedy()}
 		switch {
 		case refused.Code == "not_found":
 			f = s.older(ctx, version)

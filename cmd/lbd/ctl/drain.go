@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,7 +34,7 @@ func (d *drainCommand) Run(ctx context.Context, o *Options, app *kong.Kong) erro
 	if d.Wait < 0 {
 		return usage("--wait must not be negative: %v", d.Wait)
 	}
-	id := firstOf(d.ID, d.overlayID(drainKind, where))
+	id := cmp.Or(d.ID, d.overlayID(drainKind, where))
 	todo, err := d.change(d.Cluster, id, newOverlay{Kind: drainKind, Endpoint: d.Endpoint, Locality: where})
 	if err != nil {
 		return err
@@ -236,7 +237,7 @@ func (w *weightCommand) Run(ctx context.Context, o *Options, app *kong.Kong) err
 	if err != nil {
 		return usage("FACTOR %q: must be a number, 0 or 0.001 to 10", w.Factor)
 	}
-	todo, err := w.change(w.Cluster, firstOf(w.ID, w.overlayID(weightKind, where)),
+	todo, err := w.change(w.Cluster, cmp.Or(w.ID, w.overlayID(weightKind, where)),
 		newOverlay{Kind: weightKind, Endpoint: w.Endpoint, Locality: where, Factor: &factor})
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -245,7 +246,7 @@ func priorityTable(clusters []clusterState) *table {
 			if p.InUse {
 				use = "yes"
 			}
-			t.add(firstOf(p.Cluster, c.Name), priority(p.Priority), use, p.State, p.Why)
+			t.add(cmp.Or(p.Cluster, c.Name), priority(p.Priority), use, p.State, p.Why)
 		}
 	}
 	return t

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -43,7 +44,7 @@ func (h *historyCommand) Run(ctx context.Context, o *Options, app *kong.Kong) er
 		}
 		t := newTable("INDEX", "TIME", "SOURCE", "CALLER", "MESSAGE", "CHANGE")
 		for _, one := range list.Changes {
-			t.add(strconv.FormatUint(one.Index, 10), clock(one.Time), one.Source, firstOf(one.Caller, one.Address), one.Message, one.Says)
+			t.add(strconv.FormatUint(one.Index, 10), clock(one.Time), one.Source, cmp.Or(one.Caller, one.Address), one.Message, one.Says)
 		}
 		if err := s.printTables(answer.body, t); err != nil {
 			return err

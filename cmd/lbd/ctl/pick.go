@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +122,7 @@ func (p *pickCommand) Run(ctx context.Context, o *Options, app *kong.Kong) error
 		}
 		t := newTable("ADDRESS", "CLUSTER", "PRIORITY", "LOCALITY", "LEASE")
 		for _, e := range many.Picks {
-			t.add(e.Address, firstOf(e.Cluster, one.Cluster), priority(e.Priority), e.Locality.String(), e.Lease.ID)
+			t.add(e.Address, cmp.Or(e.Cluster, one.Cluster), priority(e.Priority), e.Locality.String(), e.Lease.ID)
 		}
 		if err := s.printTables(answer.body, t); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -137,12 +138,12 @@ func (r *refusal) Error() string {
 		verb = "failed to answer"
 	}
 	fmt.Fprintf(&b, "the daemon at %s %s %s %s: %s (%d %s)", r.daemon, verb, r.request.method, escape(r.request.path),
-		escape(firstOf(r.Detail, r.Title)), r.Status, escape(r.Code))
+		escape(cmp.Or(r.Detail, r.Title)), r.Status, escape(r.Code))
 	for _, e := range r.Errors {
 		fmt.Fprintf(&b, "\n  %s", escape(e.String()))
 	}
 	for _, h := range r.Holders {
-		owner := firstOf(h.Owner, h.Identity, "a caller without a name")
+		owner := cmp.Or(h.Owner, h.Identity, "a caller without a name")
 		fmt.Fprintf(&b, "\n  %d leases are held by %s", h.Leases, escape(owner))
 	}
 	if r.Retry > 0 {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,7 +169,7 @@ func (s *session) etag(ctx context.Context, path string, untagged bool) (string,
 // describe prints what a change does, or would do.
 func (a pushAnswer) describe(w io.Writer) {
 	for _, c := range a.Changes {
-		fmt.Fprintln(w, escape(c.Resource+": "+firstOf(c.Difference, c.Change)))
+		fmt.Fprintln(w, escape(c.Resource+": "+cmp.Or(c.Difference, c.Change)))
 	}
 	if len(a.Changes) == 0 {
 		fmt.Fprintln(w, "no difference")

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -185,16 +186,16 @@ func (a Access) connection() (connection, error) {
 		if err != nil {
 			return c, err
 		}
-		if name := firstOf(a.Context, s.Current); name != "" {
+		if name := cmp.Or(a.Context, s.Current); name != "" {
 			if c.entry, err = s.find(name); err != nil {
 				return c, err
 			}
 			c.context = name
 		}
 	}
-	c.URL = firstOf(a.URL, c.URL, defaultURL)
-	c.TokenFile, c.CA = firstOf(a.TokenFile, c.TokenFile), firstOf(a.CA, c.CA)
-	c.Cert, c.Key = firstOf(a.Cert, c.Cert), firstOf(a.Key, c.Key)
+	c.URL = cmp.Or(a.URL, c.URL, defaultURL)
+	c.TokenFile, c.CA = cmp.Or(a.TokenFile, c.TokenFile), cmp.Or(a.CA, c.CA)
+	c.Cert, c.Key = cmp.Or(a.Cert, c.Cert), cmp.Or(a.Key, c.Key)
 	var err error
 	if c.url, err = parseURL(c.URL); err != nil {
 		return c, err
@@ -209,15 +210,6 @@ func (a Access) connection() (connection, error) {
 		c.token, err = readToken(c.TokenFile)
 	}
 	return c, err
-}
-
-func firstOf(values ...string) string {
-	for _, v := range values {
-		if v != "" {
-			return v
-		}
-	}
-	return ""
 }
 
 // parseURL returns the URL of a daemon without a trailing slash.

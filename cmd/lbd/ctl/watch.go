@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -72,7 +73,7 @@ func (s *session) printEvent(of event) error {
 		fmt.Fprintln(s.stdout, e.ID)
 	default:
 		line := clock(e.Time) + "  " + e.Type
-		if about := firstOf(e.Cluster, e.Target); about != "" {
+		if about := cmp.Or(e.Cluster, e.Target); about != "" {
 			line += "  " + about
 		}
 		fmt.Fprintln(s.stdout, escape(line+": "+e.Says))
