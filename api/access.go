@@ -66,7 +66,7 @@ func (r router) of(s scope) *router {
 
 // authorize identifies the caller of a request, notes it in w, and returns an
 // error if the caller may not make the request.
-func (e *endpoint) authorize(w *recorder, r *http.Request, now time.Time) error {
+func (e *route) authorize(w *recorder, r *http.Request, now time.Time) error {
 	caller, policy, err := e.router.callers.Identify(r, now)
 	w.policy = policy
 	if e.permission.role == 0 {
@@ -152,7 +152,7 @@ func scopeOf(w *recorder) *ledger.Scope {
 // cluster. It does not depend on whether the cluster exists. An empty name is no cluster.
 func mayUseCluster(w *recorder, name string) error {
 	if c := w.caller; name != "" && !c.MaySee(name) {
-		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, clip(name))
+		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, fault.Clip(name))
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func mayUseCluster(w *recorder, name string) error {
 // name without xds:///. An empty name is no target.
 func mayUseTarget(w *recorder, name string) error {
 	if c := w.caller; name != "" && !c.MaySee(ledger.TargetKey(name)) {
-		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, clip(name))
+		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, fault.Clip(name))
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (l *Limits) accountOf(w *recorder, r *http.Request, now time.Time) *quota.A
 
 // admit counts a request against the quotas of its caller, and rejects work that is shed.
 // [recorder.finish] releases what it acquires.
-func (e *endpoint) admit(w *recorder, r *http.Request, now time.Time) error {
+func (e *route) admit(w *recorder, r *http.Request, now time.Time) error {
 	l := &e.router.limits
 	if err := l.shed(e.permission.work, w.caller); err != nil {
 		return err

@@ -49,7 +49,7 @@ func New(o Options) *Handler {
 		describing: make(chan struct{}, max(1, overload.CPUs()/2)), examining: make(chan struct{}, 1),
 		scrapes: make(chan struct{}, 1), endpointScrapes: make(chan struct{}, 1),
 
-		endpoints: make(map[string]*endpoint),
+		routes: make(map[string]*route),
 	}
 	pick, read, push, admin, pages, public := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard), r.as(0)
 
@@ -129,21 +129,21 @@ func New(o Options) *Handler {
 	pages.get("/docs/{file}", i.getDocsFile)
 
 	r.unmatched()
-	return &Handler{Mux: r.mux, endpoints: r.endpoints}
+	return &Handler{Mux: r.mux, routes: r.routes}
 }
 
 // Handler serves the API.
 type Handler struct {
 	*chi.Mux
 
-	endpoints map[string]*endpoint
+	routes map[string]*route
 }
 
-// Endpoint returns the handler of one route, such as "GET /v1/leases/{id}", for a server that chooses
+// Route returns the handler of one route, such as "GET /v1/leases/{id}", for a server that chooses
 // the route itself; nil if there is none. The parameters in the path are those of the chi.Context of
 // the request.
-func (h *Handler) Endpoint(route string) http.Handler {
-	if e, ok := h.endpoints[route]; ok {
+func (h *Handler) Route(pattern string) http.Handler {
+	if e, ok := h.routes[pattern]; ok {
 		return e
 	}
 	return nil

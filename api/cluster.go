@@ -8,8 +8,8 @@ import (
 
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
-	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/timeline"
 )
 
 // DefaultPoll is the default wait of a long poll.
@@ -111,10 +111,10 @@ func (h *handlers) getCluster(w *recorder, r *http.Request) error {
 // @Param       target query string false "the target whose picks are counted: xds:///NAME, or NAME alone" minlength(1) maxlength(512)
 // @Param       since  query string false "omits the steps that ended before: a time, or an age such as 10m; default: the whole history" minlength(1) maxlength(64)
 // @Param       step   query string false "the step; default: the finest that goes back to since" Enums(1s,10s)
-// @Success     200 {object} observe.ClusterHistory "the history"
+// @Success     200 {object} observe.ClusterTimeline "the history"
 // @Router      /v1/clusters/{name}/history [get]
 func (h *handlers) getClusterHistory(w *recorder, r *http.Request) error {
-	var request observe.HistoryRequest
+	var request observe.TimelineRequest
 	name, err := h.readServedNamed(w, r, "name",
 		parameter{name: "target", set: func(v value) string { return v.name(&request.Target) }},
 		parameter{name: "since", set: func(v value) string { return v.past(&request.Since) }},
@@ -124,7 +124,7 @@ func (h *handlers) getClusterHistory(w *recorder, r *http.Request) error {
 		return err
 	}
 	request.Cluster = name
-	found, err := h.History(request)
+	found, err := h.Timeline(request)
 	if err != nil {
 		return err
 	}
@@ -145,13 +145,13 @@ func (v value) past(to *time.Time) string {
 	return ""
 }
 
-// step stores a step of the history.
+// step stores a step of the timeline.
 func (v value) step(to *time.Duration) string {
 	switch v.text {
 	case "1s":
-		*to = history.Fine
+		*to = timeline.Fine
 	case "10s":
-		*to = history.Coarse
+		*to = timeline.Coarse
 	default:
 		return "1s or 10s"
 	}

@@ -137,7 +137,7 @@ func TestClusterStateOfABrokenCluster(t *testing.T) {
 	}
 }
 
-func TestClusterHistory(t *testing.T) {
+func TestClusterTimeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := startWith(t, "10.0.0.7:8080")
 		const path = "/v1/clusters/orders/history"

@@ -2,6 +2,6 @@
 // the comments from which openapi.yaml is generated.
 //
 // A handler reads its parameters and body, calls the service, and returns an error or writes a
-// response. [endpoint] wraps it: it converts errors and panics to problems, counts requests,
+// response. [route] wraps it: it converts errors and panics to problems, counts requests,
 // and rejects web pages of other origins.
 package api

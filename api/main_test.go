@@ -129,7 +129,7 @@ func (d *daemon) serve(change func(*api.Options)) http.Handler {
 	s := d.service
 	o := api.Options{
 		Picks: s.Picks, Leases: s.Picks, Replicas: s.Replicas, Changes: s.Sources, Resources: s.Sources, Index: s.Sources,
-		Overlays: s.Overlays, State: s.State, Watches: s.Watches, Events: s.Events.Last, History: s.History.Of, Report: s.Reports.Take,
+		Overlays: s.Overlays, State: s.State, Watches: s.Watches, Events: s.Events.Last, Timeline: s.Timeline.Of, Report: s.Reports.Take,
 		Metrics: s.Metrics, Readiness: s.Readiness, Doctor: s.Doctor, OpenAPI: lbd.OpenAPI, Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
 	}
 	change(&o)

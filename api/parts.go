@@ -33,7 +33,7 @@ type Options struct {
 	State     State
 	Watches   Watches
 	Events    func(observe.EventFilter) []observe.Event
-	History   func(observe.HistoryRequest) (*observe.ClusterHistory, error)
+	Timeline  func(observe.TimelineRequest) (*observe.ClusterTimeline, error)
 	Report    func(*reports.Report, *reports.Cluster) (unknown []string, err error)
 	Metrics   Metrics
 	Readiness func(in *ledger.Scope) []service.Check

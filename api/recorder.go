@@ -102,7 +102,7 @@ func allowWait(w *recorder, wait time.Duration) {
 }
 
 // record writes a request to the audit log if it changes something, or was meant to.
-func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
+func (e *route) record(w *recorder, r *http.Request, start time.Time) {
 	if e.router.audit == nil || w.renewal || (e.permission.role|e.permission.wider)&(access.Push|access.Admin) == 0 {
 		return
 	}
@@ -121,12 +121,12 @@ func (e *endpoint) record(w *recorder, r *http.Request, start time.Time) {
 
 // accessEntry returns the entry of a request in the access log, without the response; nil without an
 // access log.
-func (e *endpoint) accessEntry(w *recorder, r *http.Request, start time.Time) *accesslog.Entry {
+func (e *route) accessEntry(w *recorder, r *http.Request, start time.Time) *accesslog.Entry {
 	if e.router.access == nil {
 		return nil
 	}
 	entry := &accesslog.Entry{
-		Time: start.UTC(), Address: addressOf(r), Listener: listen.NameOf(r), Method: clip(r.Method), Path: accesslog.Path(r.URL),
+		Time: start.UTC(), Address: addressOf(r), Listener: listen.NameOf(r), Method: fault.Clip(r.Method), Path: accesslog.Path(r.URL),
 	}
 	if w.caller != nil {
 		entry.Caller = w.caller.Name
@@ -136,7 +136,7 @@ func (e *endpoint) accessEntry(w *recorder, r *http.Request, start time.Time) *a
 
 // done counts and logs a request whose response has ended, and releases what it has acquired. entry is
 // that of the access log.
-func (e *endpoint) done(w *recorder, entry *accesslog.Entry, start time.Time) {
+func (e *route) done(w *recorder, entry *accesslog.Entry, start time.Time) {
 	took := time.Since(start)
 	e.series.observe(w.status, took)
 	if entry != nil {

@@ -22,7 +22,7 @@ import (
 // aborts the connection.
 type handler func(w *recorder, r *http.Request) error
 
-// router registers handlers for routes, each wrapped in an [endpoint].
+// router registers handlers for routes, each wrapped in a [route].
 type router struct {
 	mux     *chi.Mux
 	logger  *slog.Logger
@@ -42,7 +42,7 @@ type router struct {
 	// endpointScrapes are those of /metrics/endpoints, which take longer.
 	endpointScrapes chan struct{}
 
-	endpoints map[string]*endpoint // by method and pattern
+	routes map[string]*route // by method and pattern
 
 	permission permission // of the routes that are added
 }
@@ -61,9 +61,9 @@ func (r *router) route(method, pattern string, h handler) {
 	if !r.permission.set {
 		panic(pattern + " requires nothing of its caller: add it to a router of as()")
 	}
-	e := &endpoint{handle: h, router: r, series: r.metrics.of(pattern, method), permission: r.permission}
+	e := &route{handle: h, router: r, series: r.metrics.of(pattern, method), permission: r.permission}
 	r.mux.Method(method, pattern, e)
-	r.endpoints[method+" "+pattern] = e
+	r.routes[method+" "+pattern] = e
 }
 
 // unmatched registers the handler of requests that match no route. Its metrics have no path,
@@ -79,7 +79,7 @@ func (r *router) unmatched() {
 		if !ok {
 			s = other
 		}
-		(&endpoint{handle: r.refuseUnmatched, router: r, series: s}).ServeHTTP(w, request)
+		(&route{handle: r.refuseUnmatched, router: r, series: s}).ServeHTTP(w, request)
 	}
 	r.mux.NotFound(answer)
 	r.mux.MethodNotAllowed(answer)
@@ -101,10 +101,10 @@ func (r *router) refuseUnmatched(w *recorder, request *http.Request) error {
 	}
 	allowed := r.allowed(path)
 	if len(allowed) == 0 {
-		return fault.Errorf(notFound, "%s not found; see GET /openapi.yaml", clip(path))
+		return fault.Errorf(notFound, "%s not found; see GET /openapi.yaml", fault.Clip(path))
 	}
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	return fault.Errorf(methodNotAllowed, "%s supports %s, not %s", clip(path), strings.Join(allowed, ", "), clip(request.Method))
+	return fault.Errorf(methodNotAllowed, "%s supports %s, not %s", fault.Clip(path), strings.Join(allowed, ", "), fault.Clip(request.Method))
 }
 
 // allowed returns the methods of the resource at a path. A resource with a name of its own, such as
@@ -126,8 +126,8 @@ func (r *router) allowed(path string) []string {
 	return all
 }
 
-// endpoint wraps a handler: limits, metrics, errors and panics.
-type endpoint struct {
+// route wraps a handler: limits, metrics, errors and panics.
+type route struct {
 	handle     handler
 	router     *router
 	series     *series
@@ -139,7 +139,7 @@ const MaxURLBytes = 32 << 10
 
 var nosniff = []string{"nosniff"}
 
-func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	rec := recorders.Get().(*recorder) //nolint:errcheck // the pool holds nothing else
 	rec.ResponseWriter, rec.status, rec.bytes, rec.router = w, 0, 0, e.router
@@ -179,13 +179,13 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // lasts leaves the end of a request to its response.
-func (e *endpoint) lasts(w *recorder, r *http.Request, start time.Time) {
+func (e *route) lasts(w *recorder, r *http.Request, start time.Time) {
 	entry := e.accessEntry(w, r, start)
 	w.stream.Last(w.caller, func() { e.done(w, entry, start) })
 	w.ResponseWriter, w.loop = nil, nil
 }
 
-func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {
+func (e *route) answer(w *recorder, r *http.Request, now time.Time) error {
 	if len(r.URL.Path)+len(r.URL.RawQuery) > MaxURLBytes {
 		return fault.Errorf(uriTooLong, "path and query are longer than %d bytes", MaxURLBytes)
 	}
@@ -205,7 +205,7 @@ func (e *endpoint) answer(w *recorder, r *http.Request, now time.Time) error {
 }
 
 // refuse writes err as a problem. It logs internal errors.
-func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
+func (e *route) refuse(w *recorder, r *http.Request, err error) {
 	refused := refusalOf(r.Context(), err)
 	w.code = refused.Code
 	switch refused.Code {
@@ -233,7 +233,7 @@ func (e *endpoint) refuse(w *recorder, r *http.Request, err error) {
 
 // panicked ends a request whose handler panicked with v. It aborts the connection if the
 // response has begun, or if the handler asked for that.
-func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
+func (e *route) panicked(w *recorder, r *http.Request, v any) {
 	if v != http.ErrAbortHandler { //nolint:errorlint // net/http panics with it bare
 		e.log(w, r, "handler panicked", slog.Any("panic", v), slog.String("stack", string(debug.Stack())))
 		if w.status == 0 {
@@ -244,9 +244,9 @@ func (e *endpoint) panicked(w *recorder, r *http.Request, v any) {
 	panic(http.ErrAbortHandler)
 }
 
-func (e *endpoint) log(w *recorder, r *http.Request, message string, attrs ...slog.Attr) {
+func (e *route) log(w *recorder, r *http.Request, message string, attrs ...slog.Attr) {
 	attrs = append(attrs,
-		slog.String("method", r.Method), slog.String("path", clip(r.URL.Path)), slog.String("from", from(w, r)))
+		slog.String("method", r.Method), slog.String("path", fault.Clip(r.URL.Path)), slog.String("from", from(w, r)))
 	//nolint:sloglint // callers pass constants
 	e.router.logger.LogAttrs(context.WithoutCancel(r.Context()), slog.LevelError, message, attrs...)
 }

@@ -28,7 +28,7 @@ func serve(h handler) (w *httptest.ResponseRecorder, log string, aborted any) {
 	r := &router{
 		mux: chi.NewRouter(), logger: slog.New(slog.NewTextHandler(&b, nil)),
 		metrics: newMetrics(prometheus.NewRegistry()), origins: http.NewCrossOriginProtection(),
-		endpoints: make(map[string]*endpoint), index: &servedIndex{index: func() uint64 { return 0 }},
+		routes: make(map[string]*route), index: &servedIndex{index: func() uint64 { return 0 }},
 		missing: func(err error) error { return err },
 	}
 	r.as(0).get("/x", h)

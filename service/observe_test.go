@@ -14,11 +14,11 @@ import (
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
-	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/service/timeline"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -236,10 +236,10 @@ func TestTargetsMoveUnderPicks(t *testing.T) {
 	}
 }
 
-// recall returns a cluster's history in JSON, without its times.
-func recall(t *testing.T, s *service.Service, r observe.HistoryRequest) string {
+// recall returns the timeline of a cluster in JSON, without its times.
+func recall(t *testing.T, s *service.Service, r observe.TimelineRequest) string {
 	t.Helper()
-	h, err := s.History.Of(r)
+	h, err := s.Timeline.Of(r)
 	if err != nil {
 		t.Fatalf("%+v: %v", r, err)
 	}
@@ -253,7 +253,7 @@ func recall(t *testing.T, s *service.Service, r observe.HistoryRequest) string {
 
 const timeless = `{"start":"0001-01-01T00:00:00Z",`
 
-func TestHistory(t *testing.T) {
+func TestTimeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
@@ -263,7 +263,7 @@ func TestHistory(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		orders := observe.HistoryRequest{Cluster: "orders", Step: history.Fine}
+		orders := observe.TimelineRequest{Cluster: "orders", Step: timeline.Fine}
 		time.Sleep(3 * time.Second)
 		servicetest.Expect(t, "before the first pick", recall(t, s, orders), "[]")
 		began := time.Now()
@@ -274,33 +274,33 @@ func TestHistory(t *testing.T) {
 		picks(5)
 		const want = "[" + timeless + `"priority":[0,0,0,0],"picks":{"dropped":[0,0,0,5],"ok":[3,0,0,0]},` +
 			`"drops":[{"category":"shed","dropped":[0,0,0,5]}],"breakers":[{"in_flight":[0,0,0,0],"max_requests":[1024,1024,1024,1024]}]}]`
-		servicetest.Expect(t, "history", recall(t, s, orders), want)
-		h, err := s.History.Of(orders)
-		if err != nil || h.Step != "1s" || h.Cluster != "orders" || !h.Segments[0].Start.Equal(history.Next(began)) {
+		servicetest.Expect(t, "timeline", recall(t, s, orders), want)
+		h, err := s.Timeline.Of(orders)
+		if err != nil || h.Step != "1s" || h.Cluster != "orders" || !h.Segments[0].Start.Equal(timeline.Next(began)) {
 			t.Errorf("%v: %+v", err, h)
 		}
-		if got := recall(t, s, observe.HistoryRequest{Cluster: "orders", Since: time.Now().Add(-time.Second)}); got !=
+		if got := recall(t, s, observe.TimelineRequest{Cluster: "orders", Since: time.Now().Add(-time.Second)}); got !=
 			"["+timeless+`"priority":[0],"picks":{"dropped":[5],"ok":[0]},"drops":[{"category":"shed","dropped":[5]}],"breakers":[{"in_flight":[0],"max_requests":[1024]}]}]` {
 			t.Errorf("since a second ago: %s", got)
 		}
 		if n, err := testutil.GatherAndCount(s.Metrics, "lbd_history_bytes", "lbd_history_evicted_bytes_total"); n != 2 || err != nil {
-			t.Errorf("%d metrics of the history: %v", n, err)
+			t.Errorf("%d metrics of the timeline: %v", n, err)
 		}
 		time.Sleep(10 * time.Second)
-		if h, err := s.History.Of(observe.HistoryRequest{Cluster: "orders", Since: began.Add(-time.Hour)}); err != nil || h.Step != "10s" || len(h.Segments) != 1 {
+		if h, err := s.Timeline.Of(observe.TimelineRequest{Cluster: "orders", Since: began.Add(-time.Hour)}); err != nil || h.Step != "10s" || len(h.Segments) != 1 {
 			t.Errorf("since an hour ago: %v: %+v", err, h)
 		}
-		if _, err := s.History.Of(observe.HistoryRequest{Cluster: "unknown"}); servicetest.Code(err) != fault.UnknownCluster {
+		if _, err := s.Timeline.Of(observe.TimelineRequest{Cluster: "unknown"}); servicetest.Code(err) != fault.UnknownCluster {
 			t.Errorf("a cluster that is not known: %v", err)
 		}
-		if _, err := s.History.Of(observe.HistoryRequest{Cluster: "orders", Target: "unknown"}); servicetest.Code(err) != fault.UnknownTarget {
+		if _, err := s.Timeline.Of(observe.TimelineRequest{Cluster: "orders", Target: "unknown"}); servicetest.Code(err) != fault.UnknownTarget {
 			t.Errorf("a target that is not known: %v", err)
 		}
 	})
 }
 
-// A failover is in the history, and what was refused before it; so is a removal.
-func TestHistoryOfAFailover(t *testing.T) {
+// A failover is in the timeline, and what was refused before it; so is a removal.
+func TestTimelineOfAFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		second := func(n int) {
@@ -309,7 +309,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		orders := observe.HistoryRequest{Cluster: "orders", Step: history.Fine}
+		orders := observe.TimelineRequest{Cluster: "orders", Step: timeline.Fine}
 		both := servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1)), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1)))
 		sick := servicetest.Endpoints("a", 1)
 		sick[0]["health_status"] = "UNHEALTHY"
@@ -322,7 +322,7 @@ func TestHistoryOfAFailover(t *testing.T) {
 		second(3)
 		const first = timeless + `"priority":[0,1,0],"picks":{"no_ready_endpoint":[0,0,3],"ok":[1,2,0]},"drops":[],` +
 			`"breakers":[{"in_flight":[0,0,0],"max_requests":[1024,1024,1024]}]}`
-		servicetest.Expect(t, "history", recall(t, s, orders), "["+first+"]")
+		servicetest.Expect(t, "timeline", recall(t, s, orders), "["+first+"]")
 
 		deleteEndpoints(t, s, "orders")
 		time.Sleep(5 * time.Second)
@@ -334,13 +334,13 @@ func TestHistoryOfAFailover(t *testing.T) {
 	})
 }
 
-func TestNoHistory(t *testing.T) {
+func TestNoTimeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.HistoryBytes = -1 })
+		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.TimelineBytes = -1 })
 		pushOne(t, s, "orders", "h")
 		mustPick(t, s, picks.Request{Cluster: "orders"})
 		time.Sleep(5 * time.Second)
-		servicetest.Expect(t, "recall", recall(t, s, observe.HistoryRequest{Cluster: "orders"}), "[]")
+		servicetest.Expect(t, "recall", recall(t, s, observe.TimelineRequest{Cluster: "orders"}), "[]")
 	})
 }
 

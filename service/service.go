@@ -42,8 +42,8 @@ type Options struct {
 	// Fleet shares the limits of clusters with limit_scope fleet with other daemons; nil if this daemon has
 	// no store that it shares. Close closes it.
 	Fleet Fleet
-	// HistoryBytes and MaxWatchers are the limits of [observe.NewHistory] and [observe.NewWatches].
-	HistoryBytes, MaxWatchers int
+	// TimelineBytes and MaxWatchers are the limits of [observe.NewTimeline] and [observe.NewWatches].
+	TimelineBytes, MaxWatchers int
 	// Overload reports shortages of lbd itself; nil reports none.
 	Overload *overload.Monitor
 	// Turns is the budget of bulk work; nil for none.
@@ -65,7 +65,7 @@ type Service struct {
 	State    *observe.State
 	Watches  *observe.Watches
 	Events   *observe.Events
-	History  *observe.History
+	Timeline *observe.Timeline
 	Metrics  *observe.Metrics
 	Replicas *Replicas
 	Doctor   *Doctor
@@ -97,11 +97,11 @@ func New(o Options) *Service {
 		Report:  s.Events.Report, MaxSeries: o.maxSeries, Turns: o.Turns, Draining: s.draining, Fleet: o.Fleet,
 	})
 	s.Loads, s.Reports = s.targets.Loads(), reports.New(s.targets)
-	s.History = observe.NewHistory(s.targets, o.HistoryBytes)
+	s.Timeline = observe.NewTimeline(s.targets, o.TimelineBytes)
 	registry := prometheus.NewRegistry()
 	s.Sources, s.Inbound = sources.New(sources.Options{
 		Settings: o.Sources, SharedStore: o.Fleet != nil, Replica: s.Replicas.id, Logger: o.Logger, Ledger: s.targets, Events: s.Events,
-		Draining: s.draining, Registry: registry, Overload: o.Overload, Turns: o.Turns, Recent: s.History.Recent,
+		Draining: s.draining, Registry: registry, Overload: o.Overload, Turns: o.Turns, Recent: s.Timeline.Recent,
 	})
 	s.Picks = picks.New(picks.Options{
 		Replica: picks.TagOf(s.Replicas.id), Ledger: s.targets, Events: s.Events, Demand: s.Sources.Demand, MaxLeases: o.MaxLeases,
@@ -113,7 +113,7 @@ func New(o Options) *Service {
 		Hosts: s.Sources.Hosts, Covers: s.Sources.Covers, Registered: s.Sources.Registration,
 	})
 	s.Watches = observe.NewWatches(s.State, o.MaxWatchers)
-	s.Metrics = observe.NewMetrics(registry, s.State, s.History)
+	s.Metrics = observe.NewMetrics(registry, s.State, s.Timeline)
 	s.Overlays = &Overlays{sources: s.Sources, picks: s.Picks, targets: s.targets, draining: s.draining}
 	s.Doctor = &Doctor{parts: s, options: o, samples: newPickSamples(s.targets), begun: time.Now()}
 	return s
@@ -122,7 +122,7 @@ func New(o Options) *Service {
 // Start connects the sources, loads what is stored, and returns when every tree has its config.
 func (s *Service) Start(ctx context.Context, c sources.Connections) error {
 	err := s.Sources.Start(ctx, c)
-	s.History.Start()
+	s.Timeline.Start()
 	s.Doctor.running.Go(func() { s.Doctor.samples.run(s.draining) })
 	return err
 }
@@ -172,7 +172,7 @@ func (s *Service) Close() {
 	if s.Replicas.fleet != nil {
 		s.Replicas.fleet.Close() // before the leases end, whose requests go on
 	}
-	s.History.Close()
+	s.Timeline.Close()
 	s.Doctor.running.Wait()
 	s.State.Close()
 	s.Watches.Close()

@@ -26,7 +26,7 @@ func BenchmarkServe(b *testing.B) {
 			specs, err := listen.Parse([]string{"127.0.0.1:1"})
 			noError(b, err)
 			l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
-			serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{Identities: func() *access.Identities { return identities }}).Endpoint)
+			serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{Identities: func() *access.Identities { return identities }}).Route)
 			request, now := []byte(bm.request), time.Now()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -43,7 +43,7 @@ func BenchmarkLease(b *testing.B) {
 	specs, err := listen.Parse([]string{"127.0.0.1:1"})
 	noError(b, err)
 	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
-	serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{}).Endpoint)
+	serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{}).Route)
 	grant, now := []byte("POST /pick?cluster=orders&ttl=30s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"), time.Now()
 	var end []byte
 	b.ReportAllocs()

@@ -256,14 +256,14 @@ func TestLeaving(t *testing.T) {
 // A handler that panics ends its connection, and no other.
 func TestPanic(t *testing.T) {
 	h := newAPI(t, nil)
-	k := newKit(t, h, options{endpoint: func(route string) http.Handler {
+	k := newKit(t, h, options{route: func(route string) http.Handler {
 		if route == "GET /v1/pick" {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusOK)
 				panic(http.ErrAbortHandler)
 			})
 		}
-		return h.Endpoint(route)
+		return h.Route(route)
 	}})
 	other, c := k.caller(t), k.caller(t)
 	other.send(pick)
@@ -333,7 +333,7 @@ func TestTakeRemovesTheSocketFile(t *testing.T) {
 		taken, err := eventloop.Take(l, inherited)
 		noError(t, err)
 		s, err := eventloop.New(eventloop.Options{
-			Routes:  eventloop.Routes{Endpoint: func(string) http.Handler { return nil }, Leaving: func() bool { return false }},
+			Routes:  eventloop.Routes{Route: func(string) http.Handler { return nil }, Leaving: func() bool { return false }},
 			Limiter: connections.New(connections.Options{Max: 1}), HandOver: func(net.Listener) error { return nil },
 		})
 		noError(t, err)

@@ -71,7 +71,7 @@ func newServiceAPI(tb testing.TB, callers *listen.Callers) (*api.Handler, *servi
 	noError(tb, svc.Start(tb.Context(), sources.Connections{Store: st}))
 	h := api.New(api.Options{
 		Picks: svc.Picks, Leases: svc.Picks, Replicas: svc.Replicas, Changes: svc.Sources, Resources: svc.Sources, Index: svc.Sources,
-		Overlays: svc.Overlays, State: svc.State, Watches: svc.Watches, Events: svc.Events.Last, History: svc.History.Of, Report: svc.Reports.Take,
+		Overlays: svc.Overlays, State: svc.State, Watches: svc.Watches, Events: svc.Events.Last, Timeline: svc.Timeline.Of, Report: svc.Reports.Take,
 		Metrics: svc.Metrics, Readiness: svc.Readiness, Doctor: svc.Doctor,
 		Callers: callers, Logger: slog.New(slog.DiscardHandler),
 		Limits: api.Limits{Wait: 10 * time.Millisecond, Quotas: quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Leases: 1000}, MaxAccounts: 10})},
@@ -120,7 +120,7 @@ type options struct {
 	plain    bool   // net/http serves all
 	limits   connections.Options
 	timeouts time.Duration // of all kinds; 0 for long ones
-	endpoint func(string) http.Handler
+	route    func(string) http.Handler
 	loops    int // 0 for 2
 }
 
@@ -171,11 +171,11 @@ func newKit(tb testing.TB, h *api.Handler, o options) *kit {
 	} else {
 		own.Listener, err = eventloop.Take(l, false)
 		noError(tb, err)
-		if o.endpoint == nil {
-			o.endpoint = h.Endpoint
+		if o.route == nil {
+			o.route = h.Route
 		}
 		k.loops, err = eventloop.New(eventloop.Options{
-			Routes: eventloop.Routes{Endpoint: o.endpoint, Leaving: k.leaving.Load},
+			Routes: eventloop.Routes{Route: o.route, Leaving: k.leaving.Load},
 			Loops:  cmp.Or(o.loops, 2), Limiter: k.limiter, HandOver: server.Serve, Logger: slog.New(slog.DiscardHandler),
 			ReadTimeout: o.timeouts, IdleTimeout: o.timeouts, WriteTimeout: o.timeouts,
 		})

@@ -24,7 +24,7 @@ func serveShort(t *testing.T, lacking func(error) bool) (s *Server, l *listener)
 	taken, err := Take(inner, false)
 	noError(t, err)
 	s, err = New(Options{
-		Routes: Routes{Endpoint: func(string) http.Handler {
+		Routes: Routes{Route: func(string) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 		}, Leaving: func() bool { return false }},
 		Loops: 2, Limiter: connections.New(connections.Options{Max: 10, Lacking: lacking}), HandOver: func(net.Listener) error { return nil },

@@ -16,8 +16,8 @@ import (
 // response is a stream calls the method WriteStream at last. They keep no reference to the request or
 // the writer.
 type Routes struct {
-	// Endpoint returns the handler of a route, such as "POST /pick".
-	Endpoint func(route string) http.Handler
+	// Route returns the handler of a route, such as "POST /pick".
+	Route func(route string) http.Handler
 	// Leaving reports whether each response is the last one of its connection.
 	Leaving func() bool
 }
@@ -76,7 +76,7 @@ func newWorker(r Routes) *worker {
 	w.params.URLParams.Add("id", "")
 	w.params.URLParams.Add("name", "")
 	for i, pattern := range routePatterns {
-		w.handlers[i] = r.Endpoint(pattern)
+		w.handlers[i] = r.Route(pattern)
 	}
 	return w
 }

@@ -41,7 +41,7 @@ func see(route string, r *http.Request) seen {
 func watcher() (*worker, *[]seen) {
 	var all []seen
 	w := newWorker(Routes{
-		Endpoint: func(route string) http.Handler {
+		Route: func(route string) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				all = append(all, see(route, r))
 				w.Header().Set("Content-Length", "0")

@@ -51,7 +51,7 @@ func Memory(r MemoryRequest) (float64, error) {
 	}
 	dialer := lb.NewDialer(nil)
 	defer dialer.Close()
-	o := service.Options{Connectors: dialer.Connectors(mode), Sources: sources.Settings{ConnectMode: mode}, MaxLeases: r.N + 1, HistoryBytes: -1}
+	o := service.Options{Connectors: dialer.Connectors(mode), Sources: sources.Settings{ConnectMode: mode}, MaxLeases: r.N + 1, TimelineBytes: -1}
 	s, stop, err := startService(ctx, "", o)
 	if err != nil {
 		return 0, err

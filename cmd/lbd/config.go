@@ -179,8 +179,8 @@ func (c *Config) validateChangeHistory() error {
 	return within("change-history-age", c.ChangeHistoryAge, time.Minute, maxChangeHistoryAge)
 }
 
-// historyBytes returns --history-bytes as an option of the service, where -1 is no history.
-func (c *Config) historyBytes() int {
+// timelineBytes returns --history-bytes as an option of the service, where -1 is no timeline.
+func (c *Config) timelineBytes() int {
 	if c.HistoryBytes == 0 {
 		return -1
 	}

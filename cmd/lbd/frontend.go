@@ -73,7 +73,7 @@ func (s *sparse) due() bool {
 func servedParts(svc *service.Service) api.Options {
 	return api.Options{
 		Picks: svc.Picks, Leases: svc.Picks, Replicas: svc.Replicas, Changes: svc.Sources, Resources: svc.Sources, Index: svc.Sources,
-		Overlays: svc.Overlays, State: svc.State, Watches: svc.Watches, Events: svc.Events.Last, History: svc.History.Of, Report: svc.Reports.Take,
+		Overlays: svc.Overlays, State: svc.State, Watches: svc.Watches, Events: svc.Events.Last, Timeline: svc.Timeline.Of, Report: svc.Reports.Take,
 		Metrics: svc.Metrics, Readiness: svc.Readiness, Doctor: svc.Doctor,
 	}
 }
@@ -126,7 +126,7 @@ func (f *frontend) startLoops(loops int, handler *api.Handler, listeners []*list
 		l.Listener = taken
 	}
 	f.loops, err = eventloop.New(eventloop.Options{
-		Routes:      eventloop.Routes{Endpoint: handler.Endpoint, Leaving: f.leaving.Load},
+		Routes:      eventloop.Routes{Route: handler.Route, Leaving: f.leaving.Load},
 		Loops:       loops,
 		Limiter:     f.limiter,
 		HandOver:    f.server.Serve,

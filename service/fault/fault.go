@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -105,6 +106,15 @@ func (e *Error) Unwrap() error { return e.Err }
 // Errorf returns an error with a code and a detail.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Clip shortens text of a caller for use in a detail.
+func Clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 }
 
 // Of sets what the error is about: a cluster and a target, or an empty name for none.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/overload"
-	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/timeline"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -29,9 +29,9 @@ var (
 		"Time for which bulk work has waited for its turn, pauses included. It grows by many seconds a second if lbd has to decode or render more than it can.", "work")
 	conditionsFamily = Gauge("lbd_conditions",
 		"Daemon-wide problems now, by kind, as GET /v1/daemon lists them.", "kind")
-	historyFamily = Gauge("lbd_history_bytes",
+	timelineFamily = Gauge("lbd_history_bytes",
 		"Memory that the history of all clusters uses, of at most --history-bytes.")
-	historyEvictedFamily = Counter("lbd_history_evicted_bytes_total",
+	timelineEvictedFamily = Counter("lbd_history_evicted_bytes_total",
 		"History that was evicted before its time because --history-bytes was reached.")
 	picksFamily = Counter("lbd_picks_total",
 		"Picks by result: ok, or the code of the refusal. Each pick counts once.", "cluster", "target", "result")
@@ -100,7 +100,7 @@ var (
 // for picks for which the target's routes chose none. Other series exist once for each
 // cluster. An AGGREGATE has no series of circuit breakers and drops: its leaves have
 // them, so that sums count nothing twice.
-func (s *State) gather(g *gathering, h *history.Store) {
+func (s *State) gather(g *gathering, h *timeline.Store) {
 	s.gatherDaemon(g, h)
 	o := &collection{out: g, rest: series{cluster: ledger.OverflowCluster}, emitted: make(map[*ledger.Totals]bool)}
 	var members []*ledger.Cluster
@@ -215,7 +215,7 @@ func (o *collection) once(c *ledger.Totals, cc *resource.ClusterConfig, stale bo
 	s.emit(o.out)
 }
 
-func (s *State) gatherDaemon(g *gathering, h *history.Store) {
+func (s *State) gatherDaemon(g *gathering, h *timeline.Store) {
 	counts := make(map[ConditionKind]int, len(ConditionKinds))
 	for _, condition := range s.allConditions() {
 		counts[condition.Kind]++
@@ -225,8 +225,8 @@ func (s *State) gatherDaemon(g *gathering, h *history.Store) {
 	}
 	if h != nil {
 		usage := h.Usage()
-		g.add(historyFamily, float64(usage.Bytes))
-		g.add(historyEvictedFamily, float64(usage.Evicted))
+		g.add(timelineFamily, float64(usage.Bytes))
+		g.add(timelineEvictedFamily, float64(usage.Evicted))
 	}
 	lacking := make(map[overload.Resource]bool)
 	for _, st := range s.options.Overload.Current() {

@@ -1,5 +1,5 @@
 // Package observe reports what the daemon does: events, state as JSON, metrics and
-// history.
+// timelines.
 //
 // A target's tree has one owner. At the end of each batch the owner passes the
 // batch's events to [Events.Report], which counts in the ledger's records, remembers the
@@ -16,7 +16,7 @@
 //     notified; once a second it reads the counters. Without watchers no feed runs.
 //   - [Metrics] has the series of the daemon, of clusters, and of endpoints. They are
 //     read from the records and the last reports.
-//   - [History] reads the same counters every second.
+//   - [Timeline] reads the same counters every second.
 //
 // The package imports the ledger, and no package that picks or provides resources: those
 // add events, conditions and their own collectors.

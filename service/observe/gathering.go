@@ -12,7 +12,7 @@ import (
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	all, err := m.Registry.Gather()
 	g := newGathering()
-	m.state.gather(g, m.history.store)
+	m.state.gather(g, m.timeline.store)
 	return sorted(append(all, g.families...)), err
 }
 

@@ -15,13 +15,13 @@ type Metrics struct {
 	*prometheus.Registry
 
 	state        *State
-	history      *History
+	timeline     *Timeline
 	maxEndpoints int // with series
 }
 
-// NewMetrics returns a registry with the metrics of a state and a history. The other parts of the
+// NewMetrics returns a registry with the metrics of a state and a timeline. The other parts of the
 // daemon add theirs.
-func NewMetrics(r *prometheus.Registry, s *State, h *History) *Metrics {
+func NewMetrics(r *prometheus.Registry, s *State, t *Timeline) *Metrics {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "lbd_build_info",
 		Help:        "Version of lbd. The value is always 1.",
@@ -31,7 +31,7 @@ func NewMetrics(r *prometheus.Registry, s *State, h *History) *Metrics {
 	r.MustRegister(
 		s.waiting, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	return &Metrics{Registry: r, state: s, history: h, maxEndpoints: MaxEndpointsWithSeries}
+	return &Metrics{Registry: r, state: s, timeline: t, maxEndpoints: MaxEndpointsWithSeries}
 }
 
 // Collector sends series that are not known in advance. It is the Collect of a

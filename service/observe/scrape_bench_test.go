@@ -23,7 +23,7 @@ func BenchmarkScrape(b *testing.B) {
 		a.Drops = []resource.Drop{{Category: "throttle", PerMillion: 10}}
 		apply(b, s, name, ledgertest.Config(name, a))
 	}
-	m := NewMetrics(prometheus.NewRegistry(), s, NewHistory(s.ledger, -1))
+	m := NewMetrics(prometheus.NewRegistry(), s, NewTimeline(s.ledger, -1))
 	h := promhttp.HandlerFor(m, promhttp.HandlerOpts{})
 	b.ReportAllocs()
 	n := 0

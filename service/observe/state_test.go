@@ -149,7 +149,7 @@ func TestFeedReadsWhatChanged(t *testing.T) {
 // same, is reported and left out.
 func TestEndpointMetricsAreBounded(t *testing.T) {
 	s := newState(t)
-	m := NewMetrics(prometheus.NewRegistry(), s, NewHistory(s.ledger, -1))
+	m := NewMetrics(prometheus.NewRegistry(), s, NewTimeline(s.ledger, -1))
 	m.maxEndpoints = 7
 	zones := []resource.Locality{{Zone: "a"}, {Zone: "b"}, {Zone: "c"}, {Zone: "d"}, {Zone: "e"}}
 	apply(t, s, "a", ledgertest.Config("a", ledgertest.Assignment("a", zones...)))

@@ -181,7 +181,7 @@ func TestMetricsWithinAScope(t *testing.T) {
 	for _, name := range []string{"orders", "users"} {
 		apply(t, s, name, ledgertest.Config(name, ledgertest.Assignment(name, resource.Locality{})))
 	}
-	m := NewMetrics(prometheus.NewRegistry(), s, NewHistory(s.ledger, -1))
+	m := NewMetrics(prometheus.NewRegistry(), s, NewTimeline(s.ledger, -1))
 	all, err := m.Gather()
 	if err != nil || len(all) == 0 {
 		t.Fatal(all, err)

@@ -7,19 +7,19 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/timeline"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// DefaultHistoryBytes is the default budget of the history of all clusters.
-const DefaultHistoryBytes = 64 << 20
+// DefaultTimelineBytes is the default budget of the timeline of all clusters.
+const DefaultTimelineBytes = 64 << 20
 
-// History records the counters of clusters every second.
-type History struct {
+// Timeline records the counters of clusters every second.
+type Timeline struct {
 	// Fixed after build.
 	ledger *ledger.Ledger
-	store  *history.Store // nil if the history is disabled
+	store  *timeline.Store // nil if the timeline is disabled
 
 	stop    context.CancelFunc
 	running sync.WaitGroup
@@ -34,18 +34,18 @@ type recorded struct {
 	picks uint64 // the total
 }
 
-// NewHistory returns the history of the clusters of a ledger, with a budget of memory; 0
-// is [DefaultHistoryBytes], and a negative number disables it.
-func NewHistory(l *ledger.Ledger, bytes int) *History {
-	h := &History{ledger: l, stop: func() {}, last: make(map[*ledger.Record]recorded), spare: make(map[*ledger.Record]recorded)}
+// NewTimeline returns the timeline of the clusters of a ledger, with a budget of memory; 0
+// is [DefaultTimelineBytes], and a negative number disables it.
+func NewTimeline(l *ledger.Ledger, bytes int) *Timeline {
+	h := &Timeline{ledger: l, stop: func() {}, last: make(map[*ledger.Record]recorded), spare: make(map[*ledger.Record]recorded)}
 	if bytes >= 0 {
-		h.store = history.NewStore(cmp.Or(bytes, DefaultHistoryBytes))
+		h.store = timeline.NewStore(cmp.Or(bytes, DefaultTimelineBytes))
 	}
 	return h
 }
 
 // Start records every second until Close.
-func (h *History) Start() {
+func (h *Timeline) Start() {
 	if h.store == nil {
 		return
 	}
@@ -55,24 +55,24 @@ func (h *History) Start() {
 }
 
 // Close ends the recording.
-func (h *History) Close() {
+func (h *Timeline) Close() {
 	h.stop()
 	h.running.Wait()
 }
 
-func (h *History) run(ctx context.Context) {
+func (h *Timeline) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Until(history.Next(time.Now()))):
+		case <-time.After(time.Until(timeline.Next(time.Now()))):
 			h.step(time.Now())
 		}
 	}
 }
 
-func (h *History) step(now time.Time) {
-	h.store.Record(now, func(to *history.Recorder) {
+func (h *Timeline) step(now time.Time) {
+	h.store.Record(now, func(to *timeline.Recorder) {
 		for t := range h.ledger.Hosted().All() {
 			for _, m := range t.View().Clusters.All() {
 				h.record(to, m)
@@ -84,8 +84,8 @@ func (h *History) step(now time.Time) {
 }
 
 // record records a step of one cluster, from its first pick on.
-func (h *History) record(to *history.Recorder, m *ledger.Cluster) {
-	name := history.Name{Target: m.Target.Label, Cluster: m.Name}
+func (h *Timeline) record(to *timeline.Recorder, m *ledger.Cluster) {
+	name := timeline.Name{Target: m.Target.Label, Cluster: m.Name}
 	last := h.last[m.Record]
 	if !m.Known() {
 		h.spare[m.Record] = last
@@ -103,14 +103,14 @@ func (h *History) record(to *history.Recorder, m *ledger.Cluster) {
 	}
 	for of, n := range m.Results() {
 		if n > 0 {
-			c.Count(history.Series{Kind: history.Picks, Name: string(of)}, n)
+			c.Count(timeline.Series{Kind: timeline.Picks, Name: string(of)}, n)
 		}
 	}
-	priority := uint64(history.NoPriority)
+	priority := uint64(timeline.NoPriority)
 	if p := m.Target.Channel.ClusterSummary(m.Name).Priority; p >= 0 {
 		priority = uint64(p)
 	}
-	c.Gauge(history.Series{Kind: history.Priority}, priority)
+	c.Gauge(timeline.Series{Kind: timeline.Priority}, priority)
 	cc := m.ClusterConfig()
 	aggregate := cc.Err == nil && cc.Cluster.Type == resource.ClusterAggregate
 	for _, l := range m.Leaves {
@@ -127,20 +127,20 @@ func picked(m *ledger.Cluster) (sum uint64) {
 	return sum
 }
 
-func recordLeaf(c *history.Cluster, l ledger.Leaf, aggregate bool) {
+func recordLeaf(c *timeline.Cluster, l ledger.Leaf, aggregate bool) {
 	name := ""
 	if aggregate {
 		name = l.Cluster.Name
 	}
-	c.Gauge(history.Series{Kind: history.InFlight, Leaf: name}, uint64(max(0, l.Counters.Breaker.InFlight())))
-	c.Gauge(history.Series{Kind: history.Limit, Leaf: name}, uint64(l.Cluster.MaxRequests))
+	c.Gauge(timeline.Series{Kind: timeline.InFlight, Leaf: name}, uint64(max(0, l.Counters.Breaker.InFlight())))
+	c.Gauge(timeline.Series{Kind: timeline.Limit, Leaf: name}, uint64(l.Cluster.MaxRequests))
 	for _, d := range dropStates(l) { // a category that is listed twice has one counter
-		c.Count(history.Series{Kind: history.Drops, Leaf: name, Name: d.Category}, d.Dropped)
+		c.Count(timeline.Series{Kind: timeline.Drops, Leaf: name, Name: d.Category}, d.Dropped)
 	}
 }
 
-// ClusterHistory is the history of a cluster, in steps.
-type ClusterHistory struct {
+// ClusterTimeline is the timeline of a cluster, in steps.
+type ClusterTimeline struct {
 	Cluster string `json:"cluster"`
 	// Target is the xds target in whose tree picks are counted; empty for the
 	// cluster's own.
@@ -148,11 +148,11 @@ type ClusterHistory struct {
 	Step   string `json:"step" enums:"1s,10s"`
 	// Segments are in order of time. Between two of them, the cluster did not exist or
 	// lbd did not run.
-	Segments []HistorySegment `json:"segments"`
-}
+	Segments []TimelineSegment `json:"segments"`
+} // @name ClusterHistory
 
-// HistorySegment is a time without a gap. Each list has one number for each step.
-type HistorySegment struct {
+// TimelineSegment is a time without a gap. Each list has one number for each step.
+type TimelineSegment struct {
 	// End of the first step.
 	Start time.Time `json:"start"`
 	// Priority is the priority in use at the end of a 1 s sample, and the highest
@@ -162,47 +162,47 @@ type HistorySegment struct {
 	// Picks are those of each step, by result: ok, or the code of the refusal.
 	Picks map[string][]uint64 `json:"picks"`
 	// Drops are counted for the whole process, and those of an AGGREGATE for each leaf.
-	Drops []DropHistory `json:"drops"`
+	Drops []DropTimeline `json:"drops"`
 	// Breakers are counted like drops.
-	Breakers []BreakerHistory `json:"breakers"`
-}
+	Breakers []BreakerTimeline `json:"breakers"`
+} // @name HistorySegment
 
-// DropHistory is how many picks a category dropped in each step.
-type DropHistory struct {
+// DropTimeline is how many picks a category dropped in each step.
+type DropTimeline struct {
 	// Leaf is absent for a cluster that is no AGGREGATE.
 	Leaf     string   `json:"leaf,omitempty"`
 	Category string   `json:"category"`
 	Dropped  []uint64 `json:"dropped"`
-}
+} // @name DropHistory
 
-// BreakerHistory is how full a circuit breaker was.
-type BreakerHistory struct {
+// BreakerTimeline is how full a circuit breaker was.
+type BreakerTimeline struct {
 	// Leaf is absent for a cluster that is no AGGREGATE.
 	Leaf string `json:"leaf,omitempty"`
 	// InFlight and MaxRequests are as they were at the end of a step of 1s, and the
 	// largest within one of 10s.
 	InFlight    []uint64 `json:"in_flight"`
 	MaxRequests []uint64 `json:"max_requests"`
-}
+} // @name BreakerHistory
 
-// HistoryRequest asks for the history of a cluster.
-type HistoryRequest struct {
+// TimelineRequest asks for the timeline of a cluster.
+type TimelineRequest struct {
 	Cluster string
 	// Target is as in [State.Cluster].
 	Target string
 	// Since leaves out steps that ended before; zero is all.
 	Since time.Time
-	// Step is history.Fine or history.Coarse; zero is the finest that goes back to
+	// Step is timeline.Fine or timeline.Coarse; zero is the finest that goes back to
 	// Since.
 	Step time.Duration
 }
 
-// Of returns the history of a cluster. A removed cluster keeps its history until it is
+// Of returns the timeline of a cluster. A removed cluster keeps its timeline until it is
 // evicted; a cluster without picks has none. It fails with UnknownCluster and
 // UnknownTarget.
-func (h *History) Of(r HistoryRequest) (*ClusterHistory, error) {
-	coarse := r.Step == history.Coarse || r.Step == 0 && time.Since(r.Since) > history.FineSpan
-	name := history.Name{Cluster: r.Cluster}
+func (h *Timeline) Of(r TimelineRequest) (*ClusterTimeline, error) {
+	coarse := r.Step == timeline.Coarse || r.Step == 0 && time.Since(r.Since) > timeline.FineSpan
+	name := timeline.Name{Cluster: r.Cluster}
 	m, err := h.ledger.Find(r.Cluster, r.Target)
 	if err == nil {
 		name.Target = m.Target.Label
@@ -211,9 +211,9 @@ func (h *History) Of(r HistoryRequest) (*ClusterHistory, error) {
 			return nil, err
 		}
 	}
-	out := &ClusterHistory{Cluster: r.Cluster, Target: name.Target, Step: history.Fine.String(), Segments: []HistorySegment{}}
+	out := &ClusterTimeline{Cluster: r.Cluster, Target: name.Target, Step: timeline.Fine.String(), Segments: []TimelineSegment{}}
 	if coarse {
-		out.Step = history.Coarse.String()
+		out.Step = timeline.Coarse.String()
 	}
 	if h.store == nil {
 		return out, err
@@ -233,34 +233,34 @@ func (h *History) Of(r HistoryRequest) (*ClusterHistory, error) {
 }
 
 // segmentOf returns the samples from first up to next, exclusive.
-func segmentOf(samples history.Samples, first, next int) HistorySegment {
-	out := HistorySegment{
+func segmentOf(samples timeline.Samples, first, next int) TimelineSegment {
+	out := TimelineSegment{
 		Start: samples.Ends[first], Priority: make([]int, next-first),
-		Picks: map[string][]uint64{}, Drops: []DropHistory{}, Breakers: []BreakerHistory{},
+		Picks: map[string][]uint64{}, Drops: []DropTimeline{}, Breakers: []BreakerTimeline{},
 	}
 	for i, s := range samples.Series {
 		list := samples.Values[i][first:next]
 		switch s.Kind {
-		case history.Picks:
+		case timeline.Picks:
 			if s.Name == string(ledger.OK) || slices.Max(list) > 0 {
 				out.Picks[s.Name] = list
 			}
-		case history.Drops:
-			out.Drops = append(out.Drops, DropHistory{Leaf: s.Leaf, Category: s.Name, Dropped: list})
-		case history.Priority:
+		case timeline.Drops:
+			out.Drops = append(out.Drops, DropTimeline{Leaf: s.Leaf, Category: s.Name, Dropped: list})
+		case timeline.Priority:
 			for j, v := range list {
-				if out.Priority[j] = int(v); v == history.NoPriority {
+				if out.Priority[j] = int(v); v == timeline.NoPriority {
 					out.Priority[j] = -1
 				}
 			}
-		case history.InFlight, history.Limit:
-			at := slices.IndexFunc(out.Breakers, func(b BreakerHistory) bool { return b.Leaf == s.Leaf })
+		case timeline.InFlight, timeline.Limit:
+			at := slices.IndexFunc(out.Breakers, func(b BreakerTimeline) bool { return b.Leaf == s.Leaf })
 			if at < 0 {
 				at = len(out.Breakers)
 				none := make([]uint64, len(list))
-				out.Breakers = append(out.Breakers, BreakerHistory{Leaf: s.Leaf, InFlight: none, MaxRequests: none})
+				out.Breakers = append(out.Breakers, BreakerTimeline{Leaf: s.Leaf, InFlight: none, MaxRequests: none})
 			}
-			if s.Kind == history.InFlight {
+			if s.Kind == timeline.InFlight {
 				out.Breakers[at].InFlight = list
 			} else {
 				out.Breakers[at].MaxRequests = list
@@ -271,7 +271,7 @@ func segmentOf(samples history.Samples, first, next int) HistorySegment {
 }
 
 // Within is that of [ClusterSummary].
-func (h *ClusterHistory) Within(s *ledger.Scope) *ClusterHistory {
+func (h *ClusterTimeline) Within(s *ledger.Scope) *ClusterTimeline {
 	if s.Target(h.Target) {
 		return h
 	}
@@ -292,8 +292,8 @@ type Recent struct {
 }
 
 // Recent returns what happened to the picks of a cluster in the last minutes, at most
-// [history.FineSpan].
-func (h *History) Recent(cluster string, span time.Duration) Recent {
+// [timeline.FineSpan].
+func (h *Timeline) Recent(cluster string, span time.Duration) Recent {
 	out := Recent{InFlight: map[string]uint64{}}
 	if h.store == nil {
 		return out
@@ -303,7 +303,7 @@ func (h *History) Recent(cluster string, span time.Duration) Recent {
 		if t.View().Clusters.Get(cluster) == nil {
 			continue
 		}
-		samples, ok := h.store.Read(history.Name{Target: t.Label, Cluster: cluster}, false, now.Add(-span))
+		samples, ok := h.store.Read(timeline.Name{Target: t.Label, Cluster: cluster}, false, now.Add(-span))
 		if !ok || len(samples.Ends) == 0 {
 			continue
 		}
@@ -311,9 +311,9 @@ func (h *History) Recent(cluster string, span time.Duration) Recent {
 		for i, s := range samples.Series {
 			for _, n := range samples.Values[i] {
 				switch s.Kind { //nolint:exhaustive // the others are not asked for
-				case history.Picks:
+				case timeline.Picks:
 					out.Picks += n
-				case history.InFlight:
+				case timeline.InFlight:
 					out.InFlight[s.Leaf] = max(out.InFlight[s.Leaf], n)
 				}
 			}

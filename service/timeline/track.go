@@ -1,4 +1,4 @@
-package history
+package timeline
 
 import (
 	"encoding/binary"
@@ -169,7 +169,7 @@ func (c *chunk) put(op, n int64) {
 	c.data = binary.AppendUvarint(c.data, uint64(n)<<opBits|uint64(op))
 }
 
-var errCorrupt = errors.New("history: chunk is corrupt")
+var errCorrupt = errors.New("timeline: chunk is corrupt")
 
 // decode calls yield for each sample of the chunk, in order of time, up to the first
 // invalid operation. values has the values of all series, and is reused.

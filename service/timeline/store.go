@@ -1,4 +1,4 @@
-package history
+package timeline
 
 import (
 	"cmp"
@@ -24,7 +24,7 @@ const (
 	maxLate = 10
 )
 
-// Store keeps the history of all clusters.
+// Store keeps the timeline of all clusters.
 type Store struct {
 	limit int // fixed after build
 

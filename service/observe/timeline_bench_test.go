@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/service/history"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/service/timeline"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// BenchmarkHistory records a second of 10,000 clusters, each of which was picked
+// BenchmarkTimeline records a second of 10,000 clusters, each of which was picked
 // from in it.
-func BenchmarkHistory(b *testing.B) {
+func BenchmarkTimeline(b *testing.B) {
 	const clusters = 10_000
 	s := newState(b)
 	pick := func() {
@@ -28,8 +28,8 @@ func BenchmarkHistory(b *testing.B) {
 	}
 	for _, busy := range []bool{true, false} {
 		b.Run(fmt.Sprint("busy=", busy), func(b *testing.B) {
-			h := NewHistory(s.ledger, -1)
-			h.store = history.NewStore(1 << 30)
+			h := NewTimeline(s.ledger, -1)
+			h.store = timeline.NewStore(1 << 30)
 			now := time.Unix(1_000_000_000, 0)
 			var before, after runtime.MemStats
 			runtime.GC()
