@@ -89,7 +89,7 @@ func (d *dashboard) getHome(w *recorder, r *http.Request) error { return d.page.
 func (d *dashboard) getAsset(w *recorder, r *http.Request) error {
 	file, ok := d.files[chi.URLParam(r, "file")]
 	if !ok {
-		return fault.Errorf(notFound, "%s not found: it may be a file of another version of the dashboard; reload /", clip(r.URL.Path))
+		return fault.Errorf(notFound, "%s not found: it may be a file of another version of the dashboard; reload /", fault.Clip(r.URL.Path))
 	}
 	return file.write(w, r)
 }

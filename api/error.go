@@ -1,7 +1,6 @@
 package api
 
 import (
-	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -289,15 +288,6 @@ func headerText(s string) string {
 		}
 		return r
 	}, s)
-}
-
-// clip shortens text of a caller for use in a message.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 }
 
 // grpcName returns the name of the gRPC status code in gRPC's specification.

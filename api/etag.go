@@ -77,7 +77,7 @@ func (t tag) hash() string {
 // parseTags reads a list of entity tags, with or without quotes, or a single *.
 func parseTags(name string, values []string) ([]tag, error) {
 	wrong := func(why string) ([]tag, error) {
-		return nil, fault.Errorf(fault.InvalidArgument, "%s: %q %s", name, clip(strings.Join(values, ", ")), why)
+		return nil, fault.Errorf(fault.InvalidArgument, "%s: %q %s", name, fault.Clip(strings.Join(values, ", ")), why)
 	}
 	rest := strings.Join(values, ",")
 	var tags []tag

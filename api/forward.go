@@ -156,7 +156,7 @@ func (p *Peers) endMany(r *http.Request, o *roster.Owner, leases []LeaseDone) ([
 	if a.status != http.StatusOK {
 		var problem Problem
 		_ = json.Unmarshal(a.body, &problem) // what it does not have is empty
-		return nil, unavailable(o, "refuses the request: %d %s", a.status, clip(problem.Detail))
+		return nil, unavailable(o, "refuses the request: %d %s", a.status, fault.Clip(problem.Detail))
 	}
 	var v Verdicts
 	if err := json.Unmarshal(a.body, &v); err != nil || len(v.Leases) != len(leases) {

@@ -96,7 +96,7 @@ func (h *handlers) getChange(w *recorder, r *http.Request) error {
 func pathIndex(r *http.Request) (index uint64, err error) {
 	text := chi.URLParam(r, "index")
 	if wanted := (value{text: text}).index(&index); wanted != "" {
-		return 0, fault.Errorf(fault.InvalidArgument, "%q is not %s", clip(text), wanted)
+		return 0, fault.Errorf(fault.InvalidArgument, "%q is not %s", fault.Clip(text), wanted)
 	}
 	return index, nil
 }
@@ -153,7 +153,7 @@ func mayUseRange(w *recorder, in sources.Range) error {
 		return fault.Errorf(fault.InvalidArgument, "cluster and resource exclude each other")
 	}
 	if key := in.Resource; key.Type != "" && !scopeOf(w).Resource(key) {
-		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", w.caller.Name, clip(key.Name))
+		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", w.caller.Name, fault.Clip(key.Name))
 	}
 	return mayUseCluster(w, in.Cluster)
 }

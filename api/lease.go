@@ -184,7 +184,7 @@ func (h *handlers) finishLease(w *recorder, id string, d *Done) (picks.LeaseStat
 	case picks.Success, picks.Failure, picks.Cancelled:
 	default:
 		return picks.LeaseState{}, fault.Errorf(fault.InvalidArgument,
-			"outcome: %q is not success, error or cancelled", clip(string(outcome)))
+			"outcome: %q is not success, error or cancelled", fault.Clip(string(outcome)))
 	}
 	lease, ok := picks.ParseLeaseID(id)
 	if !ok {

@@ -164,5 +164,5 @@ func wantJSON(h http.Header) error {
 }
 
 func unsupported(format, value string) error {
-	return fault.Errorf(fault.UnsupportedMedia, format, clip(value))
+	return fault.Errorf(fault.UnsupportedMedia, format, fault.Clip(value))
 }

@@ -65,7 +65,7 @@ func (p *pages) getDocs(w *recorder, r *http.Request) error { return p.docs.writ
 func (p *pages) getDocsFile(w *recorder, r *http.Request) error {
 	file, ok := p.files[chi.URLParam(r, "file")]
 	if !ok {
-		return fault.Errorf(notFound, "%s not found; the viewer is at /docs", clip(r.URL.Path))
+		return fault.Errorf(notFound, "%s not found; the viewer is at /docs", fault.Clip(r.URL.Path))
 	}
 	return file.write(w, r)
 }

@@ -109,7 +109,7 @@ func readQuery(raw string, known []parameter, set func(name string, v value) (wa
 			wanted = known[at].set(v)
 		}
 		if wanted != "" {
-			return fault.Errorf(fault.InvalidArgument, "%s: %q is not %s", name, clip(text), wanted)
+			return fault.Errorf(fault.InvalidArgument, "%s: %q is not %s", name, fault.Clip(text), wanted)
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func indexOf(known []parameter, name string) int {
 
 func unknownParameter(known []parameter, name string) error {
 	if len(known) == 0 {
-		return fault.Errorf(fault.InvalidArgument, "%q: unknown parameter; there are none", clip(name))
+		return fault.Errorf(fault.InvalidArgument, "%q: unknown parameter; there are none", fault.Clip(name))
 	}
 	names := make([]string, len(known))
 	for i, p := range known {
@@ -134,7 +134,7 @@ func unknownParameter(known []parameter, name string) error {
 			names[i] += "NAME"
 		}
 	}
-	return fault.Errorf(fault.InvalidArgument, "%q: unknown parameter; there are %s", clip(name), strings.Join(names, ", "))
+	return fault.Errorf(fault.InvalidArgument, "%q: unknown parameter; there are %s", fault.Clip(name), strings.Join(names, ", "))
 }
 
 func unescape(s string) (string, error) {
@@ -143,7 +143,7 @@ func unescape(s string) (string, error) {
 	}
 	decoded, err := url.QueryUnescape(s)
 	if err != nil {
-		return "", fault.Errorf(fault.InvalidArgument, "query: %q is not valid percent-encoding", clip(s))
+		return "", fault.Errorf(fault.InvalidArgument, "query: %q is not valid percent-encoding", fault.Clip(s))
 	}
 	return decoded, nil
 }
@@ -240,7 +240,7 @@ func (v value) header(to *[]picks.Header, most int) string {
 		return fmt.Sprintf("valid: at most %d headers are allowed", most)
 	}
 	if !isToken(v.rest) {
-		return fmt.Sprintf("valid: %q is not a header name", clip(v.rest))
+		return fmt.Sprintf("valid: %q is not a header name", fault.Clip(v.rest))
 	}
 	for i := range len(v.text) {
 		if c := v.text[i]; c < ' ' && c != '\t' || c == 0x7f {

@@ -43,7 +43,7 @@ func pathParam(raw bool, s string) (string, error) {
 	}
 	decoded, err := url.PathUnescape(s)
 	if err != nil {
-		return "", fmt.Errorf("%q is not valid percent-encoding", clip(s))
+		return "", fmt.Errorf("%q is not valid percent-encoding", fault.Clip(s))
 	}
 	return decoded, nil
 }

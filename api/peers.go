@@ -127,7 +127,7 @@ func (p *Peers) do(r *http.Request, o *roster.Owner, uri string, body []byte) (a
 	case err != nil:
 		return a, unavailable(o, "did not answer completely: %v", err).Retry(retryAfter)
 	case len(a.body) > maxForwardedAnswer || !isJSON(a.kind) || res.StatusCode < 200 || res.StatusCode >= 300 && res.StatusCode < 400:
-		return a, unavailable(o, "answers as no lbd does (status %d, %q)", res.StatusCode, clip(a.kind))
+		return a, unavailable(o, "answers as no lbd does (status %d, %q)", res.StatusCode, fault.Clip(a.kind))
 	}
 	return a, nil
 }

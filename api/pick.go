@@ -245,7 +245,7 @@ func (h *handlers) readPick(w *recorder, s *picking, r *http.Request, leased boo
 	case q.Target == "" && q.Path != "":
 		return fault.Errorf(fault.InvalidArgument, "path is only valid with target")
 	case q.Target == "" && len(q.Headers) > 0:
-		return fault.Errorf(fault.InvalidArgument, "header.%s is only valid with target", clip(q.Headers[0].Name))
+		return fault.Errorf(fault.InvalidArgument, "header.%s is only valid with target", fault.Clip(q.Headers[0].Name))
 	case q.Reported && leased:
 		return fault.Errorf(fault.InvalidArgument, "reports is only valid for picks without leases")
 	case q.Target != "" && q.Path == "":

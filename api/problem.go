@@ -39,7 +39,7 @@ func getProblemType(w *recorder, r *http.Request) error {
 	code := fault.Code(chi.URLParam(r, "code"))
 	a, known := answers[code]
 	if !known {
-		return fault.Errorf(notFound, "%s: unknown error code; see Problem in /openapi.yaml", clip(string(code)))
+		return fault.Errorf(notFound, "%s: unknown error code; see Problem in /openapi.yaml", fault.Clip(string(code)))
 	}
 	if err := readParameters(r); err != nil {
 		return err

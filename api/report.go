@@ -113,7 +113,7 @@ func (b *RequestReport) read() (*reports.Report, error) {
 	out := &reports.Report{Reporter: ledger.Owner{Name: b.Reporter}, Clusters: make([]reports.Cluster, len(b.Clusters))}
 	var err error
 	if out.Interval, err = time.ParseDuration(b.Interval); err != nil || out.Interval < reports.MinInterval || out.Interval > reports.MaxInterval {
-		return nil, wrong("interval: %q is not a duration of %v to %v", clip(b.Interval), reports.MinInterval, reports.MaxInterval)
+		return nil, wrong("interval: %q is not a duration of %v to %v", fault.Clip(b.Interval), reports.MinInterval, reports.MaxInterval)
 	}
 	switch {
 	case b.Reporter == "" || len(b.Reporter) > MaxOwnerBytes:

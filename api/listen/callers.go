@@ -106,7 +106,7 @@ func (c *Callers) Identify(r *http.Request, now time.Time) (*access.Caller, Poli
 	}
 	if policy.ChecksHost && !hosts.Allow(r.Host) {
 		return nil, policy, fault.Errorf(MisdirectedRequest, "host %q is not allowed, which protects against DNS rebinding: "+
-			"call lbd by IP address or as localhost, or add --allow-host", clip(r.Host))
+			"call lbd by IP address or as localhost, or add --allow-host", fault.Clip(r.Host))
 	}
 	caller, err := c.identified(r, now)
 	if err != nil {
@@ -196,12 +196,4 @@ func bearer(headers []string) (string, error) {
 		return "", errors.New("the Authorization header must be: Bearer TOKEN")
 	}
 	return token, nil
-}
-
-func clip(s string) string {
-	const limit = 80
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:limit], "") + "…"
 }

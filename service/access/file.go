@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
@@ -202,7 +203,7 @@ func (r *reader) read(asJSON []byte) {
 }
 
 func (r *reader) quota(name string, raw []byte) {
-	at, label := fmt.Sprintf("quotas[%q]", name), fmt.Sprintf("quotas[%s]: ", clip(name))
+	at, label := fmt.Sprintf("quotas[%q]", name), fmt.Sprintf("quotas[%s]: ", fault.Clip(name))
 	var q quotaEntry
 	var class *quota.Class
 	if r.problems.decode(at, label, raw, &q) {
@@ -217,7 +218,7 @@ func (r *reader) quota(name string, raw []byte) {
 // entry reads an entry of a list, which g is a part of.
 func (r *reader) entry(list string, n int, raw []byte, source binder, g *grant) {
 	at := fmt.Sprintf("%s[%d]", list, n)
-	label := fmt.Sprintf("%s (%s): ", at, clip(text.Members(raw).Text("name")))
+	label := fmt.Sprintf("%s (%s): ", at, fault.Clip(text.Members(raw).Text("name")))
 	if !r.problems.decode(at, label, raw, source) {
 		return
 	}
@@ -254,7 +255,7 @@ func (g *grant) caller(quotas map[string]*quota.Class) (*Caller, error) {
 	}
 	class, ok := quotas[g.Quota]
 	if !ok && g.Quota != "" {
-		return nil, fmt.Errorf("quota: %q is not in quotas", clip(g.Quota))
+		return nil, fmt.Errorf("quota: %q is not in quotas", fault.Clip(g.Quota))
 	}
 	c := &Caller{Name: g.Name, Roles: roles, Expires: g.Expires, Quota: class, revoked: make(chan struct{})}
 	if g.Clusters == nil {
@@ -313,11 +314,4 @@ func validName(name string) error {
 		}
 	}
 	return nil
-}
-
-func clip(s string) string {
-	if len(s) > maxName {
-		return strings.ToValidUTF8(s[:maxName], "") + "…"
-	}
-	return s
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode/text"
 )
 
@@ -86,12 +87,12 @@ func (p *problems) decode(at, label string, raw []byte, into any) bool {
 		null := string(m.Value) == "null"
 		switch {
 		case !ok:
-			p.add(place, "%s%s: unknown field%s", label, clip(m.Name), meant(m.Name, names))
+			p.add(place, "%s%s: unknown field%s", label, fault.Clip(m.Name), meant(m.Name, names))
 		case null && at == "":
 		case null:
 			p.add(place, "%s%s: no value: must be %s", label, m.Name, want(m.Name))
 		case json.Unmarshal(m.Value, field.Addr().Interface()) != nil:
-			p.add(place, "%s%s: must be %s (not %s)", label, m.Name, want(m.Name), clip(text.Kind(m.Value)))
+			p.add(place, "%s%s: must be %s (not %s)", label, m.Name, want(m.Name), fault.Clip(text.Kind(m.Value)))
 		}
 	}
 	return len(*p) == before

@@ -29,7 +29,7 @@ func CheckID(id string) error {
 	if id == "" || len(id) > MaxID || strings.ContainsFunc(id, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
 	}) || strings.Trim(id, ".") == "" {
-		return fault.Errorf(fault.InvalidArgument, "path: id: %q is not 1 to %d letters, digits, dots, hyphens and underscores", clip(id), MaxID)
+		return fault.Errorf(fault.InvalidArgument, "path: id: %q is not 1 to %d letters, digits, dots, hyphens and underscores", fault.Clip(id), MaxID)
 	}
 	return nil
 }

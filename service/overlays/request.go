@@ -109,7 +109,7 @@ func (r *NewOverlay) fields(*resource.Overlay) error {
 	case "":
 		return invalid("kind", "is missing; it is one of %v", resource.OverlayKinds)
 	default:
-		return invalid("kind", "%q is none of %v", clip(string(r.Kind)), resource.OverlayKinds)
+		return invalid("kind", "%q is none of %v", fault.Clip(string(r.Kind)), resource.OverlayKinds)
 	}
 	for _, field := range []string{"endpoint or locality", "factor", "priority", "category", "percent", "max_requests"} {
 		switch {
@@ -130,7 +130,7 @@ func (r *NewOverlay) subject(*resource.Overlay) error {
 		return invalid("locality", "names nothing: it needs region, zone or sub_zone")
 	}
 	if host, port, err := net.SplitHostPort(r.Endpoint); err == nil && (host == "" || port == "") {
-		return invalid("endpoint", "%q is neither an address, such as 10.0.0.7:8080, nor a hostname", clip(r.Endpoint))
+		return invalid("endpoint", "%q is neither an address, such as 10.0.0.7:8080, nor a hostname", fault.Clip(r.Endpoint))
 	}
 	return nil
 }
@@ -213,28 +213,20 @@ func (r *NewOverlay) expiry(o *resource.Overlay) error {
 	if err != nil {
 		at, timeErr := time.Parse(time.RFC3339, r.Expires)
 		if timeErr != nil {
-			return invalid("expires", "%q is neither a duration, such as 1h, nor a time in RFC 3339, nor never", clip(r.Expires))
+			return invalid("expires", "%q is neither a duration, such as 1h, nor a time in RFC 3339, nor never", fault.Clip(r.Expires))
 		}
 		after = at.Sub(o.Created)
 	}
 	switch {
 	case after <= 0:
-		return invalid("expires", "%q is in the past", clip(r.Expires))
+		return invalid("expires", "%q is in the past", fault.Clip(r.Expires))
 	case after < minExpiry:
 		return invalid("expires", "%v is less than %v", after, minExpiry)
 	case after > most:
-		return invalid("expires", "%q is more than %v from now; never is allowed", clip(r.Expires), most)
+		return invalid("expires", "%q is more than %v from now; never is allowed", fault.Clip(r.Expires), most)
 	}
 	o.Expires = o.Created.Add(after)
 	return nil
-}
-
-func clip(text string) string {
-	const most = 80
-	if len(text) <= most {
-		return text
-	}
-	return fmt.Sprintf("%q… (%d bytes)", text[:most], len(text))
 }
 
 // Says returns what an overlay does, why and until when, for events and the history.
