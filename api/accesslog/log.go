@@ -6,10 +6,7 @@ import (
 	"log/slog"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/service/logfile"
 )
@@ -46,25 +43,21 @@ type Entry struct {
 
 // A Log appends entries to a file. It never blocks: entries for which there is no room are dropped. The
 // methods may be called from any goroutine.
-type Log struct {
-	*logfile.File
-
-	dropped atomic.Uint64
-}
+type Log struct{ *logfile.File }
 
 // Open opens a log for appending. The path "-" is standard output.
 func Open(path string, stdout io.Writer, logger *slog.Logger) (*Log, error) {
-	file, err := logfile.Open(logfile.Options{Path: path, Stdout: stdout, Name: "access log", Queue: QueueLength, Logger: logger})
-	if err != nil {
-		return nil, err
-	}
-	return &Log{File: file}, nil
+	file, err := logfile.Open(logfile.Options{
+		Path: path, Stdout: stdout, Name: "access log", Queue: QueueLength, Logger: logger, Metric: "lbd_access_log_lines_total", Dropped: "dropped",
+		Help: "Lines of the access log by result: written, failed (the file cannot be written), or dropped (the file is too slow).",
+	})
+	return &Log{file}, err
 }
 
 // Write queues an entry.
 func (l *Log) Write(e *Entry) {
 	if !l.AppendJSON(e, 0) {
-		l.dropped.Add(1)
+		l.Drop()
 	}
 }
 
@@ -125,17 +118,4 @@ func withoutID(path string) string {
 		return leases + id + "/" + action
 	}
 	return leases + id
-}
-
-var linesDesc = prometheus.NewDesc("lbd_access_log_lines_total",
-	"Lines of the access log by result: written, failed (the file cannot be written), or dropped (the file is too slow).", []string{"result"}, nil)
-
-// Describe sends the descriptor of the metric. It is for prometheus.Collector.
-func (*Log) Describe(ch chan<- *prometheus.Desc) { ch <- linesDesc }
-
-// Collect sends the metric. It is for prometheus.Collector.
-func (l *Log) Collect(ch chan<- prometheus.Metric) {
-	for result, n := range map[string]uint64{"written": l.Written(), "failed": l.Failed(), "dropped": l.dropped.Load()} {
-		ch <- prometheus.MustNewConstMetric(linesDesc, prometheus.CounterValue, float64(n), result)
-	}
 }

@@ -70,7 +70,7 @@ func TestBlockedLogDropsEntries(t *testing.T) {
 		for range QueueLength + 7 {
 			l.Write(new(Entry))
 		}
-		if n := l.dropped.Load(); n != 7 || time.Since(start) != 0 {
+		if n := l.Dropped(); n != 7 || time.Since(start) != 0 {
 			t.Errorf("%d dropped after %v", n, time.Since(start))
 		}
 		close(out)

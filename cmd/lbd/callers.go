@@ -10,8 +10,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/lbd-dev/lbd/api/accesslog"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/overload"
@@ -30,6 +28,7 @@ type security struct {
 	tls        *access.Reloading[*tls.Config]        // nil without --tls-cert
 	audit      *audit.Log                            // nil without --audit
 	access     *accesslog.Log                        // nil without --access-log
+	logs       []*logfile.File                       // of both
 	hosts      *listen.Hosts
 	start      time.Time
 }
@@ -57,12 +56,14 @@ func newSecurity(c Config, lacks *overload.Monitor, log *slog.Logger) (*security
 			s.close()
 			return nil, fmt.Errorf("--audit: %w", err)
 		}
+		s.logs = append(s.logs, s.audit.File)
 	}
 	if c.AccessLog != "" {
 		if s.access, err = accesslog.Open(c.AccessLog, os.Stdout, log); err != nil {
 			s.close()
 			return nil, fmt.Errorf("--access-log: %w", err)
 		}
+		s.logs = append(s.logs, s.access.File)
 	}
 	return s, nil
 }
@@ -74,31 +75,13 @@ func (s *security) reopenLogs(ctx context.Context, signals <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-signals:
-			if s.audit != nil {
-				s.reopen("audit log", s.audit.File)
-			}
-			if s.access != nil {
-				s.reopen("access log", s.access.File)
+			for _, f := range s.logs {
+				if err := f.Reopen(); err != nil {
+					s.log.Error("cannot reopen a log: lbd continues in the old file", "log", f.Name(), "error", err)
+				}
 			}
 		}
 	}
-}
-
-func (s *security) reopen(name string, f *logfile.File) {
-	if err := f.Reopen(); err != nil {
-		s.log.Error("cannot reopen a log: lbd continues in the old file", "log", name, "error", err)
-	}
-}
-
-// collectors returns the metrics of the logs.
-func (s *security) collectors() (all []prometheus.Collector) {
-	if s.audit != nil {
-		all = append(all, s.audit)
-	}
-	if s.access != nil {
-		all = append(all, s.access)
-	}
-	return all
 }
 
 func (s *security) files() listen.TLSFiles {
@@ -106,11 +89,8 @@ func (s *security) files() listen.TLSFiles {
 }
 
 func (s *security) close() {
-	if s.audit != nil {
-		_ = s.audit.Close() // each record was written when its request ended
-	}
-	if s.access != nil {
-		_ = s.access.Close() // what a slow file does not take in time is lost
+	for _, f := range s.logs {
+		_ = f.Close() // records were written when their requests ended; of other lines, what a slow file does not take in time is lost
 	}
 	if s.identities != nil {
 		s.identities.Close()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fleet"
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/etcd"
 )
@@ -57,7 +59,7 @@ func newMembership(c Config, log *slog.Logger) (*membership, error) {
 	}
 	m := &membership{config: c, log: log, ended: make(chan struct{}), isolated: time.Now()}
 	m.Fleet = fleet.New(fleet.Options{
-		Connect: e.Connect, Prefix: e.Prefix + "/", MaxTTL: c.maxTTL(), Log: log,
+		Connect: e.Connect, Prefix: e.Prefix + "/", MaxTTL: cmp.Or(c.MaxTTL, picks.MaxTTL), Log: log,
 		Replica: m.replica, Summary: m.summarize, Ready: func() bool { return m.store.Status().Live && m.store.Err() == nil },
 	})
 	return m, nil

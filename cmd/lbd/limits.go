@@ -87,14 +87,6 @@ func (c *Config) maxPeerConnections(budget overload.Budget) int {
 	return cmp.Or(c.MaxPeerConns, max(1, int(float64(budget.Connections)*share)))
 }
 
-// maxTTL returns --max-ttl.
-func (c *Config) maxTTL() time.Duration { return cmp.Or(c.MaxTTL, picks.MaxTTL) }
-
-// newShedder returns what decides when work is rejected.
-func newShedder(lacks *overload.Monitor) *overload.Shedder {
-	return overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(), Wait: overload.SchedulingWait(), Monitor: lacks})
-}
-
 // logShedding logs changes of the level.
 func logShedding(log *slog.Logger) func(overload.Level) {
 	return func(l overload.Level) {

@@ -142,20 +142,23 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return err
 	}
 	defer peers.Close()
-	quotas, shedder := c.quotas(c.maxStreams(budget)), newShedder(lacks)
+	quotas := c.quotas(c.maxStreams(budget))
+	shedder := overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(), Wait: overload.SchedulingWait(), Monitor: lacks})
 	shedding := api.NewShedding(shedder.Sheds)
 	svc.Metrics.MustRegister(quotas, shedding, lines.lost())
 	served := servedParts(svc)
 	served.Peers, served.Callers, served.Audit, served.AccessLog, served.Logger = peers, sec.callers(), sec.audit, sec.access, log
 	served.OpenAPI, served.Dashboard = lbd.OpenAPI, web.Files()
-	served.Limits = api.Limits{Quotas: quotas, Shedding: shedding, Turns: turns, MaxTTL: c.maxTTL(), Wait: c.PickWait}
+	served.Limits = api.Limits{Quotas: quotas, Shedding: shedding, Turns: turns, MaxTTL: c.MaxTTL, Wait: c.PickWait}
 	handler := api.New(served)
 	front := newFrontend(handler, connections.Options{Max: budget.Connections, MaxPeer: c.maxPeerConnections(budget)}, lacks, log)
 	if err = front.startLoops(c.eventLoops(), handler, listeners, log); err != nil {
 		return err
 	}
 	svc.Metrics.MustRegister(front.limiter)
-	svc.Metrics.MustRegister(sec.collectors()...)
+	for _, f := range sec.logs {
+		svc.Metrics.MustRegister(f)
+	}
 	addresses := make([]string, len(listeners))
 	group, failed := errgroup.WithContext(ctx)
 	group.Go(func() error { sec.reopenLogs(failed, hangups); return nil })

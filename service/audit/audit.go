@@ -6,10 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/service/logfile"
 )
@@ -55,8 +52,6 @@ const (
 type Log struct {
 	*logfile.File
 
-	suppressed atomic.Uint64
-
 	rate struct {
 		mu     sync.Mutex // guards the rest
 		second int64
@@ -66,11 +61,11 @@ type Log struct {
 
 // Open opens a log for appending. The path "-" is standard output.
 func Open(path string, stdout io.Writer, logger *slog.Logger) (*Log, error) {
-	file, err := logfile.Open(logfile.Options{Path: path, Stdout: stdout, Name: "audit log", Queue: queueLength, Logger: logger})
-	if err != nil {
-		return nil, err
-	}
-	return &Log{File: file}, nil
+	file, err := logfile.Open(logfile.Options{
+		Path: path, Stdout: stdout, Name: "audit log", Queue: queueLength, Logger: logger, Metric: "lbd_audit_records_total", Dropped: "suppressed",
+		Help: "Records of the audit log by result: written, failed (lost), or suppressed (requests without a caller, beyond 10 per second).",
+	})
+	return &Log{File: file}, err
 }
 
 // Write queues a record. If the queue is full, it waits 1 s for room; a record without a caller
@@ -78,7 +73,7 @@ func Open(path string, stdout io.Writer, logger *slog.Logger) (*Log, error) {
 // counted. The first failure is logged, and returned by Err until a record is written again.
 func (l *Log) Write(r *Record) {
 	if r.Caller == "" && !l.allow(r.Time) {
-		l.suppressed.Add(1)
+		l.Drop()
 		return
 	}
 	if len(r.Path) > maxPath {
@@ -102,17 +97,4 @@ func (l *Log) allow(now time.Time) bool {
 	}
 	l.rate.count++
 	return l.rate.count <= anonymousRate
-}
-
-var recordsDesc = prometheus.NewDesc("lbd_audit_records_total",
-	"Records of the audit log by result: written, failed (lost), or suppressed (requests without a caller, beyond 10 per second).", []string{"result"}, nil)
-
-// Describe sends the descriptor of the metric. It is for prometheus.Collector.
-func (*Log) Describe(ch chan<- *prometheus.Desc) { ch <- recordsDesc }
-
-// Collect sends the metric. It is for prometheus.Collector.
-func (l *Log) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.MustNewConstMetric(recordsDesc, prometheus.CounterValue, float64(l.Written()), "written")
-	ch <- prometheus.MustNewConstMetric(recordsDesc, prometheus.CounterValue, float64(l.Failed()), "failed")
-	ch <- prometheus.MustNewConstMetric(recordsDesc, prometheus.CounterValue, float64(l.suppressed.Load()), "suppressed")
 }

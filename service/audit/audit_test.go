@@ -122,7 +122,7 @@ func TestAnonymousRecordsAreLimited(t *testing.T) {
 		}
 	}
 	finish(t, l)
-	if got := strings.Count(read(t, path), "\n"); got != 3*anonymousRate || l.suppressed.Load() != 300-3*anonymousRate {
-		t.Errorf("%d records, %d suppressed", got, l.suppressed.Load())
+	if got := strings.Count(read(t, path), "\n"); got != 3*anonymousRate || l.Dropped() != 300-3*anonymousRate {
+		t.Errorf("%d records, %d suppressed", got, l.Dropped())
 	}
 }

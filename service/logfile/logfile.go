@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 const (
@@ -36,6 +38,8 @@ type Options struct {
 	// Queue is the maximum number of lines that wait to be written.
 	Queue  int
 	Logger *slog.Logger
+	// Metric counts the lines by result: written, failed, or Dropped, as they are not even queued. Its help is Help.
+	Metric, Help, Dropped string
 }
 
 // A File is a log file. One goroutine writes its lines, so that a blocked file does not block those who
@@ -51,8 +55,9 @@ type File struct {
 	file *os.File // nil for standard output
 	torn bool     // the last line may be cut off
 
-	err             atomic.Pointer[failure]
-	written, failed atomic.Uint64
+	err                      atomic.Pointer[failure]
+	written, failed, dropped atomic.Uint64
+	desc                     *prometheus.Desc
 }
 
 // failure is why lines cannot be written.
@@ -64,6 +69,7 @@ type failure struct {
 // Open opens a file for appending.
 func Open(o Options) (*File, error) {
 	f := &File{options: o, out: o.Stdout, queue: make(chan []byte, o.Queue), closing: make(chan struct{}), done: make(chan struct{})}
+	f.desc = prometheus.NewDesc(o.Metric, o.Help, []string{"result"}, nil)
 	if o.Path != "-" {
 		if err := f.open(); err != nil {
 			return nil, err
@@ -202,11 +208,30 @@ func (f *File) Err() (since time.Time, err error) {
 	return time.Time{}, nil
 }
 
+// Name returns the name of the log in messages.
+func (f *File) Name() string { return f.options.Name }
+
+// Drop counts a line that is not queued.
+func (f *File) Drop() { f.dropped.Add(1) }
+
 // Written returns the number of lines that were written.
 func (f *File) Written() uint64 { return f.written.Load() }
 
 // Failed returns the number of lines that are lost.
 func (f *File) Failed() uint64 { return f.failed.Load() }
+
+// Dropped returns the number of calls of Drop.
+func (f *File) Dropped() uint64 { return f.dropped.Load() }
+
+// Describe sends the descriptor of the metric. It is for prometheus.Collector.
+func (f *File) Describe(ch chan<- *prometheus.Desc) { ch <- f.desc }
+
+// Collect sends the metric. It is for prometheus.Collector.
+func (f *File) Collect(ch chan<- prometheus.Metric) {
+	for result, n := range map[string]uint64{"written": f.Written(), "failed": f.Failed(), f.options.Dropped: f.Dropped()} {
+		ch <- prometheus.MustNewConstMetric(f.desc, prometheus.CounterValue, float64(n), result)
+	}
+}
 
 // Close writes what is queued, for CloseTime at most, and closes the file. It must be called once,
 // after the last line.
