@@ -71,6 +71,14 @@ func Count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what + "s"
 }
 
+// Few joins the first of some names, and says how many more there are.
+func Few(names []string, limit int) string {
+	if more := len(names) - limit; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
 type parts struct {
 	list []string
 	more int

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lbd-dev/lbd/service/difference"
+
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -157,7 +159,7 @@ func (c *Cluster) routes() Check {
 		from = append(from, fmt.Sprintf("its endpoints are from %s", resource.PhraseOf(c.State.Source)))
 	}
 	if len(c.State.Targets) > 0 {
-		from = append(from, "routes of "+few(c.State.Targets)+" lead to it")
+		from = append(from, "routes of "+difference.Few(c.State.Targets, maxNames)+" lead to it")
 	}
 	return c.found("cluster", OK, "the cluster is known: %s", strings.Join(from, ", "))
 }
@@ -179,7 +181,7 @@ func (c *Cluster) resources(d *Daemon) (usable bool, checks []Check) {
 	if c.ConfigErr != nil {
 		check := c.found("resources", Problem, "the cluster cannot be used: %v", c.ConfigErr)
 		if isMissing(c.ConfigErr) && len(s.Targets) > 0 {
-			check = c.found("resources", Problem, "routes of %s lead to cluster %q, which no source has: %v", few(s.Targets), c.Name, c.ConfigErr)
+			check = c.found("resources", Problem, "routes of %s lead to cluster %q, which no source has: %v", difference.Few(s.Targets, maxNames), c.Name, c.ConfigErr)
 		}
 		return false, []Check{check.do("%s", c.correct(s.ConfigSource))}
 	}
@@ -254,7 +256,7 @@ func (c *Cluster) part(p Part, leaf bool) (check Check, ok bool) {
 		return c.found("endpoints", Problem, "%s has no endpoints: %s from %s has none", name, of, resource.PhraseOf(p.Source)).
 			do("add endpoints to %s", of), false
 	case p.Usable == 0:
-		return c.found("endpoints", Problem, "%s has %s, and none is usable: EDS health is %s", name, count(p.Endpoints, "endpoint"), c.healths(p.Name)).
+		return c.found("endpoints", Problem, "%s has %s, and none is usable: EDS health is %s", name, difference.Count(p.Endpoints, "endpoint"), c.healths(p.Name)).
 			do("endpoints get picks with health HEALTHY or UNKNOWN: correct health_status in %s from %s", of, resource.PhraseOf(p.Source)), false
 	}
 	return Check{Status: OK}, true
@@ -281,7 +283,7 @@ func (c *Cluster) healths(leaf string) string {
 func (c *Cluster) masked(d *Daemon) Check {
 	out, ids := c.outOfUse(d, c.State.Priorities)
 	if ids == nil {
-		return c.found("endpoints", Problem, "none of %s is usable: EDS health is %s", count(c.State.Endpoints.Total, "endpoint"), c.healths("")).do("correct health_status in the ClusterLoadAssignment")
+		return c.found("endpoints", Problem, "none of %s is usable: EDS health is %s", difference.Count(c.State.Endpoints.Total, "endpoint"), c.healths("")).do("correct health_status in the ClusterLoadAssignment")
 	}
 	return c.found("overlays", Problem, "%s all usable endpoints out of use: %s", plural(len(ids), "overlay takes", "overlays take"), out[0]).
 		do("delete the overlay: DELETE %s", ids[0]).with(out...)
@@ -298,7 +300,7 @@ func (c *Cluster) outOfUse(d *Daemon, priorities []observe.PriorityState) (detai
 	for i := range c.State.Overlays {
 		o := &c.State.Overlays[i]
 		if n := by[[2]string{o.Cluster, o.ID}]; n > 0 {
-			details = append(details, describeOverlay(o, d.Now)+": "+count(n, "endpoint"))
+			details = append(details, describeOverlay(o, d.Now)+": "+difference.Count(n, "endpoint"))
 			paths = append(paths, overlayPath(o.Cluster, o.ID))
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/difference"
+
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
@@ -139,7 +141,7 @@ func (d *Daemon) store() Check {
 	case !s.Loaded:
 		return found("store", Problem, "the daemon does not know yet what is stored").do("check etcd and the network between it and this host; lbd tries again")
 	case s.Unreadable > 0:
-		return found("store", Problem, "%s in etcd cannot be read: the daemon uses what they were before", count(s.Unreadable, "record")).
+		return found("store", Problem, "%s in etcd cannot be read: the daemon uses what they were before", difference.Count(s.Unreadable, "record")).
 			do("the log names them: push these resources again, or upgrade lbd if a newer version wrote them")
 	case s.BehindSeconds != nil && *s.BehindSeconds > maxBehind:
 		return found("store", Warning, "the daemon last knew %.0f s ago that it has all that etcd has", *s.BehindSeconds).
@@ -173,7 +175,7 @@ func (d *Daemon) servers() Check {
 	if names == nil {
 		return found("management servers", OK, "no server is in use: nothing is requested from one")
 	}
-	return found("management servers", OK, "connected to %s", few(slices.Compact(names)))
+	return found("management servers", OK, "connected to %s", difference.Few(slices.Compact(names), maxNames))
 }
 
 func plural(n int, one, many string) string {
@@ -275,7 +277,7 @@ func (d *Daemon) targets(about *Cluster) []Check {
 	if len(out) > 0 || len(d.Targets) == 0 {
 		return out
 	}
-	return []Check{found("targets", OK, "%s, all with routes to known clusters", count(len(d.Targets), "target"))}
+	return []Check{found("targets", OK, "%s, all with routes to known clusters", difference.Count(len(d.Targets), "target"))}
 }
 
 func quoted(names []string) []string {
@@ -455,7 +457,7 @@ func (d *Daemon) otherClusters(examined int) Check {
 	case len(d.Clusters) == 0:
 		return found("clusters", OK, "there are no clusters")
 	case examined == 0:
-		return found("clusters", OK, "%s, all without a problem at first sight: lbd doctor CLUSTER examines one in detail", count(len(d.Clusters), "cluster"))
+		return found("clusters", OK, "%s, all without a problem at first sight: lbd doctor CLUSTER examines one in detail", difference.Count(len(d.Clusters), "cluster"))
 	default:
 		return found("clusters", OK, "%d of %s examined; the others have no problem at first sight", examined, plural(len(d.Clusters), "cluster was", "clusters were"))
 	}
@@ -491,7 +493,7 @@ func (d *Daemon) fleet(about *Cluster) []Check {
 		if about != nil && about.Name != x.Cluster {
 			continue
 		}
-		c := found("fleet", Problem, "cluster %s: %s (%s), others can", x.Cluster, x.Says, few(x.From)).
+		c := found("fleet", Problem, "cluster %s: %s (%s), others can", x.Cluster, x.Says, difference.Few(x.From, maxNames)).
 			do("check the network between these replicas and the endpoint: the endpoint itself answers others").at(rankCause)
 		out = append(out, c)
 		if len(out) >= maxTargets {

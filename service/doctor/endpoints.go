@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/difference"
+
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -84,7 +86,7 @@ func (c *Cluster) connected(ready, waiting, all int) Check {
 	case c.State.State == "WARMING" || c.State.State == "IDLE":
 		return c.found("connections", Skipped, "lbd has not connected yet: no pick has used the cluster")
 	default:
-		return c.found("connections", Skipped, "lbd is connecting to %s", count(waiting, "endpoint"))
+		return c.found("connections", Skipped, "lbd is connecting to %s", difference.Count(waiting, "endpoint"))
 	}
 }
 
@@ -109,7 +111,7 @@ func (c *Cluster) failures(bad []failing, all, ready int) []Check {
 				details[i] = f.address + ": " + details[i]
 			}
 		}
-		out = append(out, c.found(g.check, status, "%d of %s %s: %s", len(list), count(all, "endpoint"), g.says(len(list)), details[0]).do("%s", g.remedy).with(details...))
+		out = append(out, c.found(g.check, status, "%d of %s %s: %s", len(list), difference.Count(all, "endpoint"), g.says(len(list)), details[0]).do("%s", g.remedy).with(details...))
 	}
 	slices.SortFunc(out, func(a, b Check) int { return cmp.Or(len(b.Details)-len(a.Details), cmp.Compare(a.Found, b.Found)) })
 	return out
@@ -119,7 +121,7 @@ func (c *Cluster) outliers(ejected []string, all int) []Check {
 	if ejected == nil {
 		return nil
 	}
-	return []Check{c.found("outliers", Warning, "outlier detection has ejected %d of %s: their requests fail too often", len(ejected), count(all, "endpoint")).
+	return []Check{c.found("outliers", Warning, "outlier detection has ejected %d of %s: their requests fail too often", len(ejected), difference.Count(all, "endpoint")).
 		do("check these endpoints; an overlay of the kind hold_ejections stops ejections").with(ejected...)}
 }
 

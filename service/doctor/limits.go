@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/lbd-dev/lbd/service/difference"
+
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -128,7 +130,7 @@ func (c *Cluster) priorities(d *Daemon) Check {
 		if leaf := s.Priorities[0].Cluster; leaf != "" {
 			of = fmt.Sprintf(" (leaf %q)", leaf)
 		}
-		return c.found("priorities", Warning, "picks use priority %d, because priority 0%s with %s failed: %s", s.PriorityInUse, of, count(all, "endpoint"), why).
+		return c.found("priorities", Warning, "picks use priority %d, because priority 0%s with %s failed: %s", s.PriorityInUse, of, difference.Count(all, "endpoint"), why).
 			do("correct the endpoints of priority 0; picks return by themselves")
 	default:
 		return c.found("priorities", OK, "priority 0 of %d is in use", len(s.Priorities))

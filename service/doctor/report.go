@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -158,22 +157,8 @@ func (c Check) at(r rank) Check {
 	return c
 }
 
-// count returns "1 endpoint" or "2 endpoints".
-func count(n int, of string) string {
-	if n == 1 {
-		return "1 " + of
-	}
-	return fmt.Sprintf("%d %ss", n, of)
-}
-
-// few returns the first names of a list.
-func few(names []string) string {
-	const most = 5
-	if more := len(names) - most; more > 0 {
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(names, ", ")
-}
+// maxNames is the maximum number of names in a sentence.
+const maxNames = 5
 
 // percent returns a ratio in percent.
 func percent(ratio float64) string { return fmt.Sprintf("%.4g %%", 100*ratio) }

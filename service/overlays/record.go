@@ -50,24 +50,12 @@ func Decode(e store.Entry) (*resource.Overlay, error) {
 	return o, nil
 }
 
-// Entries yields the entries of a snapshot that are overlays.
-func Entries(s *store.Snapshot) iter.Seq[store.Entry] { return s.Of(overlay.Type) }
-
-// All returns the overlays among entries, without those that have expired: by cluster, and the oldest
-// first. What cannot be decoded has no effect.
-func All(entries iter.Seq[store.Entry], now time.Time) []*resource.Overlay {
-	return decoded(entries, now, func(string) bool { return true })
-}
-
-// Of returns those overlays of All that are of a cluster.
+// Of returns the overlays of a cluster, or of all for an empty name, among entries of [overlay.Type], without those
+// that have expired: by cluster, and the oldest first. What cannot be decoded has no effect.
 func Of(entries iter.Seq[store.Entry], cluster string, now time.Time) []*resource.Overlay {
-	return decoded(entries, now, func(of string) bool { return of == cluster })
-}
-
-func decoded(entries iter.Seq[store.Entry], now time.Time, of func(cluster string) bool) []*resource.Overlay {
 	var out []*resource.Overlay
 	for e := range entries {
-		if e.Key.Type != overlay.Type || !of(overlay.ClusterOf(e.Key)) {
+		if cluster != "" && overlay.ClusterOf(e.Key) != cluster {
 			continue
 		}
 		if o, err := Decode(e); err == nil && !o.Expired(now) {
@@ -95,12 +83,9 @@ func Expired(s *store.Snapshot, now time.Time) (expired []resource.Key, next tim
 	return expired, next
 }
 
-// Count returns how many overlays are among entries, and how many of them are of a cluster.
+// Count returns how many entries of [overlay.Type] there are, and how many of them are of a cluster.
 func Count(entries iter.Seq[store.Entry], cluster string) (all, of int) {
 	for e := range entries {
-		if e.Key.Type != overlay.Type {
-			continue
-		}
 		all++
 		if overlay.ClusterOf(e.Key) == cluster {
 			of++

@@ -197,7 +197,7 @@ func printable(text string) bool {
 
 // expiry sets when the overlay expires.
 func (r *NewOverlay) expiry(o *resource.Overlay) error {
-	drains := r.Kind == resource.OverlayDrain || r.Kind == resource.OverlayDisable
+	drains := Drains(o)
 	most := MaxExpiry
 	if drains {
 		most = maxDrainExpiry

@@ -301,5 +301,5 @@ func fileNames(h files.Held) string {
 	for i, c := range h.Files {
 		names[i] = c.File
 	}
-	return few(names, maxListedNames)
+	return difference.Few(names, maxListedNames)
 }

@@ -96,7 +96,7 @@ func (p *pushes) propose(v view, keys []resource.Key) *proposed {
 		}
 	}
 	if len(is.Overlays) > 0 {
-		for _, o := range overlays.All(v.Of(overlay.Type), time.Now()) {
+		for _, o := range overlays.Of(v.Of(overlay.Type), "", time.Now()) {
 			if list, changed := is.Overlays[o.Cluster]; changed {
 				is.Overlays[o.Cluster] = append(list, o)
 			}

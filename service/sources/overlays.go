@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/difference"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/lbd-dev/lbd/service/fault"
@@ -100,7 +102,7 @@ func (c *overlayChanges) check(tx *store.Tx, r *OverlayRequest, o *resource.Over
 	}
 	if cc.Cluster != nil && cc.Cluster.Type == resource.ClusterAggregate {
 		return fault.Errorf(fault.InvalidArgument, "%q is an AGGREGATE: put the overlay on one of its clusters: %s",
-			r.Cluster, few(cc.Leaves, maxListedNames)).Of(r.Cluster, "")
+			r.Cluster, difference.Few(cc.Leaves, maxListedNames)).Of(r.Cluster, "")
 	}
 	entries := tx.Of(overlay.Type)
 	others := slices.DeleteFunc(overlays.Of(entries, r.Cluster, time.Now()), func(other *resource.Overlay) bool { return other.ID == o.ID })
@@ -162,13 +164,13 @@ func (*overlayChanges) OverlayTag(o *resource.Overlay) string {
 func (c *overlayChanges) UnknownOverlay(cluster, id string) error {
 	var ids []string
 	if now, err := c.pushes.contents(); err == nil {
-		for _, o := range overlays.Of(overlays.Entries(now), cluster, time.Now()) {
+		for _, o := range overlays.Of(now.Of(overlay.Type), cluster, time.Now()) {
 			ids = append(ids, o.ID)
 		}
 	}
 	exist := "it has none"
 	if ids != nil {
-		exist = "it has " + few(ids, maxListedNames)
+		exist = "it has " + difference.Few(ids, maxListedNames)
 	}
 	return fault.Errorf(fault.UnknownOverlay, "cluster %q has no overlay %q; %s", cluster, id, exist).Of(cluster, "")
 }
@@ -185,10 +187,7 @@ func (c *overlayChanges) Overlays(cluster string) ([]*resource.Overlay, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cluster == "" {
-		return overlays.All(overlays.Entries(now), time.Now()), nil
-	}
-	return overlays.Of(overlays.Entries(now), cluster, time.Now()), nil
+	return overlays.Of(now.Of(overlay.Type), cluster, time.Now()), nil
 }
 
 const (

@@ -165,10 +165,10 @@ func (p *publisher) addressesResolved(host string, addresses []string, err error
 	removed, added := without(before, after), without(after, before)
 	var parts []string
 	if len(removed) > 0 {
-		parts = append(parts, "removed "+few(removed, maxListedNames))
+		parts = append(parts, "removed "+difference.Few(removed, maxListedNames))
 	}
 	if len(added) > 0 {
-		parts = append(parts, "added "+few(added, maxListedNames))
+		parts = append(parts, "added "+difference.Few(added, maxListedNames))
 	}
 	if parts != nil {
 		p.Events.Add(observe.Event{Type: observe.EventDNSChanged, Resource: host, Says: difference.Clip(
@@ -182,11 +182,3 @@ func without(a, b []string) []string {
 
 // maxListedNames limits how many names an event lists.
 const maxListedNames = 5
-
-// few joins the first limit of some names, and says how many more there are.
-func few(names []string, limit int) string {
-	if more := len(names) - limit; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:limit], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lbd-dev/lbd/service/difference"
+
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -43,7 +45,7 @@ func (p *pushes) unknownReferences(tx *store.Tx, b *decode.Bundle) []fault.Probl
 		}
 		unknown := slices.DeleteFunc(clustersOf(routes), func(name string) bool { return has(Config, name) || has(Endpoints, name) })
 		if len(unknown) > 0 {
-			warn(i, at, "lead to clusters that were not pushed and are in no file: %s", few(unknown, maxUnknownClusters))
+			warn(i, at, "lead to clusters that were not pushed and are in no file: %s", difference.Few(unknown, maxUnknownClusters))
 		}
 	}
 	return warnings

@@ -140,7 +140,7 @@ func (r *registrations) maxExpired() float64 { return cmp.Or(r.pushes.MaxExpired
 // when that was found. It reports false if the store failed.
 func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok bool) {
 	p, key := r.pushes, resource.Key{Type: Endpoints, Name: x.Cluster}
-	says := fmt.Sprintf("not renewed: %s", few(x.Addresses, maxListedNames))
+	says := fmt.Sprintf("not renewed: %s", difference.Few(x.Addresses, maxListedNames))
 	ch := &change{
 		ChangeOptions: ChangeOptions{From: "lbd", Message: difference.Clip(says, changelog.MaxMessage)},
 		cluster:       x.Cluster, current: keyed(key), own: true, res: &PushResult{},

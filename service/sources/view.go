@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/difference"
+
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -93,7 +95,7 @@ func notThere(cc *resource.ClusterConfig, kind Kind, cluster string, why error) 
 	case why != nil:
 		detail = why.Error()
 	case kind == Endpoints && cc.Cluster != nil && cc.Cluster.Type == resource.ClusterAggregate:
-		detail = "it is an AGGREGATE of " + few(cc.Leaves, maxListedNames)
+		detail = "it is an AGGREGATE of " + difference.Few(cc.Leaves, maxListedNames)
 	}
 	return fault.Errorf(fault.UnknownCluster, "cluster %q has no %s: %s", cluster, kind, detail).Of(cluster, "")
 }
