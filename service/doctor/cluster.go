@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/difference"
-
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/resource"

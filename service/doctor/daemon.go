@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/difference"
-
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"

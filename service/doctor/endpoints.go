@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/difference"
-
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/resolver"

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lbd-dev/lbd/service/difference"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"

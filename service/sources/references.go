@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/difference"
-
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"

@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/lbd-dev/lbd/service/difference"
-
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/decode"
