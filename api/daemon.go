@@ -19,9 +19,6 @@ type DaemonStream struct {
 // @Success     200 {object} observe.DaemonState "the daemon's state"
 // @Router      /v1/daemon [get]
 func (h *handlers) getDaemon(w *recorder, r *http.Request) error {
-	if err := h.readServed(w, r); err != nil {
-		return err
-	}
 	return reply(w, h.State.Daemon(scopeOf(w)), nil)
 }
 
@@ -31,8 +28,5 @@ func (h *handlers) getDaemon(w *recorder, r *http.Request) error {
 // @Success     200     {object} DaemonStream "the data of each event, by event name"
 // @Router      /v1/daemon/watch [get]
 func (h *handlers) watchDaemon(w *recorder, r *http.Request) error {
-	if err := h.readServed(w, r); err != nil {
-		return err
-	}
 	return stream(w, r, func() (*observe.Watch, error) { return h.Watches.WatchDaemon(scopeOf(w)) })
 }

@@ -7,9 +7,6 @@ import "net/http"
 // @Success     200 {object} roster.State "the state of the fleet; shared is false without --store"
 // @Router      /v1/fleet [get]
 func (h *handlers) getFleet(w *recorder, r *http.Request) error {
-	if err := h.readServed(w, r); err != nil {
-		return err
-	}
 	if err := takeTurn(w, r); err != nil {
 		return err
 	}

@@ -60,6 +60,16 @@ func (h *handlers) readServed(w *recorder, r *http.Request, known ...parameter) 
 	return h.awaitIndex(w, r, &q)
 }
 
+// served returns a handler for a read without parameters of its own.
+func (h *handlers) served(answer handler) handler {
+	return func(w *recorder, r *http.Request) error {
+		if err := h.readServed(w, r); err != nil {
+			return err
+		}
+		return answer(w, r)
+	}
+}
+
 // readServedNamed is [readNamed] of a read.
 func (h *handlers) readServedNamed(w *recorder, r *http.Request, in string, known ...parameter) (string, error) {
 	name, err := pathName(r, in)

@@ -7,9 +7,6 @@ import "net/http"
 // @Success     200 {object} sources.StoreState "the state of the store"
 // @Router      /v1/store [get]
 func (h *handlers) getStore(w *recorder, r *http.Request) error {
-	if err := h.readServed(w, r); err != nil {
-		return err
-	}
 	state, err := h.Resources.Store()
 	return reply(w, state, err)
 }

@@ -86,7 +86,7 @@ func (p *pickSamples) take(now time.Time) {
 func countPlaces(m *ledger.Cluster, now time.Time) *placeCounts {
 	out := &placeCounts{at: now, picks: make(map[doctor.Place]uint64)}
 	m.Places.Each(func(priority int, l resource.Locality, n uint64) {
-		out.picks[doctor.Place{Priority: priority, Locality: observe.LocalityOf(l)}] = n
+		out.picks[doctor.Place{Priority: priority, Locality: observe.Locality(l)}] = n
 	})
 	return out
 }

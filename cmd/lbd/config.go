@@ -104,6 +104,9 @@ func (c *Config) Validate() error {
 		within("on-demand", c.OnDemand, 1, maxOnDemand),
 		within("on-demand-unknown", c.OnDemandUnknown, 1, maxOnDemand),
 		within("on-demand-idle", c.OnDemandIdle, time.Second, maxOnDemandIdle),
+		within("event-loops", c.eventLoops(), 0, maxEventLoops),
+		within("change-history", c.ChangeHistory, 0, maxChangeHistory),
+		within("change-history-bytes", c.ChangeHistoryBytes, minChangeHistoryBytes, maxChangeHistoryBytes),
 	); err != nil {
 		return err
 	}
@@ -113,14 +116,13 @@ func (c *Config) Validate() error {
 	if c.HistoryBytes != 0 && (c.HistoryBytes < minHistoryBytes || c.HistoryBytes > maxHistoryBytes) {
 		return fmt.Errorf("--history-bytes must be 0 or from %d to %d", minHistoryBytes, maxHistoryBytes)
 	}
-	if err := c.validateChangeHistory(); err != nil {
-		return err
+	if c.ChangeHistoryAge != 0 {
+		if err := within("change-history-age", c.ChangeHistoryAge, time.Minute, maxChangeHistoryAge); err != nil {
+			return err
+		}
 	}
 	if len(c.Name) > maxName || !utf8.ValidString(c.Name) {
 		return fmt.Errorf("--name must be at most %d bytes of UTF-8", maxName)
-	}
-	if c.EventLoops != nil && (*c.EventLoops < 0 || *c.EventLoops > maxEventLoops) {
-		return fmt.Errorf("--event-loops must be from 0 to %d, not %d", maxEventLoops, *c.EventLoops)
 	}
 	if c.MaxRemoved != nil && *c.MaxRemoved < 0 {
 		return fmt.Errorf("--max-removed must not be negative: %d", *c.MaxRemoved)
@@ -163,20 +165,6 @@ func (c *Config) eventLoops() int {
 		return *c.EventLoops
 	}
 	return min(max(1, overload.CPUs()/2), maxEventLoops)
-}
-
-// validateChangeHistory checks the limits of the history of pushed resources.
-func (c *Config) validateChangeHistory() error {
-	if c.ChangeHistory < 0 || c.ChangeHistory > maxChangeHistory {
-		return fmt.Errorf("--change-history must be from 0 to %d", maxChangeHistory)
-	}
-	if c.ChangeHistoryBytes < minChangeHistoryBytes || c.ChangeHistoryBytes > maxChangeHistoryBytes {
-		return fmt.Errorf("--change-history-bytes must be from %d to %d", minChangeHistoryBytes, maxChangeHistoryBytes)
-	}
-	if c.ChangeHistoryAge == 0 {
-		return nil
-	}
-	return within("change-history-age", c.ChangeHistoryAge, time.Minute, maxChangeHistoryAge)
 }
 
 // timelineBytes returns --history-bytes as an option of the service, where -1 is no timeline.

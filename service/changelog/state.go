@@ -113,14 +113,12 @@ var (
 	ErrNoRecord = errors.New("it was changed without a record: by another version of lbd, or by a daemon without history")
 )
 
-// A Present returns the present content of a resource, and whether it exists.
-type Present func(resource.Key) (raw []byte, exists bool)
-
 // Query is what At computes.
 type Query struct {
 	Records []store.Entry // of all changes, as Records returns them
-	Now     Present
-	Hash    func([]byte) string
+	// Now returns the present content of a resource, and whether it exists.
+	Now  func(resource.Key) (raw []byte, exists bool)
+	Hash func([]byte) string
 	// Of reports whether a resource is of interest; nil for all.
 	Of func(resource.Key) bool
 	// Pause is called between records.

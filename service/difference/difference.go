@@ -64,11 +64,14 @@ func with(i resource.Item) string {
 }
 
 // Count returns a number and its noun: "1 endpoint", "2 endpoints".
-func Count(n int, what string) string {
+func Count(n int, what string) string { return Plural(n, what, what+"s") }
+
+// Plural returns a number and what it counts: "1 endpoint is", "2 endpoints are".
+func Plural(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + one
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	return strconv.Itoa(n) + " " + many
 }
 
 // Few joins the first of some names, and says how many more there are.

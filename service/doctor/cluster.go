@@ -209,7 +209,7 @@ func (c *Cluster) resources(d *Daemon) (usable bool, checks []Check) {
 	if inUse == 0 {
 		return false, append(checks, c.masked(d))
 	}
-	return true, append(checks, c.found("endpoints", OK, "%d of %s usable", inUse, plural(total, "endpoint is", "endpoints are")))
+	return true, append(checks, c.found("endpoints", OK, "%d of %s usable", inUse, difference.Plural(total, "endpoint is", "endpoints are")))
 }
 
 // correct says where to correct a resource.
@@ -284,7 +284,7 @@ func (c *Cluster) masked(d *Daemon) Check {
 	if ids == nil {
 		return c.found("endpoints", Problem, "none of %s is usable: EDS health is %s", difference.Count(c.State.Endpoints.Total, "endpoint"), c.healths("")).do("correct health_status in the ClusterLoadAssignment")
 	}
-	return c.found("overlays", Problem, "%s all usable endpoints out of use: %s", plural(len(ids), "overlay takes", "overlays take"), out[0]).
+	return c.found("overlays", Problem, "%s all usable endpoints out of use: %s", difference.Plural(len(ids), "overlay takes", "overlays take"), out[0]).
 		do("delete the overlay: DELETE %s", ids[0]).with(out...)
 }
 
@@ -332,10 +332,10 @@ func (c *Cluster) overlays(d *Daemon) []Check {
 	undo := "delete those that are not needed any more: DELETE " + overlayPath(of, "ID")
 	var out []Check
 	if len(all) > 0 {
-		out = append(out, c.found("overlays", Warning, "%s the cluster: %s", plural(len(all), "overlay changes", "overlays change"), all[0]).do("%s", undo).with(all...))
+		out = append(out, c.found("overlays", Warning, "%s the cluster: %s", difference.Plural(len(all), "overlay changes", "overlays change"), all[0]).do("%s", undo).with(all...))
 	}
 	if len(without) > 0 {
-		out = append(out, c.found("overlays", Warning, "%s no effect: %s", plural(len(without), "overlay has", "overlays have"), without[0]).do("%s", undo).with(without...))
+		out = append(out, c.found("overlays", Warning, "%s no effect: %s", difference.Plural(len(without), "overlay has", "overlays have"), without[0]).do("%s", undo).with(without...))
 	}
 	return out
 }

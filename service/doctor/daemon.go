@@ -157,7 +157,7 @@ func (d *Daemon) servers() Check {
 	case !d.XDS.Configured:
 		return found("management servers", OK, "none is configured")
 	case d.XDS.Fallbacks > 0:
-		return found("management servers", Warning, "%s a fallback server", plural(d.XDS.Fallbacks, "target uses", "targets use")).
+		return found("management servers", Warning, "%s a fallback server", difference.Plural(d.XDS.Fallbacks, "target uses", "targets use")).
 			do("check the preferred server; lbd returns to it by itself")
 	}
 	for _, l := range d.XDS.LoadReports {
@@ -175,13 +175,6 @@ func (d *Daemon) servers() Check {
 		return found("management servers", OK, "no server is in use: nothing is requested from one")
 	}
 	return found("management servers", OK, "connected to %s", difference.Few(slices.Compact(names), maxNames))
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // missing says what the states of resources mean that are not rejected.
@@ -243,7 +236,7 @@ func (d *Daemon) files() Check {
 			return found("files", Problem, "resource file %s is invalid: %s", f.File, f.Error).do("correct the file; lbd check FILE shows the errors")
 		}
 	}
-	return found("files", OK, "%s, all valid", plural(len(d.Files.Files), "resource file", "resource files"))
+	return found("files", OK, "%s, all valid", difference.Plural(len(d.Files.Files), "resource file", "resource files"))
 }
 
 // targets returns the targets that cannot be used, or have routes to clusters that are not known.
@@ -310,15 +303,15 @@ func (d *Daemon) overlays(about *Cluster) []Check {
 	}
 	var out []Check
 	if len(without) > 0 {
-		out = append(out, found("overlays", Warning, "%s no effect", plural(len(without), "overlay has", "overlays have")).
+		out = append(out, found("overlays", Warning, "%s no effect", difference.Plural(len(without), "overlay has", "overlays have")).
 			do("delete those that are not needed any more").with(without...))
 	}
 	if len(forgotten) > 0 {
-		out = append(out, found("overlays", Warning, "%s and has no end", plural(len(forgotten), "overlay is older than 7 days", "overlays are older than 7 days")).
+		out = append(out, found("overlays", Warning, "%s and has no end", difference.Plural(len(forgotten), "overlay is older than 7 days", "overlays are older than 7 days")).
 			do("delete those that are not needed any more").with(forgotten...))
 	}
 	if out == nil {
-		out = append(out, found("overlays", OK, "%s", plural(len(d.Overlays), "overlay", "overlays")))
+		out = append(out, found("overlays", OK, "%s", difference.Plural(len(d.Overlays), "overlay", "overlays")))
 	}
 	return out
 }
@@ -362,7 +355,7 @@ func (d *Daemon) certificates() []Check {
 		}
 	}
 	if out == nil && len(d.Certificates) > 0 {
-		out = append(out, found("certificates", OK, "%s of lbd valid", plural(len(d.Certificates), "certificate is", "certificates are")))
+		out = append(out, found("certificates", OK, "%s of lbd valid", difference.Plural(len(d.Certificates), "certificate is", "certificates are")))
 	}
 	return out
 }
@@ -425,7 +418,7 @@ func (d *Daemon) covered(about *Cluster) []Check {
 	for i, c := range d.Covered {
 		all[i] = fmt.Sprintf("%s: %s covers that of %s", c.Resource, c.By.Phrase(), c.Source.Phrase())
 	}
-	return []Check{found("sources", Warning, "%s not in use, because of a push or a file: %s", plural(len(all), "resource is", "resources are"), all[0]).
+	return []Check{found("sources", Warning, "%s not in use, because of a push or a file: %s", difference.Plural(len(all), "resource is", "resources are"), all[0]).
 		do("examine the cluster to see how they differ; delete the push if the other source should apply").with(all...)}
 }
 
@@ -458,7 +451,7 @@ func (d *Daemon) otherClusters(examined int) Check {
 	case examined == 0:
 		return found("clusters", OK, "%s, all without a problem at first sight: lbd doctor CLUSTER examines one in detail", difference.Count(len(d.Clusters), "cluster"))
 	default:
-		return found("clusters", OK, "%d of %s examined; the others have no problem at first sight", examined, plural(len(d.Clusters), "cluster was", "clusters were"))
+		return found("clusters", OK, "%d of %s examined; the others have no problem at first sight", examined, difference.Plural(len(d.Clusters), "cluster was", "clusters were"))
 	}
 }
 
@@ -500,7 +493,7 @@ func (d *Daemon) fleet(about *Cluster) []Check {
 		}
 	}
 	if out == nil {
-		out = append(out, found("fleet", OK, "%s, which agree about the endpoints", plural(len(f.Replicas), "replica", "replicas")))
+		out = append(out, found("fleet", OK, "%s, which agree about the endpoints", difference.Plural(len(f.Replicas), "replica", "replicas")))
 	}
 	return out
 }

@@ -79,9 +79,9 @@ func (c *Cluster) connections(d *Daemon) []Check {
 func (c *Cluster) connected(ready, waiting, all int) Check {
 	switch {
 	case ready > 0:
-		return c.found("connections", OK, "%d of %s connected", ready, plural(all, "endpoint is", "endpoints are"))
+		return c.found("connections", OK, "%d of %s connected", ready, difference.Plural(all, "endpoint is", "endpoints are"))
 	case len(c.Attempts) > 0:
-		return c.found("connections", OK, "no pick has used the cluster yet; %s connections", plural(len(c.Attempts), "endpoint accepts", "endpoints accept"))
+		return c.found("connections", OK, "no pick has used the cluster yet; %s connections", difference.Plural(len(c.Attempts), "endpoint accepts", "endpoints accept"))
 	case c.State.State == "WARMING" || c.State.State == "IDLE":
 		return c.found("connections", Skipped, "lbd has not connected yet: no pick has used the cluster")
 	default:
@@ -146,18 +146,18 @@ func (c *Cluster) tried(d *Daemon, tried map[string]*Attempt) []Check {
 	}
 	var out []Check
 	if lost != nil {
-		out = append(out, c.found("connections", Warning, "%s READY, but did not accept a connection now: %s", plural(len(lost), "endpoint is", "endpoints are"), lost[0]).
+		out = append(out, c.found("connections", Warning, "%s READY, but did not accept a connection now: %s", difference.Plural(len(lost), "endpoint is", "endpoints are"), lost[0]).
 			do("check these endpoints; lbd notices within %s", c.State.NoticeTime).with(lost...))
 	}
 	if again != nil {
-		out = append(out, c.found("connections", Warning, "%s now: %s", plural(len(again), "endpoint that failed accepts connections", "endpoints that failed accept connections"), again[0]).
+		out = append(out, c.found("connections", Warning, "%s now: %s", difference.Plural(len(again), "endpoint that failed accepts connections", "endpoints that failed accept connections"), again[0]).
 			do("wait: lbd connects again after its back-off").with(again...))
 	}
 	if certificates != nil {
 		out = append(out, c.found("TLS", worst, "%s", certificates[0]).do("renew the certificates of the endpoints").with(certificates...))
 	}
 	if certificates == nil && valid > 0 {
-		out = append(out, c.found("TLS", OK, "%s valid", plural(valid, "certificate of an endpoint is", "certificates of endpoints are")))
+		out = append(out, c.found("TLS", OK, "%s valid", difference.Plural(valid, "certificate of an endpoint is", "certificates of endpoints are")))
 	}
 	if c.NotTried != "" {
 		out = append(out, c.found("connections", Skipped, "%s", c.NotTried))

@@ -154,7 +154,7 @@ func (c *Cluster) localities() Check {
 		return c.found("localities", Warning, "%d of %d localities get no picks: %s", len(without), len(p.Localities), without[0]).
 			do("check the endpoints of these localities").with(without...)
 	}
-	return c.found("localities", OK, "%s", plural(len(p.Localities), "locality is in use", "localities are in use"))
+	return c.found("localities", OK, "%s", difference.Plural(len(p.Localities), "locality is in use", "localities are in use"))
 }
 
 func localityName(l observe.Locality) string {

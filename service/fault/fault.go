@@ -117,6 +117,14 @@ func Clip(s string) string {
 	return fmt.Sprintf("%s… (%d bytes)", strings.ToValidUTF8(s[:most], ""), len(s))
 }
 
+// Text returns the text of an error; empty for nil.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // Of sets what the error is about: a cluster and a target, or an empty name for none.
 func (e *Error) Of(cluster, target string) *Error {
 	e.Cluster, e.Target = cluster, target

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/fleet/share"
 )
 
@@ -134,10 +135,7 @@ func (f *Fleet) begin(l *limit) {
 
 // damaged reports that a record cannot be read, once.
 func (f *Fleet) damaged(l *limit, err error) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
+	text := fault.Text(err)
 	if text != "" && text != l.err {
 		f.log.Error("the record of a limit of the fleet cannot be read", "limit", l.key, "error", err)
 	}

@@ -145,21 +145,13 @@ func (e *Effect) targets(previews []resolver.Preview) {
 		switch {
 		case waited:
 		case p.Waits:
-			e.unknown += count(p.Before != nil)
+			e.unknown += int(observe.Flag(p.Before != nil))
 			e.say(p.Target, "%s waits for resources that are not known yet, and changes when they are", p.Target)
 		case !own && p.Routes:
-			e.unknown += count(p.Before != nil && p.Before.Routing != nil)
+			e.unknown += int(observe.Flag(p.Before != nil && p.Before.Routing != nil))
 			e.say(p.Target, "the routes of %s change: which cluster a request gets depends on the request", p.Target)
 		}
 	}
-}
-
-// count returns 1 for true.
-func count(is bool) int {
-	if is {
-		return 1
-	}
-	return 0
 }
 
 // cluster returns the effect on one cluster, and how many endpoints were described.
@@ -330,7 +322,7 @@ func (c *ClusterEffect) caveats(is *side, after *resource.ClusterConfig) {
 		say("the cluster waits for resources that are not known yet")
 	}
 	if c.Assumed > 0 {
-		say("%s assumed to be reachable: lbd is not connected to them now", areEndpoints(c.Assumed))
+		say("%s assumed to be reachable: lbd is not connected to them now", difference.Plural(c.Assumed, "endpoint is", "endpoints are"))
 	}
 	for i, name := range is.policies {
 		traits := lb.PolicyTraits(string(name))
@@ -344,13 +336,6 @@ func (c *ClusterEffect) caveats(is *side, after *resource.ClusterConfig) {
 	if !is.known {
 		say("the policy does not know its shares")
 	}
-}
-
-func areEndpoints(n int) string {
-	if n == 1 {
-		return "1 endpoint is"
-	}
-	return fmt.Sprintf("%d endpoints are", n)
 }
 
 // live is what the live tree knows of the endpoints of a cluster.

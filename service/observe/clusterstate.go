@@ -217,11 +217,6 @@ type Locality struct {
 	SubZone string `json:"sub_zone"`
 }
 
-// LocalityOf returns the name of a locality.
-func LocalityOf(l resource.Locality) Locality {
-	return Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
-}
-
 // LocalityState is one locality of a priority.
 type LocalityState struct {
 	Locality Locality `json:"locality"`

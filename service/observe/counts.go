@@ -87,7 +87,7 @@ func counted(m *ledger.Cluster, withDetails bool) ClusterCounts {
 	if withDetails {
 		out.Holders = m.Totals.Leases.LargestNow(time.Now())
 		for priority, l := range m.Localities() {
-			out.Localities = append(out.Localities, LocalityPicks{priority, LocalityOf(l.ID), m.Places.Count(priority, l.ID)})
+			out.Localities = append(out.Localities, LocalityPicks{priority, Locality(l.ID), m.Places.Count(priority, l.ID)})
 		}
 	}
 	return out

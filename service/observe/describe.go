@@ -9,6 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/xds/overlay"
@@ -23,12 +24,10 @@ func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *C
 		Drops:          []DropState{},
 		Priorities:     []PriorityState{},
 		Leases:         m.Totals.Leases.Load(),
+		Error:          fault.Text(root.Err),
 	}
 	if !out.Updated.IsZero() {
 		out.Age = time.Since(out.Updated).Round(time.Second).String()
-	}
-	if root.Err != nil {
-		out.Error = root.Err.Error()
 	}
 	cc := m.ClusterConfig()
 	out.ConfigSource = cc.ClusterFrom.Source.String()
@@ -153,7 +152,7 @@ func newPriority(n int, leaf string) PriorityState {
 
 func locality(l *resource.LocalityEndpoints, picks uint64, endpoints bool) LocalityState {
 	s := LocalityState{
-		Locality: LocalityOf(l.ID), Weight: l.Weight, Share: new(0.0), State: connectivity.Idle.String(), Picks: picks,
+		Locality: Locality(l.ID), Weight: l.Weight, Share: new(0.0), State: connectivity.Idle.String(), Picks: picks,
 	}
 	if !endpoints {
 		return s
@@ -176,10 +175,7 @@ func fill(p *PriorityState, n policy.PriorityNode) {
 	p.InUse, p.Why, p.Started = n.InUse, n.Why, n.Started
 	p.State = n.Child.State.String()
 	p.InUseSince = Optional(n.InUseSince)
-	p.FailoverAt, p.ForgetAt = Optional(n.FailoverAt), Optional(n.ForgetAt)
-	if n.Child.Err != nil {
-		p.Error = n.Child.Err.Error()
-	}
+	p.FailoverAt, p.ForgetAt, p.Error = Optional(n.FailoverAt), Optional(n.ForgetAt), fault.Text(n.Child.Err)
 	// A policy over all localities has endpoints, and shares of its own.
 	over := find(n.Child, func(n policy.Node) bool { return n.Localities != nil || n.Endpoints != nil })
 	if over.Endpoints != nil {
@@ -191,7 +187,7 @@ func fill(p *PriorityState, n policy.PriorityNode) {
 	nodes := make(map[Locality]policy.LocalityNode)
 	var ready uint64
 	for _, l := range over.Localities {
-		nodes[LocalityOf(l.Locality)] = l
+		nodes[Locality(l.Locality)] = l
 		if l.Child.State == connectivity.Ready {
 			ready += uint64(l.Weight)
 		}
@@ -218,7 +214,7 @@ func fillTogether(p *PriorityState, l *LocalityState, over policy.Node) {
 		share = 1
 	}
 	for _, n := range over.Endpoints {
-		if LocalityOf(n.Endpoint.Locality) == l.Locality {
+		if Locality(n.Endpoint.Locality) == l.Locality {
 			*l.Share += share * n.Share
 		}
 	}
@@ -248,9 +244,7 @@ func fillEndpoints(l *LocalityState, of policy.Node, share float64) {
 		if *e.Share = share * n.Share; share > 0 && !of.Shares {
 			e.Share = nil
 		}
-		if n.LastErr != nil {
-			e.LastError = n.LastErr.Error()
-		}
+		e.LastError = fault.Text(n.LastErr)
 		if ejected, ok := errors.AsType[*policy.EjectedError](n.LastErr); ok && n.State == connectivity.TransientFailure {
 			e.State, e.EjectedUntil = "EJECTED", Optional(ejected.Until)
 		}
@@ -286,10 +280,7 @@ func (s *State) leafStates(m *ledger.Cluster, root policy.Node) []LeafState {
 	var out []LeafState
 	for name := range m.Config.Leaves(m.Name) {
 		n := nodes[name]
-		state := LeafState{Name: name, InUse: n.InUse, Why: n.Why, State: leafState(n).String(), Drops: []DropState{}}
-		if n.Skipped != nil {
-			state.Skipped = n.Skipped.Error()
-		}
+		state := LeafState{Name: name, InUse: n.InUse, Why: n.Why, State: leafState(n).String(), Skipped: fault.Text(n.Skipped), Drops: []DropState{}}
 		if l, ok := held[name]; ok {
 			state.Policy, state.Breaker, state.Drops = difference.PolicyName(l.Cluster.Policy), breakerState(l), dropStates(l)
 			state.Security = securityOf(l.Cluster.Security)

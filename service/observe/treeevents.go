@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
@@ -107,10 +108,7 @@ func (t treeEvents) connectionChanged(e policy.ConnectionChanged) {
 		return // connecting, or waiting to
 	}
 	event := Event{
-		Type: EventConnectionChanged, Cluster: e.Cluster, Says: says, Address: e.Address, From: e.From.String(), To: e.To.String(),
-	}
-	if e.Err != nil {
-		event.Error = e.Err.Error()
+		Type: EventConnectionChanged, Cluster: e.Cluster, Says: says, Address: e.Address, From: e.From.String(), To: e.To.String(), Error: fault.Text(e.Err),
 	}
 	t.add(event)
 	t.log.Debug("connection changed", "cluster", e.Cluster, "address", e.Address, "from", event.From, "to", event.To, "error", event.Error)

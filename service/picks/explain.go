@@ -293,11 +293,11 @@ func explainLocality(s policy.LocalityStep) Step {
 		Candidates: make([]LocalityCandidate, len(listed)),
 		More:       len(s.Candidates) - len(listed),
 		Draw:       float64(s.Draw>>11) / (1 << 53),
-		Chosen:     observe.LocalityOf(s.Candidates[s.Chosen].Locality),
+		Chosen:     observe.Locality(s.Candidates[s.Chosen].Locality),
 	}
 	for i, c := range listed {
 		l.Candidates[i] = LocalityCandidate{
-			Locality: observe.LocalityOf(c.Locality), Weight: c.Weight, Share: float64(c.Weight) / float64(sum),
+			Locality: observe.Locality(c.Locality), Weight: c.Weight, Share: float64(c.Weight) / float64(sum),
 		}
 	}
 	candidates := "candidates"

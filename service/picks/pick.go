@@ -140,7 +140,7 @@ func (p *Pick) set(c *policy.Call) {
 func (p *Pick) Hostname() string { return p.Endpoint.Hostname }
 
 // Locality returns the endpoint's locality.
-func (p *Pick) Locality() observe.Locality { return observe.LocalityOf(p.Endpoint.Locality) }
+func (p *Pick) Locality() observe.Locality { return observe.Locality(p.Endpoint.Locality) }
 
 // Text returns what render makes of the address, the hostname and the locality. The endpoint
 // keeps it, so render must be the same function in all calls.

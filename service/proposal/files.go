@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resolver"
@@ -300,7 +301,7 @@ func Changes(before, after *files.Set) []resource.Update {
 	is, was := updates(after), updates(before)
 	var changed []resource.Update
 	for key, u := range is {
-		if old, ok := was[key]; !ok || !slices.Equal(old.Raw, u.Raw) || text(old.Err) != text(u.Err) {
+		if old, ok := was[key]; !ok || !slices.Equal(old.Raw, u.Raw) || fault.Text(old.Err) != fault.Text(u.Err) {
 			changed = append(changed, u)
 		}
 	}
@@ -323,13 +324,6 @@ func updates(set *files.Set) map[resource.Key]resource.Update {
 		out[key] = resource.Update{Item: resource.Item{Key: key}, Err: r.Err, Updated: r.Modified}
 	}
 	return out
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // Restore returns the versions of an archive with the values of their items, and with the

@@ -69,7 +69,7 @@ func (f *resourceFiles) Files() FilesState {
 		return byName[name]
 	}
 	set := f.set()
-	out := FilesState{Files: []FileState{}, Held: list(set.Held)}
+	out := FilesState{Files: []FileState{}, Held: append([]files.Held{}, set.Held...)}
 	for key, r := range set.Resources {
 		file := get(r.File)
 		file.Resources = append(file.Resources, key.String())

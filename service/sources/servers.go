@@ -13,6 +13,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
@@ -222,7 +223,7 @@ func (s *servers) event(e client.Event) {
 		log.Info("management server answers", "server", e.Server)
 		s.Ledger.ServersChanged(nil)
 	case client.Disconnected:
-		why, known := text(e.Err), s.unreachable[e.Server]
+		why, known := fault.Text(e.Err), s.unreachable[e.Server]
 		if s.unreachable[e.Server] = why; known == why && !e.Answered {
 			log.Debug("management server is still unreachable", "server", e.Server, "error", e.Err)
 			return
@@ -241,7 +242,7 @@ func (s *servers) event(e client.Event) {
 		log.Warn("rejected resources of the management server", "server", e.Server, "resources", e.Count, "first", event.Resource, "version", e.Version, "error", e.Err)
 	case client.FellBack:
 		if s.reportMove(observe.Event{
-			Type: observe.EventXDSFellBack, Server: e.To, From: e.From, To: e.To, Reason: text(e.Err),
+			Type: observe.EventXDSFellBack, Server: e.To, From: e.From, To: e.To, Reason: fault.Text(e.Err),
 			Says: "fell back to the next management server",
 		}, e.Targets) {
 			log.Warn("fell back to the next management server", "authority", e.Authority, "from", e.From, "to", e.To, "targets", len(e.Targets), "first", e.Targets[0], "error", e.Err)
@@ -264,7 +265,7 @@ func (s *servers) event(e client.Event) {
 // resourcesEvent returns an event with the first of its resources and the error of that.
 // It belongs to a cluster only if it has one resource.
 func resourcesEvent(t observe.EventType, server string, r client.Resources, err error) observe.Event {
-	e := observe.Event{Type: t, Server: server, Resource: r.Keys[0].String(), Error: text(err)}
+	e := observe.Event{Type: t, Server: server, Resource: r.Keys[0].String(), Error: fault.Text(err)}
 	if r.Count == 1 {
 		e.Cluster = clusterOf(r.Keys[0])
 	}
@@ -331,13 +332,6 @@ func shortTarget(name string) string {
 		return "cluster " + cluster
 	}
 	return name
-}
-
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // The xDS client may be busy with a large response for seconds.

@@ -1,6 +1,11 @@
 package sources
 
-import "time"
+import (
+	"time"
+
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
+)
 
 // StoreKind is where pushed resources are.
 type StoreKind string
@@ -44,18 +49,12 @@ func (s *Sources) Store() (StoreState, error) {
 	}
 	served := s.pushes.served.now() // first: it is not greater than Index
 	index := st.Snapshot().Index()
-	out := StoreState{Kind: StoreInFile, Served: served, Index: index, Last: index, Loaded: st.Loaded()}
+	out := StoreState{Kind: StoreInFile, Served: served, Index: index, Last: index, Loaded: st.Loaded(), Error: fault.Text(st.Err())}
 	if s.describeStore != nil {
 		s.describeStore(&out)
 	}
-	if err := st.Err(); err != nil {
-		out.Error = err.Error()
-	}
 	s.storeHealth.mu.Lock()
 	defer s.storeHealth.mu.Unlock()
-	if f := s.lost; f.err != nil {
-		since := f.since.UTC()
-		out.FailingSince = &since
-	}
+	out.FailingSince = observe.Optional(s.lost.since)
 	return out, nil
 }

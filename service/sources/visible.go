@@ -7,6 +7,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/client"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -20,7 +21,7 @@ func (f FilesState) Within(s *ledger.Scope) FilesState {
 	if s.All() {
 		return f
 	}
-	out := FilesState{Files: []FileState{}, Held: list(f.Held[:0])}
+	out := FilesState{Files: []FileState{}, Held: []files.Held{}}
 	has := func(name string) bool { return s.Resource(difference.Change{Resource: name}.Key()) }
 	visible := func(all []fault.Problem) []fault.Problem {
 		return slices.DeleteFunc(slices.Clone(all), func(p fault.Problem) bool { return p.Resource == "" || !has(p.Resource) })

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/client"
@@ -140,7 +141,7 @@ func (s *servers) XDS(f XDSFilter) XDSState {
 		out.Servers = append(out.Servers, XDSServer{
 			Server: server.URI, Authority: server.Authority, Connected: server.Connected,
 			Active: server.Targets > 0, Targets: server.Targets, Waiting: server.Waiting,
-			Since: observe.Optional(server.Since), LastError: text(server.LastError), LastErrorAt: observe.Optional(server.LastErrorAt),
+			Since: observe.Optional(server.Since), LastError: fault.Text(server.LastError), LastErrorAt: observe.Optional(server.LastErrorAt),
 		})
 	}
 	targets := slices.DeleteFunc(status.Targets, func(t client.TargetStatus) bool { return f.Target != "" && t.Target != f.Target })
@@ -149,8 +150,8 @@ func (s *servers) XDS(f XDSFilter) XDSState {
 			out.Fallbacks++
 		}
 	}
-	out.TargetsTotal, out.Targets = len(targets), list(limited(targets, f.Limit))
-	out.Unapplied = list(slices.DeleteFunc(status.Unapplied, func(u client.UnappliedField) bool { return f.Type != "" && string(u.Type) != f.Type }))
+	out.TargetsTotal, out.Targets = len(targets), append(out.Targets, limited(targets, f.Limit)...)
+	out.Unapplied = append(out.Unapplied, slices.DeleteFunc(status.Unapplied, func(u client.UnappliedField) bool { return f.Type != "" && string(u.Type) != f.Type })...)
 	if f.Scope.All() {
 		out.OnDemand, out.LoadReports = s.demand.state(), s.loadReports()
 	}
@@ -165,20 +166,12 @@ func (s *servers) XDS(f XDSFilter) XDSState {
 	return out
 }
 
-// list returns a list that is not null in JSON.
-func list[V any](vs []V) []V {
-	if vs == nil {
-		return []V{}
-	}
-	return vs
-}
-
 func (s *servers) loadReports() []XDSLoadReports {
 	out := []XDSLoadReports{}
 	for _, to := range s.reports.Status() {
 		state := XDSLoadReports{
 			Server: to.URI, Connected: to.Connected, Clusters: to.Clusters,
-			LastReport: observe.Optional(to.LastReport), LastError: text(to.Err), LastErrorAt: observe.Optional(to.ErrAt),
+			LastReport: observe.Optional(to.LastReport), LastError: fault.Text(to.Err), LastErrorAt: observe.Optional(to.ErrAt),
 		}
 		if to.Interval > 0 {
 			state.Interval = to.Interval.String()
@@ -199,13 +192,13 @@ func limited[V any](all []V, limit int) []V {
 func resourceState(r client.ResourceStatus) XDSResource {
 	out := XDSResource{
 		Target: r.Target, Server: r.Server, Type: string(r.Key.Type), Name: r.Key.Name, Authority: r.Authority, State: string(r.State),
-		Version: r.Version, Updated: observe.Optional(r.Updated), Error: text(r.Err),
+		Version: r.Version, Updated: observe.Optional(r.Updated), Error: fault.Text(r.Err),
 	}
 	if out.Updated != nil {
 		out.Age = time.Since(r.Updated).Round(time.Second).String()
 	}
 	if r.Rejection != nil {
-		out.Rejected = &XDSRejection{Version: r.Rejection.Version, Reason: text(r.Rejection.Err), At: r.Rejection.At.UTC()}
+		out.Rejected = &XDSRejection{Version: r.Rejection.Version, Reason: fault.Text(r.Rejection.Err), At: r.Rejection.At.UTC()}
 	}
 	return out
 }

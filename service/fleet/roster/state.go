@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 )
 
@@ -139,12 +140,9 @@ func (r *Roster) StateIn(in *ledger.Scope) State {
 	if r == nil {
 		return s
 	}
-	s.Shared, s.Replica, s.Joined = true, r.Self, r.Joined
+	s.Shared, s.Replica, s.Joined, s.Error = true, r.Self, r.Joined, fault.Text(r.Err)
 	if r.Age > 0 {
 		s.SummaryAge = r.Age.String()
-	}
-	if r.Err != nil {
-		s.Error = r.Err.Error()
 	}
 	shares := r.shares(&s, in)
 	own := uint64(0)
