@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -84,9 +85,9 @@ func startCallers(t *testing.T, spec string, change func(*service.Options), to s
 		fmt.Fprintf(&file, "- {name: %s, sha256: %q, roles: [%s]%s}\n", c, hash, roles, more)
 	}
 	known, err := access.Parse([]byte(file.String()))
-	noError(t, err)
+	servicetest.Must(t, err)
 	specs, err := listen.Parse([]string{spec})
-	noError(t, err)
+	servicetest.Must(t, err)
 	d := startServing(t, change, to, func(o *api.Options) {
 		o.Callers = &listen.Callers{Identities: func() *access.Identities { return known }}
 	})
@@ -251,7 +252,7 @@ func TestHostIsChecked(t *testing.T) {
 	d := start(t, nil)
 	l := func(spec string) *listen.Listener {
 		specs, err := listen.Parse([]string{spec})
-		noError(t, err)
+		servicetest.Must(t, err)
 		return &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
 	}
 	for _, c := range []struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // Each user of a unix socket has an account, with the part of one caller, also without an entry in the
@@ -24,9 +25,9 @@ func TestUnixUsersHaveAccounts(t *testing.T) {
 	d := startLimited(t, &listen.Callers{}, api.Limits{Quotas: m}, nil)
 	path := fmt.Sprintf("@lbd-accounts-%d", os.Getpid()) // an abstract socket, which has no mode
 	l, err := new(net.ListenConfig).Listen(t.Context(), "unix", path)
-	noError(t, err)
+	servicetest.Must(t, err)
 	specs, err := listen.Parse([]string{"unix:" + path})
-	noError(t, err)
+	servicetest.Must(t, err)
 	server := &http.Server{Handler: d.handler, BaseContext: listen.BaseContext, ConnContext: listen.ConnContext, ReadHeaderTimeout: time.Minute}
 	done := make(chan struct{})
 	go func() {
@@ -47,9 +48,9 @@ func TestUnixUsersHaveAccounts(t *testing.T) {
 		}}}
 		for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://lbd/v1/clusters", http.NoBody)
-			noError(t, err)
+			servicetest.Must(t, err)
 			response, err := client.Do(request)
-			noError(t, err)
+			servicetest.Must(t, err)
 			_ = response.Body.Close()
 			if response.StatusCode != want {
 				t.Errorf("user %d: %d; want %d", uid, response.StatusCode, want)

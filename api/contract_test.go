@@ -20,6 +20,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/lbd-dev/lbd"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // spec is openapi.yaml, made strict: an answer may have no field that it does
@@ -134,9 +135,9 @@ func TestRoutesAreTheContracts(t *testing.T) {
 		}
 		return nil
 	})
-	noError(t, err)
+	servicetest.Must(t, err)
 	doc, err := spec()
-	noError(t, err)
+	servicetest.Must(t, err)
 	var written []string
 	for path, item := range doc.Paths.Map() {
 		for method := range item.Operations() {

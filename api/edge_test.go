@@ -18,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -127,9 +128,9 @@ func talk(t *testing.T, d *daemon, text string) (net.Conn, *bufio.Reader) {
 	server := httptest.NewServer(d.handler)
 	t.Cleanup(server.Close)
 	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	noError(t, err)
+	servicetest.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	noError(t, conn.SetDeadline(time.Now().Add(patience)))
+	servicetest.Must(t, conn.SetDeadline(time.Now().Add(patience)))
 	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +140,7 @@ func talk(t *testing.T, d *daemon, text string) (net.Conn, *bufio.Reader) {
 func status(t *testing.T, r *bufio.Reader) int {
 	t.Helper()
 	w, err := http.ReadResponse(r, nil)
-	noError(t, err)
+	servicetest.Must(t, err)
 	defer func() { _ = w.Body.Close() }()
 	return w.StatusCode
 }
@@ -151,7 +152,7 @@ func TestBodyThatIsCutShortIsRefused(t *testing.T) {
 	if !ok {
 		t.Fatalf("%T cannot be closed by half", conn)
 	}
-	noError(t, half.CloseWrite())
+	servicetest.Must(t, half.CloseWrite())
 	if got := status(t, r); got != 400 {
 		t.Errorf("%d, want 400", got)
 	}
@@ -185,12 +186,12 @@ func TestHeadHasNoBody(t *testing.T) {
 	server := httptest.NewServer(d.handler)
 	defer server.Close()
 	get, err := http.Get(server.URL + "/pick?cluster=orders")
-	noError(t, err)
+	servicetest.Must(t, err)
 	body, err := io.ReadAll(get.Body)
-	noError(t, err)
+	servicetest.Must(t, err)
 	_ = get.Body.Close()
 	head, err := http.Head(server.URL + "/pick?cluster=orders")
-	noError(t, err)
+	servicetest.Must(t, err)
 	_ = head.Body.Close()
 	if head.StatusCode != http.StatusOK || head.ContentLength != int64(len(body)) {
 		t.Errorf("HEAD: %d, Content-Length %d; GET's body has %d", head.StatusCode, head.ContentLength, len(body))

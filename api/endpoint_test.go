@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -241,7 +242,7 @@ func TestRenewalsAreRefused(t *testing.T) {
 func TestRenewalsAreNotAudited(t *testing.T) {
 	var lines bytes.Buffer
 	log, err := audit.Open("-", &lines, slog.New(slog.DiscardHandler))
-	noError(t, err)
+	servicetest.Must(t, err)
 	d := startServing(t, nil, sources.Connections{}, func(o *api.Options) { o.Audit = log })
 	const one = orders + "/10.0.0.7:8080"
 	d.must(http.StatusCreated, "PUT", one+"?ttl=30s", "")
@@ -249,7 +250,7 @@ func TestRenewalsAreNotAudited(t *testing.T) {
 	d.must(200, "POST", "/v1/renewals", `{"endpoints":[{"cluster":"orders","address":"10.0.0.7:8080"}]}`)
 	d.must(http.StatusBadRequest, "POST", "/v1/renewals", "{}")
 	d.must(200, "PUT", one, "")
-	noError(t, log.Close())
+	servicetest.Must(t, log.Close())
 	var got []string
 	for line := range strings.Lines(lines.String()) {
 		r := decode[audit.Record](t, []byte(line))

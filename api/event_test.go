@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/xds/files"
 )
 
@@ -80,7 +81,7 @@ func TestEventsRefusals(t *testing.T) {
 // where they are answered.
 func TestContractListsEveryEventType(t *testing.T) {
 	doc, err := spec()
-	noError(t, err)
+	servicetest.Must(t, err)
 	lists := map[string][]any{"an event": doc.Components.Schemas["EventType"].Value.Enum}
 	for _, path := range []string{"/v1/events", "/v1/events/watch"} {
 		for _, p := range doc.Paths.Value(path).Get.Parameters {

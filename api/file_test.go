@@ -10,6 +10,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/files"
 )
@@ -21,7 +22,7 @@ func TestFiles(t *testing.T) {
 		"good.json": bundle("b", "a"),
 		"bad.json":  `{"clusterName":"c","endpoints":[{"priority":1}]}`,
 	} {
-		noError(t, os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600))
+		servicetest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600))
 	}
 	d := startServing(t, nil, watched(t, dir), func(*api.Options) {})
 	const want = `{"files":[{"file":"bad.json","state":"bad","resources":[],"error":E,"errors":[{"resource":"ClusterLoadAssignment/c",` +
@@ -58,7 +59,7 @@ func TestPermitAHeldChange(t *testing.T) {
 	write := func(body string) {
 		t.Helper()
 		beside := filepath.Join(dir, ".a.json")
-		noError(t, errors.Join(os.WriteFile(beside, []byte(body), 0o600), os.Rename(beside, filepath.Join(dir, "a.json"))))
+		servicetest.Must(t, errors.Join(os.WriteFile(beside, []byte(body), 0o600), os.Rename(beside, filepath.Join(dir, "a.json"))))
 	}
 	write(bundle("a"))
 	d := startServing(t, nil, watched(t, dir), func(*api.Options) {})

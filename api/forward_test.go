@@ -19,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // fleetOf is a fleet whose replicas the test sets.
@@ -194,7 +195,7 @@ func TestManyLeasesOfReplicas(t *testing.T) {
 func TestForwardedCredentials(t *testing.T) {
 	token, sum := access.NewToken()
 	known, err := access.Parse([]byte("tokens: [{name: web, roles: [pick], clusters: [orders], sha256: " + sum + "}]"))
-	noError(t, err)
+	servicetest.Must(t, err)
 	callers := &listen.Callers{Identities: func() *access.Identities { return known }}
 	a, url, requests := replicaAt(t, "a")
 	a.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.1:80"))

@@ -23,6 +23,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // looped is a stream on an event loop, whose caller reads what room allows.
@@ -356,14 +357,14 @@ func TestLoopStreamEndsWithTheIdentity(t *testing.T) {
 		short, shortHash := access.NewToken()
 		expiry := time.Now().Add(20 * time.Second).UTC().Format(time.RFC3339)
 		entry := fmt.Sprintf("- {name: short, roles: [read], sha256: %s, expires: %s}\n", shortHash, expiry)
-		noError(t, os.WriteFile(path, fmt.Appendf(nil, "tokens:\n- {name: web, roles: [read], sha256: %s}\n%s", hash, entry), 0o600))
+		servicetest.Must(t, os.WriteFile(path, fmt.Appendf(nil, "tokens:\n- {name: web, roles: [read], sha256: %s}\n%s", hash, entry), 0o600))
 		known, err := access.Open(path, slog.New(slog.DiscardHandler), nil)
-		noError(t, err)
+		servicetest.Must(t, err)
 		defer known.Close()
 		quotas := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Streams: 2}, MaxAccounts: 10, Share: 1})
 		d := startLimited(t, &listen.Callers{Identities: known.Current}, api.Limits{Quotas: quotas}, nil)
 		specs, err := listen.Parse([]string{"127.0.0.1:1"})
-		noError(t, err)
+		servicetest.Must(t, err)
 		listener := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
 		as := func(token string) func(*http.Request) *http.Request {
 			return func(r *http.Request) *http.Request {
@@ -385,7 +386,7 @@ func TestLoopStreamEndsWithTheIdentity(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		noError(t, errors.Join(os.WriteFile(path+".next", []byte("tokens:\n"+entry), 0o600), os.Rename(path+".next", path)))
+		servicetest.Must(t, errors.Join(os.WriteFile(path+".next", []byte("tokens:\n"+entry), 0o600), os.Rename(path+".next", path)))
 		if got := <-ends; got != "removed after 2s" && got != "removed after 3s" {
 			t.Error(got)
 		}

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,27 +23,17 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// noError ends a test on an error.
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
 
 // daemon is the API over a service that counts every endpoint as connected,
 // and whose store is in memory.
 type daemon struct {
 	tb      testing.TB
 	service *service.Service
-	store   *file.Store
 	handler http.Handler
 	log     bytes.Buffer
 }
@@ -85,38 +73,19 @@ func startLimited(tb testing.TB, callers *listen.Callers, limits api.Limits, cha
 func startServing(tb testing.TB, change func(*service.Options), to sources.Connections, serve func(*api.Options)) *daemon {
 	tb.Helper()
 	d := &daemon{tb: tb}
-	var mu sync.Mutex // trees draw from their owners' goroutines
-	seeded := rand.New(rand.NewPCG(1, 2))
-	o := service.Options{
-		Logger: slog.New(slog.DiscardHandler),
-		Connectors: map[resource.ConnectMode]lb.Connector{
-			resource.ConnectDefault: nil, resource.ConnectNone: nil,
-		},
-		Sources: sources.Settings{ConnectMode: resource.ConnectNone, Changelog: changelog.Limits{Changes: 100, Bytes: 1 << 20}},
-		Draw: func() uint64 {
-			mu.Lock()
-			defer mu.Unlock()
-			return seeded.Uint64()
-		},
-		Version: "test",
-	}
-	if change != nil {
-		change(&o)
-	}
-	d.service = service.New(o)
-	st, err := file.Open("", file.Options{OnCommit: d.service.Inbound.Commit})
-	noError(tb, err)
-	d.store = st
-	tb.Cleanup(func() {
-		d.service.Close()
-		if err := st.Close(); err != nil {
-			tb.Error(err)
+	shared := false
+	d.service, _ = servicetest.Start(tb, "", func(o *service.Options) {
+		o.Sources.Changelog = changelog.Limits{Changes: 100, Bytes: 1 << 20}
+		if change != nil {
+			change(o)
 		}
+		shared = o.Fleet != nil
+	}, func(c *sources.Connections) {
+		to.Store = c.Store
+		*c = to
 	})
-	to.Store = st
-	noError(tb, d.service.Start(tb.Context(), to))
 	d.handler = d.serve(func(served *api.Options) {
-		if serve(served); o.Fleet != nil {
+		if serve(served); shared {
 			served.Peers = api.NewPeers(nil)
 			tb.Cleanup(served.Peers.Close)
 		}
@@ -126,12 +95,8 @@ func startServing(tb testing.TB, change func(*service.Options), to sources.Conne
 
 // serve returns the API of the service.
 func (d *daemon) serve(change func(*api.Options)) http.Handler {
-	s := d.service
-	o := api.Options{
-		Picks: s.Picks, Leases: s.Picks, Replicas: s.Replicas, Changes: s.Sources, Resources: s.Sources, Index: s.Sources,
-		Overlays: s.Overlays, State: s.State, Watches: s.Watches, Events: s.Events.Last, Timeline: s.Timeline.Of, Report: s.Reports.Take,
-		Metrics: s.Metrics, Readiness: s.Readiness, Doctor: s.Doctor, OpenAPI: lbd.OpenAPI, Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
-	}
+	o := api.OptionsFor(d.service)
+	o.OpenAPI, o.Logger = lbd.OpenAPI, slog.New(slog.NewTextHandler(&d.log, nil))
 	change(&o)
 	o.Limits.Wait = cmp.Or(o.Limits.Wait, time.Second)
 	return api.New(o)

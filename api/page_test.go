@@ -14,6 +14,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -120,7 +121,7 @@ func TestPageFilesAreServedAsBrowsersWantThem(t *testing.T) {
 			t.Errorf("%s: packed: %v", file, packed.Header())
 		}
 		z, err := gzip.NewReader(packed.Body)
-		noError(t, err)
+		servicetest.Must(t, err)
 		if body, err := io.ReadAll(z); err != nil || !bytes.Equal(body, plain.Body.Bytes()) {
 			t.Errorf("%s: unpacked it is another, %v", file, err)
 		}
@@ -137,7 +138,7 @@ func TestPageFilesAreServedAsBrowsersWantThem(t *testing.T) {
 func TestProblemsAreDescribed(t *testing.T) {
 	d := start(t, nil)
 	doc, err := spec()
-	noError(t, err)
+	servicetest.Must(t, err)
 	codes := doc.Components.Schemas["Problem"].Value.Properties["code"].Value.Enum
 	if len(codes) < 20 {
 		t.Fatalf("the contract has the codes %v", codes)

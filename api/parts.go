@@ -60,6 +60,15 @@ type Options struct {
 	Dashboard fs.FS
 }
 
+// OptionsFor returns options with the parts of a service.
+func OptionsFor(s *service.Service) Options {
+	return Options{
+		Picks: s.Picks, Leases: s.Picks, Replicas: s.Replicas, Changes: s.Sources, Resources: s.Sources, Index: s.Sources,
+		Overlays: s.Overlays, State: s.State, Watches: s.Watches, Events: s.Events.Last, Timeline: s.Timeline.Of, Report: s.Reports.Take,
+		Metrics: s.Metrics, Readiness: s.Readiness, Doctor: s.Doctor,
+	}
+}
+
 // handlers serve what the parts in Options know. A handler of one route has the name of its operation
 // in openapi.yaml.
 type handlers Options

@@ -16,16 +16,17 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // max_ttl and max_picks of a quota limit the requests of its callers, and no others.
 func TestQuotaLimitsTTLAndPicks(t *testing.T) {
 	token, hash := access.NewToken()
 	known, err := access.Parse(fmt.Appendf(nil, "quotas: {small: {max_ttl: 20s, max_picks: 3}}\ntokens: [{name: web, roles: [pick], quota: small, sha256: %s}]", hash))
-	noError(t, err)
+	servicetest.Must(t, err)
 	d := startFor(t, &listen.Callers{Identities: func() *access.Identities { return known }}, nil)
 	specs, err := listen.Parse([]string{"127.0.0.1:1,anonymous=all"})
-	noError(t, err)
+	servicetest.Must(t, err)
 	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
 	do := func(caller, method, target, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(method, target, strings.NewReader(body)).WithContext(listen.BaseContext(l))
@@ -71,7 +72,7 @@ func TestPagesCountAgainstTheListenersLimits(t *testing.T) {
 		m := quota.New(quota.Options{Default: &quota.Class{Rate: 1}, MaxAccounts: 10})
 		d := startLimited(t, &listen.Callers{}, api.Limits{Quotas: m}, nil)
 		specs, err := listen.Parse([]string{"127.0.0.1:1", "192.0.2.1:1,tls,anonymous=all"})
-		noError(t, err)
+		servicetest.Must(t, err)
 		get := func(spec *listen.Spec, from string) int {
 			l := &listen.Listener{Spec: *spec, Policy: spec.Policy(true, true)}
 			r := httptest.NewRequest(http.MethodGet, "/docs", http.NoBody).WithContext(listen.BaseContext(l))

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lbd-dev/lbd/api"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // operation is one of the contract.
@@ -27,7 +28,7 @@ type operation struct {
 func operations(tb testing.TB) []operation {
 	tb.Helper()
 	doc, err := spec()
-	noError(tb, err)
+	servicetest.Must(tb, err)
 	var all []operation
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {

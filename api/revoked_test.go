@@ -18,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -39,18 +40,18 @@ func TestWaitsEndWithTheIdentity(t *testing.T) {
 			for _, name := range names {
 				content.WriteString(entries[name])
 			}
-			noError(t, errors.Join(os.WriteFile(path+".next", []byte(content.String()), 0o600), os.Rename(path+".next", path)))
+			servicetest.Must(t, errors.Join(os.WriteFile(path+".next", []byte(content.String()), 0o600), os.Rename(path+".next", path)))
 		}
 		write("removed", "kept", "expires")
 		known, err := access.Open(path, slog.New(slog.DiscardHandler), nil)
-		noError(t, err)
+		servicetest.Must(t, err)
 		defer known.Close()
 		d := startFor(t, &listen.Callers{Identities: known.Current}, func(o *service.Options) {
 			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectNone: nil, resource.ConnectDefault: never{}}
 			o.Sources.ConnectMode = resource.ConnectTCP
 		})
 		specs, err := listen.Parse([]string{"127.0.0.1:1"})
-		noError(t, err)
+		servicetest.Must(t, err)
 		l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
 		do := func(name, method, target, body string, headers ...string) *httptest.ResponseRecorder {
 			r := httptest.NewRequest(method, target, strings.NewReader(body)).WithContext(listen.BaseContext(l))

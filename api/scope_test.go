@@ -21,6 +21,7 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
@@ -120,7 +121,7 @@ func TestEveryRouteHidesOtherClusters(t *testing.T) {
 		if !ok {
 			t.Fatalf("the handler is a %T", c.handler)
 		}
-		noError(t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		servicetest.Must(t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 			if method != http.MethodHead {
 				routes[method+" "+route] = true
 			}
@@ -247,7 +248,7 @@ func served(cluster, address string) string {
 func startWithCanary(t *testing.T) (c *callers, lease string) {
 	b, err := bootstrap.Parse([]byte(`{"node":{"id":"test"},"xds_servers":[{"server_uri":"passthrough:///one","channel_creds":[{"type":"insecure"}]}]}`),
 		bootstrap.Options{Version: "1"})
-	noError(t, err)
+	servicetest.Must(t, err)
 	var later atomic.Pointer[[]observe.Condition]
 	later.Store(new([]observe.Condition))
 	c = startCallers(t, "127.0.0.1:8080", func(o *service.Options) {
@@ -270,7 +271,7 @@ func startWithCanary(t *testing.T) (c *callers, lease string) {
 	must(201, "push", "PUT", "/v1/clusters/"+canary+"/overlays/"+canary, `{"kind":"hold_ejections"}`)
 	inner, err := xds.All([]byte(`{"resources":[`+served("orders-inner", "10.0.0.4")+`,{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","name":"orders-inner",`+
 		`"type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}}}]}`), xds.Options{Format: xds.FormatJSON})
-	noError(t, err)
+	servicetest.Must(t, err)
 	for _, i := range slices.Backward(inner.Items) { // first the Cluster
 		c.service.Inbound.ServerUpdate([]resource.Update{{Target: "xds:///" + canary + "-shop", Item: i, Server: "passthrough:///one"}})
 	}
@@ -288,7 +289,7 @@ func startWithCanary(t *testing.T) (c *callers, lease string) {
 		"good.json": {"orders-file", "orders-more"}, "mixed.json": {"orders-mixed", canary + "-mixed"}, canary + ".json": {canary + "-file"},
 	} {
 		content, err := xds.All([]byte(bundle(names...)), xds.Options{Format: xds.FormatJSON})
-		noError(t, err)
+		servicetest.Must(t, err)
 		for _, i := range content.Items {
 			set.Resources[i.Key] = files.Resource{Item: i, File: file}
 		}

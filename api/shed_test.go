@@ -18,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // shedLevel is a level that tests set.
@@ -31,13 +32,13 @@ func TestOverloadEndsStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		token, hash := access.NewToken()
 		known, err := access.Parse(fmt.Appendf(nil, "tokens: [{name: web, roles: [read], sha256: %s}]", hash))
-		noError(t, err)
+		servicetest.Must(t, err)
 		begin := time.Now()
 		level := new(shedLevel)
 		shedding := api.NewShedding(level.sheds)
 		d := startLimited(t, &listen.Callers{Identities: func() *access.Identities { return known }}, api.Limits{Shedding: shedding}, nil)
 		specs, err := listen.Parse([]string{"127.0.0.1:1,anonymous=all"})
-		noError(t, err)
+		servicetest.Must(t, err)
 		l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(true, false)}
 		inner := d.handler
 		d.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -176,7 +177,7 @@ func TestSlowReadersShareTheSnapshot(t *testing.T) {
 	w.first = func(p []byte) {
 		runtime.GC()
 		again, err := d.service.Sources.Snapshot(t.Context(), "", nil, sources.JSON)
-		noError(t, err)
+		servicetest.Must(t, err)
 		if &p[0] != &again.Body[0][0] {
 			t.Error("a second reader has another copy")
 		}

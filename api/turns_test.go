@@ -14,6 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // startTurns starts a daemon with one turn of bulk work, with two large clusters, orders and other, and
@@ -48,7 +49,7 @@ func TestBulkWorkTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, turns := startTurns(t)
 		turn, err := turns.Begin(t.Context(), overload.SourceWork, "")
-		noError(t, err)
+		servicetest.Must(t, err)
 		begin := time.Now()
 		var done atomic.Int64
 		for _, path := range bulkPaths {

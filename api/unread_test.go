@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,11 +10,9 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/lb"
-	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/file"
 )
@@ -38,23 +35,14 @@ func (u *unread) Err() error {
 // While it is not known what is pushed, lbd does not say that something does not exist.
 func TestUnreadStore(t *testing.T) {
 	d := &daemon{tb: t}
-	d.service = service.New(service.Options{
-		Logger:     slog.New(slog.DiscardHandler),
-		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		Sources:    sources.Settings{ConnectMode: resource.ConnectNone},
-	})
-	st, err := file.Open("", file.Options{OnCommit: d.service.Inbound.Commit})
-	noError(t, err)
-	defer func() {
-		d.service.Close()
-		noError(t, st.Close())
-	}()
-	shared := &unread{Store: st}
 	dir := t.TempDir()
-	noError(t, os.WriteFile(filepath.Join(dir, "a.json"), []byte(bundle("a")), 0o600))
-	to := watched(t, dir)
-	to.Store = shared
-	noError(t, d.service.Start(t.Context(), to))
+	servicetest.Must(t, os.WriteFile(filepath.Join(dir, "a.json"), []byte(bundle("a")), 0o600))
+	var shared *unread
+	d.service, _ = servicetest.Start(t, "", nil, func(c *sources.Connections) {
+		shared = &unread{Store: c.Store.(*file.Store)} //nolint:errcheck // as servicetest opens it
+		*c = watched(t, dir)
+		c.Store = shared
+	})
 	d.handler = d.serve(func(*api.Options) {})
 	d.must(http.StatusOK, "GET", "/pick?cluster=a", "") // it does not depend on the store
 	for _, tt := range []struct{ method, target string }{

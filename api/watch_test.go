@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // sent is a server-sent event. A comment is one of the kind ":".
@@ -93,7 +94,7 @@ func (s *streaming) must(kind string) sent {
 func answered(t testing.TB, conn *bufio.Reader) *streaming {
 	t.Helper()
 	response, err := http.ReadResponse(conn, nil) //nolint:bodyclose // it would read the stream to its end, which has none
-	noError(t, err)
+	servicetest.Must(t, err)
 	if response.StatusCode != http.StatusOK {
 		t.Fatal(response.Status)
 	}
@@ -173,7 +174,7 @@ func TestStreams(t *testing.T) {
 			t.Errorf("the last update is %v", e)
 		}
 		response, err := http.ReadResponse(conn, nil)
-		noError(t, err)
+		servicetest.Must(t, err)
 		if _ = response.Body.Close(); response.StatusCode != http.StatusNotFound {
 			t.Errorf("the next request of the connection: %s", response.Status)
 		}
@@ -298,7 +299,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	d := start(t, nil)
 	for range observe.MaxWatchers {
 		w, err := d.service.Watches.WatchEvents(observe.EventFilter{}, "")
-		noError(t, err)
+		servicetest.Must(t, err)
 		defer w.Close()
 	}
 	for _, path := range []string{"/v1/events/watch", "/v1/clusters/watch"} {
@@ -373,9 +374,9 @@ func TestStreamsOverSockets(t *testing.T) {
 		transport := &http.Transport{Protocols: protocols}
 		ask := func(method, path, body string) *http.Response {
 			r, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, strings.NewReader(body))
-			noError(t, err)
+			servicetest.Must(t, err)
 			response, err := transport.RoundTrip(r)
-			noError(t, err)
+			servicetest.Must(t, err)
 			t.Cleanup(func() { _ = response.Body.Close() })
 			return response
 		}

@@ -10,13 +10,14 @@ import (
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // BenchmarkServe serves picks without a socket.
 func BenchmarkServe(b *testing.B) {
 	const token = "lbd_0123456789012345678901234567890123456789012"
 	identities, err := access.Parse(fmt.Appendf(nil, "tokens:\n- {name: web, sha256: %x, roles: [pick], clusters: [\"orders*\"]}\n", sha256.Sum256([]byte(token))))
-	noError(b, err)
+	servicetest.Must(b, err)
 	for _, bm := range []struct{ name, request string }{
 		{"pick", pick},
 		{"token", "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n\r\n"},
@@ -24,7 +25,7 @@ func BenchmarkServe(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			specs, err := listen.Parse([]string{"127.0.0.1:1"})
-			noError(b, err)
+			servicetest.Must(b, err)
 			l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
 			serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{Identities: func() *access.Identities { return identities }}).Route)
 			request, now := []byte(bm.request), time.Now()
@@ -41,7 +42,7 @@ func BenchmarkServe(b *testing.B) {
 // BenchmarkLease serves a pick with a lease, and its end.
 func BenchmarkLease(b *testing.B) {
 	specs, err := listen.Parse([]string{"127.0.0.1:1"})
-	noError(b, err)
+	servicetest.Must(b, err)
 	l := &listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}
 	serve := eventloop.NewBenchmark(listen.BaseContext(l), newAPI(b, &listen.Callers{}).Route)
 	grant, now := []byte("POST /pick?cluster=orders&ttl=30s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"), time.Now()

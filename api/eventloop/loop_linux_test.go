@@ -19,6 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/api/connections"
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 // caller is a connection of a caller.
@@ -39,7 +40,7 @@ func (k *kit) caller(tb testing.TB) *caller {
 func (c *caller) send(s string) {
 	c.tb.Helper()
 	_, err := io.WriteString(c, s)
-	noError(c.tb, err)
+	servicetest.Must(c.tb, err)
 }
 
 // answer is a response.
@@ -53,10 +54,10 @@ type answer struct {
 func (c *caller) answer() (answer, string) {
 	c.tb.Helper()
 	r, err := http.ReadResponse(c.reader, nil)
-	noError(c.tb, err)
+	servicetest.Must(c.tb, err)
 	body, err := io.ReadAll(r.Body)
-	noError(c.tb, err)
-	noError(c.tb, r.Body.Close())
+	servicetest.Must(c.tb, err)
+	servicetest.Must(c.tb, r.Body.Close())
 	return answer{r.StatusCode, r.Header.Get("Location"), r.Close}, string(body)
 }
 
@@ -118,7 +119,7 @@ func TestCallerThatDoesNotRead(t *testing.T) {
 			t.Fatalf("response %d: %d %s", i, r.StatusCode, body)
 		}
 	}
-	noError(t, <-sent)
+	servicetest.Must(t, <-sent)
 }
 
 // Connections end without a request, with a part of one, and with a response that is not read.
@@ -140,7 +141,7 @@ func TestTimeouts(t *testing.T) {
 	t.Run("body", func(t *testing.T) {
 		c := k.caller(t)
 		c.send("POST /v1/leases/A/done HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n{}")
-		noError(t, closeWrite(c.Conn)) // net/http waits, until then
+		servicetest.Must(t, closeWrite(c.Conn)) // net/http waits, until then
 		if r, body := c.answer(); r.StatusCode != http.StatusBadRequest || !strings.Contains(body, "ends after 2 of 4 bytes") {
 			t.Error(r.StatusCode, body)
 		}
@@ -208,7 +209,7 @@ func (k *kit) untilIdle(t *testing.T, want int) {
 	registry.MustRegister(k.limiter)
 	for range 10_000 {
 		families, err := registry.Gather()
-		noError(t, err)
+		servicetest.Must(t, err)
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
 				if l := m.GetLabel(); len(l) == 1 && l[0].GetValue() == "idle" && int(m.GetGauge().GetValue()) == want {
@@ -280,7 +281,7 @@ func TestNoDescriptorIsLost(t *testing.T) {
 	h := newAPI(t, nil)
 	descriptors := func() int {
 		all, err := os.ReadDir("/proc/self/fd")
-		noError(t, err)
+		servicetest.Must(t, err)
 		return len(all)
 	}
 	before := descriptors()
@@ -329,22 +330,22 @@ func TestTakeRemovesTheSocketFile(t *testing.T) {
 	for _, inherited := range []bool{false, true} {
 		dir := socketDir(t)
 		l, err := new(net.ListenConfig).Listen(t.Context(), "unix", dir+"/s")
-		noError(t, err)
+		servicetest.Must(t, err)
 		taken, err := eventloop.Take(l, inherited)
-		noError(t, err)
+		servicetest.Must(t, err)
 		s, err := eventloop.New(eventloop.Options{
 			Routes:  eventloop.Routes{Route: func(string) http.Handler { return nil }, Leaving: func() bool { return false }},
 			Limiter: connections.New(connections.Options{Max: 1}), HandOver: func(net.Listener) error { return nil },
 		})
-		noError(t, err)
+		servicetest.Must(t, err)
 		if _, err := os.Stat(dir + "/s"); err != nil {
 			t.Error(err)
 		}
-		noError(t, taken.Close())
+		servicetest.Must(t, taken.Close())
 		if err := s.Serve(&listen.Listener{Listener: taken}); !errors.Is(err, net.ErrClosed) {
 			t.Error(err)
 		}
-		noError(t, s.Close())
+		servicetest.Must(t, s.Close())
 		if _, err := os.Stat(dir + "/s"); (err == nil) != inherited {
 			t.Errorf("inherited %t: %v", inherited, err)
 		}

@@ -23,13 +23,10 @@ import (
 	"github.com/lbd-dev/lbd/api/connections"
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/quota"
-	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store/file"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 const pick = "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -37,13 +34,6 @@ const pick = "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n"
 func TestMain(m *testing.M) {
 	// net/http waits for half a second before it closes a connection after an invalid request.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
-}
-
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }
 
 // newAPI returns the API over a service with the cluster orders, which has one endpoint.
@@ -56,34 +46,19 @@ func newAPI(tb testing.TB, callers *listen.Callers) *api.Handler {
 // newServiceAPI returns the service, too.
 func newServiceAPI(tb testing.TB, callers *listen.Callers) (*api.Handler, *service.Service) {
 	tb.Helper()
-	svc := service.New(service.Options{
-		Logger:     slog.New(slog.DiscardHandler),
-		Connectors: map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: nil, resource.ConnectNone: nil},
-		Sources:    sources.Settings{ConnectMode: resource.ConnectNone},
-		MaxLeases:  1000,
-	})
-	st, err := file.Open("", file.Options{OnCommit: svc.Inbound.Commit})
-	noError(tb, err)
-	tb.Cleanup(func() {
-		svc.Close()
-		noError(tb, st.Close())
-	})
-	noError(tb, svc.Start(tb.Context(), sources.Connections{Store: st}))
-	h := api.New(api.Options{
-		Picks: svc.Picks, Leases: svc.Picks, Replicas: svc.Replicas, Changes: svc.Sources, Resources: svc.Sources, Index: svc.Sources,
-		Overlays: svc.Overlays, State: svc.State, Watches: svc.Watches, Events: svc.Events.Last, Timeline: svc.Timeline.Of, Report: svc.Reports.Take,
-		Metrics: svc.Metrics, Readiness: svc.Readiness, Doctor: svc.Doctor,
-		Callers: callers, Logger: slog.New(slog.DiscardHandler),
-		Limits: api.Limits{Wait: 10 * time.Millisecond, Quotas: quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Leases: 1000}, MaxAccounts: 10})},
-	})
+	svc, _ := servicetest.Start(tb, "", func(o *service.Options) { o.MaxLeases, o.Draw = 1000, nil })
+	o := api.OptionsFor(svc)
+	o.Callers, o.Logger = callers, slog.New(slog.DiscardHandler)
+	o.Limits = api.Limits{Wait: 10 * time.Millisecond, Quotas: quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Leases: 1000}, MaxAccounts: 10})}
+	h := api.New(o)
 	front := &recording{header: http.Header{}}
 	r, err := http.NewRequestWithContext(tb.Context(), http.MethodPut, "http://localhost/v1/clusters/orders/endpoints", strings.NewReader(
 		`{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"10.0.0.7","port_value":8080}}}}]}],"policy":{}}`))
-	noError(tb, err)
+	servicetest.Must(tb, err)
 	r.Header.Set("Content-Type", "application/json")
 	if callers != nil {
 		specs, err := listen.Parse([]string{"unix:/x"})
-		noError(tb, err)
+		servicetest.Must(tb, err)
 		r = r.WithContext(listen.BaseContext(&listen.Listener{Spec: specs[0], Policy: specs[0].Policy(false, false)}))
 	}
 	h.ServeHTTP(front, r)
@@ -131,14 +106,14 @@ func newKit(tb testing.TB, h *api.Handler, o options) *kit {
 		k.network, k.address = "unix", filepath.Join(socketDir(tb), "s")
 	}
 	l, err := new(net.ListenConfig).Listen(tb.Context(), k.network, k.address)
-	noError(tb, err)
+	servicetest.Must(tb, err)
 	k.address = l.Addr().String()
 	spec := k.address
 	if o.network == "unix" {
 		spec = listen.UnixPrefix + k.address
 	}
 	specs, err := listen.Parse([]string{spec})
-	noError(tb, err)
+	servicetest.Must(tb, err)
 	own := &listen.Listener{Listener: l, Spec: specs[0], Policy: specs[0].Policy(false, false)}
 	if o.limits.Max == 0 {
 		o.limits.Max = 1000
@@ -170,7 +145,7 @@ func newKit(tb testing.TB, h *api.Handler, o options) *kit {
 		go func() { done <- server.Serve(&counted) }()
 	} else {
 		own.Listener, err = eventloop.Take(l, false)
-		noError(tb, err)
+		servicetest.Must(tb, err)
 		if o.route == nil {
 			o.route = h.Route
 		}
@@ -179,7 +154,7 @@ func newKit(tb testing.TB, h *api.Handler, o options) *kit {
 			Loops:  cmp.Or(o.loops, 2), Limiter: k.limiter, HandOver: server.Serve, Logger: slog.New(slog.DiscardHandler),
 			ReadTimeout: o.timeouts, IdleTimeout: o.timeouts, WriteTimeout: o.timeouts,
 		})
-		noError(tb, err)
+		servicetest.Must(tb, err)
 		go func() { done <- k.loops.Serve(own) }()
 	}
 	stopped := false
@@ -193,7 +168,7 @@ func newKit(tb testing.TB, h *api.Handler, o options) *kit {
 			tb.Error(err)
 		}
 		if k.loops != nil {
-			noError(tb, k.loops.Close())
+			servicetest.Must(tb, k.loops.Close())
 		}
 		_ = server.Close()
 	}
@@ -204,8 +179,8 @@ func newKit(tb testing.TB, h *api.Handler, o options) *kit {
 func (k *kit) dial(tb testing.TB) net.Conn {
 	tb.Helper()
 	c, err := new(net.Dialer).DialContext(tb.Context(), k.network, k.address)
-	noError(tb, err)
-	noError(tb, c.SetDeadline(time.Now().Add(20*time.Second)))
+	servicetest.Must(tb, err)
+	servicetest.Must(tb, c.SetDeadline(time.Now().Add(20*time.Second)))
 	return c
 }
 
@@ -239,7 +214,7 @@ func closeWrite(c net.Conn) error {
 func socketDir(tb testing.TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "loop") //nolint:usetesting // see above
-	noError(tb, err)
+	servicetest.Must(tb, err)
 	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/api/connections"
+	"github.com/lbd-dev/lbd/service/servicetest"
 )
 
 func watchOf(path string, headers ...string) string {
@@ -62,7 +63,7 @@ func streams(tb testing.TB, h *api.Handler, n int) {
 func (c *caller) open() *bufio.Reader {
 	c.tb.Helper()
 	r, err := http.ReadResponse(c.reader, nil) //nolint:bodyclose // the stream has no end yet
-	noError(c.tb, err)
+	servicetest.Must(c.tb, err)
 	if r.StatusCode != http.StatusOK || r.Header.Get("Content-Type") != "text/event-stream" {
 		c.tb.Fatalf("%s %v", r.Status, r.Header)
 	}
@@ -74,7 +75,7 @@ func until(tb testing.TB, r *bufio.Reader, text string) string {
 	tb.Helper()
 	for {
 		line, err := r.ReadString('\n')
-		noError(tb, err)
+		servicetest.Must(tb, err)
 		if strings.HasPrefix(line, text) {
 			return line
 		}
@@ -98,7 +99,7 @@ func TestStreamsAreThoseOfHTTP(t *testing.T) {
 				c.send(request)
 				for !strings.HasSuffix(got[i], "\n\n\r\n") || strings.Count(got[i], "event: ") < 2 { // the begin, and a message
 					line, err := c.reader.ReadString('\n')
-					noError(t, err)
+					servicetest.Must(t, err)
 					got[i] += line
 				}
 				got[i] = streamTimes.ReplaceAllString(got[i], "-")
@@ -126,7 +127,7 @@ func TestRequestsDuringAStream(t *testing.T) {
 		local(t, h, "DELETE", ordersEndpoints, "")
 		until(t, body, "event: gone")
 		_, err := io.ReadAll(body)
-		noError(t, err)
+		servicetest.Must(t, err)
 		for _, want := range []string{"absent", "orders"} {
 			if r, body := c.answer(); r.StatusCode != http.StatusNotFound || !strings.Contains(body, want) {
 				t.Errorf("%s: %d %s", want, r.StatusCode, body)
@@ -151,16 +152,16 @@ func TestDisconnectionEndsAStream(t *testing.T) {
 			body := c.open()
 			until(t, body, "event: counts")
 			streams(t, h, 1)
-			noError(t, c.Close())
+			servicetest.Must(t, c.Close())
 			streams(t, h, 0)
 		}
 		c := k.caller(t)
 		c.send(watchOf(ordersWatch))
 		body := c.open()
 		until(t, body, "event: counts")
-		noError(t, closeWrite(c.Conn))
+		servicetest.Must(t, closeWrite(c.Conn))
 		_, err := io.ReadAll(body)
-		noError(t, err)
+		servicetest.Must(t, err)
 		c.ends()
 		streams(t, h, 0)
 	}
@@ -243,7 +244,7 @@ func TestDrainEndsStreams(t *testing.T) {
 	k.leaving.Store(true)
 	svc.Drain()
 	_, err := io.ReadAll(body)
-	noError(t, err)
+	servicetest.Must(t, err)
 	streams(t, h, 0)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

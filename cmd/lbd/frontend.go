@@ -69,15 +69,6 @@ func (s *sparse) due() bool {
 	return now-last >= int64(sparseInterval) && s.last.CompareAndSwap(last, now)
 }
 
-// servedParts are the parts of the service that the API uses.
-func servedParts(svc *service.Service) api.Options {
-	return api.Options{
-		Picks: svc.Picks, Leases: svc.Picks, Replicas: svc.Replicas, Changes: svc.Sources, Resources: svc.Sources, Index: svc.Sources,
-		Overlays: svc.Overlays, State: svc.State, Watches: svc.Watches, Events: svc.Events.Last, Timeline: svc.Timeline.Of, Report: svc.Reports.Take,
-		Metrics: svc.Metrics, Readiness: svc.Readiness, Doctor: svc.Doctor,
-	}
-}
-
 // newFrontend returns a frontend with limits on connections.
 func newFrontend(handler *api.Handler, limits connections.Options, lacks *overload.Monitor, log *slog.Logger) *frontend {
 	limits.Full = func() {

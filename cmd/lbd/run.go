@@ -146,7 +146,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	shedder := overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(), Wait: overload.SchedulingWait(), Monitor: lacks})
 	shedding := api.NewShedding(shedder.Sheds)
 	svc.Metrics.MustRegister(quotas, shedding, lines.lost())
-	served := servedParts(svc)
+	served := api.OptionsFor(svc)
 	served.Peers, served.Callers, served.Audit, served.AccessLog, served.Logger = peers, sec.callers(), sec.audit, sec.access, log
 	served.OpenAPI, served.Dashboard = lbd.OpenAPI, web.Files()
 	served.Limits = api.Limits{Quotas: quotas, Shedding: shedding, Turns: turns, MaxTTL: c.MaxTTL, Wait: c.PickWait}

@@ -140,7 +140,7 @@ func TestShutdownAnswersQueuedPicks(t *testing.T) {
 	}()
 	noError(t, svc.Start(t.Context(), sources.Connections{Store: st}))
 	inside := make(chan struct{}, 1)
-	served := servedParts(svc)
+	served := api.OptionsFor(svc)
 	served.Logger, served.OpenAPI = slog.New(slog.DiscardHandler), lbd.OpenAPI
 	handler := api.New(served)
 	ts := httptest.NewUnstartedServer(nil)
