@@ -66,7 +66,7 @@ func (h *handlers) putEndpoint(w *recorder, r *http.Request) error {
 	q.Edit = sources.EndpointEdit{Weight: edit.Weight, Health: edit.Health, Hostname: edit.Hostname, Priority: edit.Priority, Locality: (*sources.Locality)(edit.Locality), TTL: ttl}
 	result, err := h.Changes.SetEndpoint(r.Context(), q)
 	w.renewal = err == nil && ttl != nil && len(result.Changes) == 0
-	return writeResult(w, result, q.DryRun, err)
+	return writeResult(w, result, q.Options.DryRun, err)
 }
 
 // @Summary     Remove one endpoint of a cluster
@@ -82,7 +82,7 @@ func (h *handlers) deleteEndpoint(w *recorder, r *http.Request) error {
 		return err
 	}
 	result, err := h.Changes.RemoveEndpoint(r.Context(), q)
-	return writeResult(w, result, q.DryRun, err)
+	return writeResult(w, result, q.Options.DryRun, err)
 }
 
 // endpointRequest reads a change of one endpoint, without its body.
@@ -91,7 +91,7 @@ func endpointRequest(w *recorder, r *http.Request, more ...parameter) (q *source
 	if q.Address, err = pathName(r, "address"); err != nil {
 		return nil, err
 	}
-	q.Cluster, q.ChangeOptions, err = changeRequest(w, r, append(more, parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }})...)
+	q.Cluster, q.Options, err = changeRequest(w, r, append(more, parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }})...)
 	return q, err
 }
 

@@ -176,7 +176,7 @@ func (h *handlers) restore(w *recorder, r *http.Request) error {
 	}
 	q := &sources.RestoreRequest{Index: index, Scope: scopeOf(w), MaxRemoved: -1}
 	all := false
-	if q.ChangeOptions, err = readChange(w, r, append(rangeParameters(&q.Range),
+	if q.Options, err = readChange(w, r, append(rangeParameters(&q.Range),
 		parameter{name: "all", set: func(v value) string { return v.boolean(&all) }},
 		parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }},
 		parameter{name: "max_removed", set: func(v value) string { return v.integer(&q.MaxRemoved, 0, MaxRemoved) }},
@@ -193,7 +193,7 @@ func (h *handlers) restore(w *recorder, r *http.Request) error {
 		return err
 	}
 	result, err := h.Changes.Restore(r.Context(), q)
-	return writeResult(w, result, q.DryRun, err)
+	return writeResult(w, result, q.Options.DryRun, err)
 }
 
 // message returns what the caller says about a change.

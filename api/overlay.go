@@ -109,13 +109,13 @@ func (h *handlers) putOverlay(w *recorder, r *http.Request) (err error) {
 	if q.ID, err = pathText(r, "id"); err != nil {
 		return err
 	}
-	if q.Cluster, q.ChangeOptions, err = changeRequest(w, r,
+	if q.Cluster, q.Options, err = changeRequest(w, r,
 		parameter{name: "wait", set: func(v value) string { return v.duration(&wait, 0, MaxPoll) }},
 		parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }},
 	); err != nil {
 		return err
 	}
-	if err := readJSON(w, r, MaxOverlayBytes, &q.NewOverlay); err != nil {
+	if err := readJSON(w, r, MaxOverlayBytes, &q.Overlay); err != nil {
 		return err
 	}
 	result, err := h.Changes.PutOverlay(r.Context(), q)
@@ -123,13 +123,13 @@ func (h *handlers) putOverlay(w *recorder, r *http.Request) (err error) {
 		return err
 	}
 	answer := OverlayAnswer{PushAnswer: pushAnswer(w, result)}
-	if !q.DryRun {
+	if !q.Options.DryRun {
 		answer.Overlay, err = h.awaitOverlay(w, r, q.Cluster, q.ID, wait)
 		if e, ok := errors.AsType[*fault.Error](err); err != nil && (!ok || e.Code != fault.UnknownOverlay) {
 			return err
 		}
 	}
-	writeJSON(w, pushStatus(result, q.DryRun), answer)
+	writeJSON(w, pushStatus(result, q.Options.DryRun), answer)
 	return nil
 }
 

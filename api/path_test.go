@@ -118,7 +118,7 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 	})
 	if want := (&sources.PushRequest{
 		Kind: sources.Config, Cluster: "a/b", Body: []byte("type: EDS"), Format: sources.YAML,
-		Lenient: true, AllowEmpty: true, ChangeOptions: options,
+		Lenient: true, AllowEmpty: true, Options: options,
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("put: got %+v, want %+v", got, want)
 	}
@@ -141,8 +141,8 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		"PUT allow_empty&max_removed=1000000": {Replace: true, AllowEmpty: true, MaxRemoved: MaxRemoved},
 	} {
 		method, query, _ := strings.Cut(query, " ")
-		want.Body, want.Format, want.ChangeOptions = []byte("resources: []"), sources.YAML, options
-		want.DryRun = strings.Contains(query, "dry_run")
+		want.Body, want.Format, want.Options = []byte("resources: []"), sources.YAML, options
+		want.Options.DryRun = strings.Contains(query, "dry_run")
 		got := request(method, "/snapshot?"+query, "resources: []", func(w *recorder, r *http.Request) (any, error) {
 			return snapshotRequest(w, r, method == "PUT")
 		})

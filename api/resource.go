@@ -183,13 +183,13 @@ func (h *handlers) putResource(w *recorder, r *http.Request, kind sources.Kind) 
 		return err
 	}
 	result, err := h.Changes.Push(r.Context(), p)
-	return writeResult(w, result, p.DryRun, err)
+	return writeResult(w, result, p.Options.DryRun, err)
 }
 
 // pushRequest reads a push.
 func pushRequest(w *recorder, r *http.Request, kind sources.Kind) (p *sources.PushRequest, err error) {
 	p = &sources.PushRequest{Kind: kind}
-	if p.Cluster, p.ChangeOptions, err = changeRequest(w, r, pushParameters(&p.AllowEmpty, &p.Lenient)...); err != nil {
+	if p.Cluster, p.Options, err = changeRequest(w, r, pushParameters(&p.AllowEmpty, &p.Lenient)...); err != nil {
 		return nil, err
 	}
 	p.Body, p.Format, err = readResources(w, r, MaxResourceBytes)

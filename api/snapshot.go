@@ -59,7 +59,7 @@ func (h *handlers) pushSnapshot(w *recorder, r *http.Request, replace bool) erro
 		return err
 	}
 	result, err := h.Changes.PushSnapshot(r.Context(), p)
-	return writeResult(w, result, p.DryRun, err)
+	return writeResult(w, result, p.Options.DryRun, err)
 }
 
 // snapshotRequest reads the push of a snapshot. max_removed is only valid for replacing.
@@ -71,7 +71,7 @@ func snapshotRequest(w *recorder, r *http.Request, replace bool) (*sources.Snaps
 		more = append(more, parameter{name: "max_removed", set: func(v value) string { return v.integer(&p.MaxRemoved, 0, MaxRemoved) }})
 	}
 	var err error
-	if p.ChangeOptions, err = readChange(w, r, more...); err != nil {
+	if p.Options, err = readChange(w, r, more...); err != nil {
 		return nil, err
 	}
 	p.Body, p.Format, err = readResources(w, r, MaxSnapshotBytes)

@@ -289,7 +289,7 @@ func TestPushWaitsForItsOwnClusters(t *testing.T) {
 		synctest.Wait()
 		servicetest.Push(t, s, sources.Endpoints, "quick", body("quick"))
 		servicetest.Push(t, s, sources.Endpoints, "quick", body("quick")) // unchanged
-		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", ChangeOptions: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
+		if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "quick", Options: sources.ChangeOptions{DryRun: true}, Body: body("other")}); err != nil {
 			t.Error(err)
 		}
 		deleteEndpoints(t, s, "quick")

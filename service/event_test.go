@@ -26,7 +26,7 @@ func TestEvents(t *testing.T) {
 		endLease(t, s, p.Lease.ID, picks.Success, nil)
 	}
 	if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "orders", Body: []byte("{"), ChangeOptions: sources.ChangeOptions{From: "10.1.2.3"},
+		Kind: sources.Endpoints, Cluster: "orders", Body: []byte("{"), Options: sources.ChangeOptions{From: "10.1.2.3"},
 	}); err == nil {
 		t.Fatal("pushed half a body")
 	}

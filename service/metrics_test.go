@@ -193,12 +193,12 @@ func TestPushesCountByWhatBecameOfThem(t *testing.T) {
 	for _, r := range []sources.PushRequest{
 		{Body: good},
 		{Body: good}, // changes nothing
-		{Body: good, ChangeOptions: sources.ChangeOptions{DryRun: true}},
-		{Body: []byte("{"), ChangeOptions: sources.ChangeOptions{DryRun: true}},
-		{Body: servicetest.Assignment(nil), ChangeOptions: sources.ChangeOptions{DryRun: true}},
+		{Body: good, Options: sources.ChangeOptions{DryRun: true}},
+		{Body: []byte("{"), Options: sources.ChangeOptions{DryRun: true}},
+		{Body: servicetest.Assignment(nil), Options: sources.ChangeOptions{DryRun: true}},
 		{Body: []byte("{")},
 		{Body: servicetest.Assignment(nil)},
-		{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}},
+		{Body: good, Options: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}},
 	} {
 		r.Kind, r.Cluster = sources.Endpoints, "orders"
 		_, _ = s.Sources.Push(t.Context(), &r)

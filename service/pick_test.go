@@ -237,7 +237,7 @@ func TestConfigThatACustomPolicyRefuses(t *testing.T) {
 	servicetest.Push(t, s, sources.Config, "orders", fussyCluster(servicetest.Object{"endpoints": "any"}))
 	for _, dry := range []bool{true, false} {
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(servicetest.Object{"endpoints": "none"}), ChangeOptions: sources.ChangeOptions{DryRun: dry},
+			Kind: sources.Config, Cluster: "orders", Body: fussyCluster(servicetest.Object{"endpoints": "none"}), Options: sources.ChangeOptions{DryRun: dry},
 		})
 		e, ok := errors.AsType[*fault.Error](err)
 		if !ok || e.Code != fault.InvalidResource || len(e.Problems) != 1 ||

@@ -96,8 +96,7 @@ func hash(raw []byte) string {
 
 // change is one change of the pushed resources, or of the targets hosted by name.
 type change struct {
-	ChangeOptions
-
+	options ChangeOptions
 	cluster string // empty for a change of several
 	target  string // the full name of a target that is hosted or dropped
 	// pushed are the resources of a snapshot.
@@ -219,9 +218,9 @@ func (f *inFlight) end(c *change) []string {
 func (p *pushes) apply(ctx context.Context, c *change) (*PushResult, error) {
 	do := p.make
 	switch {
-	case c.DryRun:
+	case c.options.DryRun:
 		do = p.dryRun
-	case c.MaxShift != nil:
+	case c.options.MaxShift != nil:
 		do = p.guarded
 	}
 	err := do(ctx, c)
@@ -233,7 +232,7 @@ func (p *pushes) apply(ctx context.Context, c *change) (*PushResult, error) {
 }
 
 func (p *pushes) make(ctx context.Context, c *change) error {
-	if p.RequireIfMatch && !c.own && !c.Precondition.required() {
+	if p.RequireIfMatch && !c.own && !c.options.Precondition.required() {
 		return fault.Errorf(fault.PreconditionRequired, "If-Match or If-None-Match is required (--require-if-match): send If-Match with the ETag of the present content, or If-None-Match: *")
 	}
 	st, err := p.open()
@@ -244,8 +243,8 @@ func (p *pushes) make(ctx context.Context, c *change) error {
 	initial.Changes, initial.Warnings = slices.Clip(initial.Changes), slices.Clip(initial.Warnings)
 	after, err := p.transact(ctx, st, func(tx *store.Tx) error {
 		*c.res, c.replaced, c.evaluated = initial, nil, new(proposal.Outcome) // a store may run this again
-		if c.Precondition.required() {
-			if err := c.Precondition.check(c.current(tx)); err != nil {
+		if c.options.Precondition.required() {
+			if err := c.options.Precondition.check(c.current(tx)); err != nil {
 				return err
 			}
 		}
@@ -257,7 +256,7 @@ func (p *pushes) make(ctx context.Context, c *change) error {
 				return err
 			}
 		}
-		if c.DryRun {
+		if c.options.DryRun {
 			return errDryRun
 		}
 		if c.isOutdated() {
@@ -282,7 +281,7 @@ func (p *pushes) make(ctx context.Context, c *change) error {
 	// The change is durable: an error because the caller did not wait for the trees
 	// would be wrong. It may affect several targets: an assignment can serve more clusters
 	// than the one of its name. Unchanged content may have been pushed a moment ago.
-	if len(c.res.Changes) == 0 || c.DryRun {
+	if len(c.res.Changes) == 0 || c.options.DryRun {
 		affected = nil
 	}
 	if err := p.Ledger.Settle(context.WithoutCancel(ctx), append(affected, c.subject())); err != nil {
@@ -371,7 +370,7 @@ func newResults(registry *prometheus.Registry) *prometheus.CounterVec {
 func (c *change) outcome(err error) pushOutcome {
 	e, refused := errors.AsType[*fault.Error](err)
 	switch {
-	case c.DryRun:
+	case c.options.DryRun:
 		return pushDryRun
 	case err == nil && len(c.res.Changes) == 0:
 		return pushUnchanged
@@ -402,10 +401,10 @@ func (p *pushes) report(c *change, err error) {
 	case pushApplied:
 		listed := difference.WithoutWords(c.res.Changes)
 		p.Events.Add(observe.Event{
-			Type: cmp.Or(c.event, observe.EventPushed), Cluster: c.cluster, Target: c.target, Says: difference.Summary(c.res.Changes), By: c.From, Changes: listed,
+			Type: cmp.Or(c.event, observe.EventPushed), Cluster: c.cluster, Target: c.target, Says: difference.Summary(c.res.Changes), By: c.options.From, Changes: listed,
 		})
 		p.Logger.Info("resources pushed", "changes", len(c.res.Changes), "first", listed[0].Resource,
-			"change", listed[0].Change, "from", c.From)
+			"change", listed[0].Change, "from", c.options.From)
 	default:
 		e, ok := errors.AsType[*fault.Error](err)
 		if !ok {
@@ -413,8 +412,8 @@ func (p *pushes) report(c *change, err error) {
 		}
 		p.Events.Add(observe.Event{
 			Type: observe.EventPushRefused, Cluster: c.cluster, Target: c.target, Says: "a push was refused: " + string(e.Code),
-			Reason: string(e.Code), Error: e.Detail, By: c.From,
+			Reason: string(e.Code), Error: e.Detail, By: c.options.From,
 		})
-		p.Logger.Info("push rejected", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.From)
+		p.Logger.Info("push rejected", "cluster", c.cluster, "code", string(e.Code), "error", e.Detail, "from", c.options.From)
 	}
 }

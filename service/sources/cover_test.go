@@ -27,7 +27,7 @@ func TestCovers(t *testing.T) {
 	}
 	body := servicetest.Assignment(nil, servicetest.Place("a", 0, 1, servicetest.Endpoints("orders", 3)))
 	res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Name: "ci", Address: "10.1.1.1"},
+		Kind: sources.Endpoints, Cluster: "orders", Body: body, Options: sources.ChangeOptions{Name: "ci", Address: "10.1.1.1"},
 	})
 	servicetest.Must(t, err)
 	const differs = "1 endpoint added to /a (orders-2:80)"

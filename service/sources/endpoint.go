@@ -27,8 +27,7 @@ type Locality = resource.Locality
 
 // EndpointRequest changes one endpoint of a pushed assignment.
 type EndpointRequest struct {
-	ChangeOptions // whose precondition is about the assignment
-
+	Options ChangeOptions // whose precondition is about the assignment
 	// Cluster is the name of the assignment, and Address host:port of the endpoint.
 	Cluster, Address string
 	// Edit is what SetEndpoint sets.
@@ -46,11 +45,11 @@ type EndpointRequest struct {
 // it; that stores nothing.
 func (c endpointChanges) SetEndpoint(ctx context.Context, r *EndpointRequest) (*PushResult, error) {
 	p, ttl := c.pushes, r.Edit.TTL
-	if ttl == nil || *ttl <= 0 || r.DryRun {
+	if ttl == nil || *ttl <= 0 || r.Options.DryRun {
 		return c.apply(ctx, r, r.set)
 	}
 	was, registered := p.registered.Get(r.Cluster, r.Address)
-	if registered && !r.Precondition.required() && isSet(&r.Edit, &was) {
+	if registered && !r.Options.Precondition.required() && isSet(&r.Edit, &was) {
 		if res := c.renewed(r); res != nil {
 			return res, nil
 		}
@@ -153,7 +152,7 @@ type editedEndpoint struct {
 
 func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit) (*PushResult, error) {
 	p, key := c.pushes, r.key()
-	ch := &change{ChangeOptions: r.ChangeOptions, cluster: r.Cluster, current: keyed(key), allowEmpty: r.AllowEmpty, res: &PushResult{}}
+	ch := &change{options: r.Options, cluster: r.Cluster, current: keyed(key), allowEmpty: r.AllowEmpty, res: &PushResult{}}
 	ready, err := c.prepare(ctx, r, by)
 	if err != nil {
 		p.report(ch, err)
@@ -192,7 +191,7 @@ func (c endpointChanges) prepare(ctx context.Context, r *EndpointRequest, by edi
 	if !exists {
 		return nil, nil //nolint:nilnil // documented above
 	}
-	turn, err := c.pushes.Turns.BeginSized(ctx, overload.PushWork, r.Caller, len(now.Raw))
+	turn, err := c.pushes.Turns.BeginSized(ctx, overload.PushWork, r.Options.Caller, len(now.Raw))
 	if err != nil {
 		return nil, fault.FromContext(err)
 	}

@@ -64,7 +64,7 @@ func (p *pushes) evaluate(tx *store.Tx, c *change) error {
 		return err
 	}
 	err := c.refused(p.guard().Losses(c.evaluated))
-	if err == nil && !c.DryRun {
+	if err == nil && !c.options.DryRun {
 		p.permitted[c] = &is.Proposal
 	}
 	return err
@@ -186,7 +186,7 @@ func (p *pushes) effect(ctx context.Context, c *change) (*forecast.Effect, error
 			return nil, fault.Errorf(fault.RateLimited, "limit of forecasts reached: those of %d of the largest changes", MaxForecasts).Retry(time.Second)
 		}
 	}
-	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, c.Caller, cost)
+	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, c.options.Caller, cost)
 	if err != nil {
 		return nil, fault.FromContext(err)
 	}
@@ -202,10 +202,10 @@ func (p *pushes) effect(ctx context.Context, c *change) (*forecast.Effect, error
 // dryRun runs a change without making it, and predicts its effect. The change fails if more of the picks
 // of a cluster would move than it permits.
 func (p *pushes) dryRun(ctx context.Context, c *change) error {
-	requested := c.DryRun
-	c.DryRun = true
+	requested := c.options.DryRun
+	c.options.DryRun = true
 	err := p.make(ctx, c)
-	c.DryRun = requested
+	c.options.DryRun = requested
 	if err != nil || len(c.res.Changes) == 0 {
 		return err
 	}
@@ -217,7 +217,7 @@ func (p *pushes) dryRun(ctx context.Context, c *change) error {
 
 // shifted returns an error if a change moves more of the picks of a cluster than it permits.
 func (c *change) shifted(e *forecast.Effect) error {
-	if c.MaxShift == nil {
+	if c.options.MaxShift == nil {
 		return nil
 	}
 	shift, cluster, known := e.Shift()
@@ -228,9 +228,9 @@ func (c *change) shifted(e *forecast.Effect) error {
 	switch {
 	case !known:
 		return block(c.cluster, "it cannot be predicted how much of the picks of %s the change would move, and max_shift permits %s; see effect in the answer of dry_run=true without max_shift",
-			of, percent(*c.MaxShift))
-	case shift > *c.MaxShift:
-		return block(c.cluster, "the change would move %s of the picks of %s, and max_shift permits %s", percent(shift), of, percent(*c.MaxShift))
+			of, percent(*c.options.MaxShift))
+	case shift > *c.options.MaxShift:
+		return block(c.cluster, "the change would move %s of the picks of %s, and max_shift permits %s", percent(shift), of, percent(*c.options.MaxShift))
 	}
 	return nil
 }

@@ -209,7 +209,7 @@ func TestPushesAreDescribed(t *testing.T) {
 	servicetest.Push(t, s, sources.Endpoints, "orders", body(3))
 	const want = "2 endpoints removed from /a"
 	for _, dry := range []bool{true, false} {
-		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(1), ChangeOptions: sources.ChangeOptions{DryRun: dry}})
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(1), Options: sources.ChangeOptions{DryRun: dry}})
 		if err != nil || len(res.Changes) != 1 || res.Changes[0].Difference != want {
 			t.Errorf("dry run %t: %+v, %v", dry, res, err)
 		}

@@ -188,7 +188,7 @@ func TestEffect(t *testing.T) {
 					if c.body == nil {
 						res, err = s.Sources.Delete(t.Context(), c.kind, c.cluster, o)
 					} else {
-						res, err = s.Sources.Push(t.Context(), &sources.PushRequest{Kind: c.kind, Cluster: c.cluster, Body: c.body, AllowEmpty: true, ChangeOptions: o})
+						res, err = s.Sources.Push(t.Context(), &sources.PushRequest{Kind: c.kind, Cluster: c.cluster, Body: c.body, AllowEmpty: true, Options: o})
 					}
 					servicetest.Must(t, err)
 					synctest.Wait() // all is connected
@@ -251,7 +251,7 @@ func TestEffectOfOverlay(t *testing.T) {
 		synctest.Wait()
 		put := func(dry bool) *sources.PushResult {
 			res, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{
-				NewOverlay: overlays.NewOverlay{Kind: "drain", Endpoint: "a-0:80"}, Cluster: "orders", ID: "one", ChangeOptions: sources.ChangeOptions{DryRun: dry},
+				Overlay: overlays.NewOverlay{Kind: "drain", Endpoint: "a-0:80"}, Cluster: "orders", ID: "one", Options: sources.ChangeOptions{DryRun: dry},
 			})
 			servicetest.Must(t, err)
 			synctest.Wait()
@@ -261,7 +261,7 @@ func TestEffectOfOverlay(t *testing.T) {
 		servicetest.Expect(t, "the drain", picture(put(true).Effect), want)
 		put(false)
 		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable("a", 3), ChangeOptions: sources.ChangeOptions{DryRun: true},
+			Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable("a", 3), Options: sources.ChangeOptions{DryRun: true},
 		})
 		servicetest.Must(t, err)
 		servicetest.Expect(t, "a push beside the drain", picture(res.Effect),
@@ -281,7 +281,7 @@ func TestEffectOnTargets(t *testing.T) {
 		synctest.Wait()
 		preview := func(resources ...servicetest.Object) *forecast.Effect {
 			t.Helper()
-			res, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: servicetest.Encode(servicetest.Object{"resources": resources}), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+			res, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: servicetest.Encode(servicetest.Object{"resources": resources}), Options: sources.ChangeOptions{DryRun: true}})
 			servicetest.Must(t, err)
 			return res.Effect
 		}
@@ -314,7 +314,7 @@ func TestMaxShiftOfTheUnknown(t *testing.T) {
 		synctest.Wait()
 		change := func(dry bool, resources ...servicetest.Object) error {
 			_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{
-				Body: servicetest.Encode(servicetest.Object{"resources": resources}), ChangeOptions: sources.ChangeOptions{MaxShift: new(0.0), DryRun: dry},
+				Body: servicetest.Encode(servicetest.Object{"resources": resources}), Options: sources.ChangeOptions{MaxShift: new(0.0), DryRun: dry},
 			})
 			return err
 		}
@@ -351,7 +351,7 @@ func TestRates(t *testing.T) {
 		servicetest.Must(t, err)
 		time.Sleep(10 * time.Second)
 		servicetest.Expect(t, "held", len(held.Picks), 7)
-		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "orders", Body: servicetest.Config(5), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "orders", Body: servicetest.Config(5), Options: sources.ChangeOptions{DryRun: true}})
 		servicetest.Must(t, err)
 		c := res.Effect.Clusters[0]
 		if c.PicksPerSecond == nil || *c.PicksPerSecond < 15 || *c.PicksPerSecond > 20 || c.RateOver != "1m50s" {
@@ -375,7 +375,7 @@ func TestMaxShift(t *testing.T) {
 			return servicetest.Usable("a", n)
 		}
 		change := func(ctx context.Context, n int, shift float64, dry bool) error {
-			_, err := s.Sources.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), ChangeOptions: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})
+			_, err := s.Sources.Push(ctx, &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body(n), Options: sources.ChangeOptions{MaxShift: &shift, DryRun: dry}})
 			return err
 		}
 		servicetest.Must(t, change(t.Context(), 2, 0, false)) // a new cluster has no picks that could move

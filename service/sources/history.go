@@ -30,7 +30,7 @@ func (p *pushes) record(tx *store.Tx, st store.Store, c *change) error {
 	if p.Changelog.Changes == 0 || len(c.replaced) == 0 || c.target != "" {
 		return nil
 	}
-	r := changelog.Record{Caller: c.Name, Address: c.Address, Message: c.Message, Restored: c.restored}
+	r := changelog.Record{Caller: c.options.Name, Address: c.options.Address, Message: c.options.Message, Restored: c.restored}
 	raw := r.Encode(c.replaced, p.Changelog.Bytes/2, hash)
 	// The records of the snapshot, not those of tx: the change does not depend on them.
 	for _, key := range p.trimmer.Expired(p.Changelog, st.Snapshot(), len(raw), time.Now()) {
@@ -229,8 +229,7 @@ func document(key resource.Key, raw []byte) Document {
 
 // RestoreRequest restores what was pushed at an index.
 type RestoreRequest struct {
-	ChangeOptions // whose precondition is about Range.Resource, or about all pushed resources in Scope
-
+	Options ChangeOptions // whose precondition is about Range.Resource, or about all pushed resources in Scope
 	// Scope is what the caller may see; nil for everything.
 	Scope *ledger.Scope
 	Index uint64
@@ -244,7 +243,7 @@ type RestoreRequest struct {
 // Restore pushes what was pushed at an index: it adds, replaces and removes resources in a range, all
 // or none. They are checked as those of any push. When it returns, they are durable and picks see them.
 func (p *pushes) Restore(ctx context.Context, r *RestoreRequest) (*PushResult, error) {
-	c := &change{ChangeOptions: r.ChangeOptions, cluster: r.Range.Cluster, restored: r.Index, allowEmpty: r.AllowEmpty, res: &PushResult{}}
+	c := &change{options: r.Options, cluster: r.Range.Cluster, restored: r.Index, allowEmpty: r.AllowEmpty, res: &PushResult{}}
 	c.current = currentSnapshot(r.Scope, new(string))
 	if key := r.Range.Resource; key.Type != "" {
 		c.cluster, c.current = clusterOf(key), keyed(key)
@@ -268,7 +267,7 @@ func (p *pushes) prepare(ctx context.Context, r *RestoreRequest) (decodedContent
 		return nil, err
 	}
 	records := changelog.Records(now.Of(changelog.Type))
-	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, r.Caller, sizeOf(records))
+	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, r.Options.Caller, sizeOf(records))
 	if err != nil {
 		return nil, fault.FromContext(err)
 	}

@@ -59,12 +59,12 @@ func TestRestore(t *testing.T) {
 		address string
 		code    fault.Code
 	}{
-		{sources.RestoreRequest{Index: all[2].Index, Range: orders, ChangeOptions: sources.ChangeOptions{DryRun: true}}, string(fault.UnknownCluster), ""},
+		{sources.RestoreRequest{Index: all[2].Index, Range: orders, Options: sources.ChangeOptions{DryRun: true}}, string(fault.UnknownCluster), ""},
 		{sources.RestoreRequest{Index: all[2].Index, Range: orders}, "b-0:80", ""},
 		{sources.RestoreRequest{Index: all[3].Index, Range: sources.Range{Resource: resource.Key{Type: sources.Endpoints, Name: "orders"}}}, "a-0:80", ""},
 		{sources.RestoreRequest{Index: all[1].Index}, "c-0:80", ""},
 		{sources.RestoreRequest{Index: all[2].Index, Range: sources.Range{Cluster: "other"}}, "c-0:80", ""},
-		{sources.RestoreRequest{Index: all[0].Index, MaxRemoved: 1, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"x"}}}}, "c-0:80", fault.PreconditionFailed},
+		{sources.RestoreRequest{Index: all[0].Index, MaxRemoved: 1, Options: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"x"}}}}, "c-0:80", fault.PreconditionFailed},
 		{sources.RestoreRequest{Index: 99}, "c-0:80", fault.UnknownChange},
 		{sources.RestoreRequest{Index: all[0].Index, Range: orders}, string(fault.UnknownCluster), ""},
 	} {

@@ -60,7 +60,7 @@ func hostingChange(target string, o ChangeOptions) (*change, resource.Key, error
 		return nil, resource.Key{}, err
 	}
 	key := resource.Key{Type: hostedType, Name: name}
-	return &change{ChangeOptions: o, target: name, current: keyed(key), res: &PushResult{}}, key, nil
+	return &change{options: o, target: name, current: keyed(key), res: &PushResult{}}, key, nil
 }
 
 // Hosts returns a function that lists all that host a target.

@@ -29,7 +29,7 @@ import (
 
 func putOverlay(tb testing.TB, s *service.Service, id string, o overlays.NewOverlay) *sources.PushResult {
 	tb.Helper()
-	res, err := s.Sources.PutOverlay(tb.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: id})
+	res, err := s.Sources.PutOverlay(tb.Context(), &sources.OverlayRequest{Overlay: o, Cluster: "orders", ID: id})
 	if err != nil {
 		tb.Fatalf("overlay %s: %v", id, err)
 	}
@@ -185,7 +185,7 @@ func TestOverlayRefusals(t *testing.T) {
 		{"drain all", "orders", "i", overlays.NewOverlay{Kind: "force_priority", Priority: new(1)}, "", ""},
 		{"drain the rest", "orders", "j", drain("b-0:80"), fault.Blocked, "allow_empty"},
 	} {
-		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: test.o, Cluster: test.cluster, ID: test.id})
+		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: test.o, Cluster: test.cluster, ID: test.id})
 		if servicetest.Code(err) != test.want || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v", test.name, err)
 		}
@@ -197,7 +197,7 @@ func TestOverlayRefusals(t *testing.T) {
 	if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "overlays take all of them out of use") {
 		t.Errorf("a push whose endpoints are all out of use: %v", err)
 	}
-	if _, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("b-0:80"), Cluster: "orders", ID: "j", AllowEmpty: true}); err != nil {
+	if _, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain("b-0:80"), Cluster: "orders", ID: "j", AllowEmpty: true}); err != nil {
 		t.Errorf("with allow_empty: %v", err)
 	}
 }
@@ -320,7 +320,7 @@ func TestOverlaysAtOnce(t *testing.T) {
 		var refused atomic.Int64
 		for i := range 4 {
 			group.Go(func() {
-				_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(fmt.Sprintf("a-%d:80", i)), Cluster: "orders", ID: fmt.Sprint(i)})
+				_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain(fmt.Sprintf("a-%d:80", i)), Cluster: "orders", ID: fmt.Sprint(i)})
 				switch servicetest.Code(err) {
 				case "":
 				case fault.Blocked:
@@ -349,7 +349,7 @@ func TestPushOfASharedAssignment(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	pushOf := func(n int, options sources.ChangeOptions) error {
 		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-			Kind: sources.Endpoints, Cluster: "shared", Body: servicetest.Usable("a", n), ChangeOptions: options,
+			Kind: sources.Endpoints, Cluster: "shared", Body: servicetest.Usable("a", n), Options: options,
 		})
 		return err
 	}
@@ -358,7 +358,7 @@ func TestPushOfASharedAssignment(t *testing.T) {
 		servicetest.Push(t, s, sources.Config, cluster, servicetest.Encode(servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": assignment}}))
 	}
 	put := func(cluster string) {
-		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a-0:80"), Cluster: cluster, ID: "one"})
+		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain("a-0:80"), Cluster: cluster, ID: "one"})
 		servicetest.Must(t, err)
 	}
 	uses("orders", "shared")
@@ -404,11 +404,11 @@ func TestOverlayOfAnAggregate(t *testing.T) {
 	})
 	servicetest.Must(t, err)
 	servicetest.Push(t, s, sources.Config, "orders", aggregate("leaf"))
-	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "orders", ID: "one"})
+	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain("a:80"), Cluster: "orders", ID: "one"})
 	if servicetest.Code(err) != fault.InvalidArgument || !strings.Contains(err.Error(), "put the overlay on one of its clusters: leaf") {
 		t.Errorf("%v", err)
 	}
-	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a:80"), Cluster: "leaf", ID: "one"})
+	_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain("a:80"), Cluster: "leaf", ID: "one"})
 	servicetest.Must(t, err)
 }
 
@@ -426,11 +426,11 @@ func TestOverlayExpiresWithPreconditions(t *testing.T) {
 		s, stop := servicetest.Start(t, "", func(o *service.Options) { o.Sources.RequireIfMatch = true })
 		defer stop()
 		none := sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}
-		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable("a", 2), ChangeOptions: none})
+		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Usable("a", 2), Options: none})
 		servicetest.Must(t, err)
 		o := drain("a-0:80")
 		o.Expires = "1h"
-		_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: o, Cluster: "orders", ID: "one", ChangeOptions: none})
+		_, err = s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: o, Cluster: "orders", ID: "one", Options: none})
 		servicetest.Must(t, err)
 		for cluster, want := range map[string]int{"orders": 1, "cart": 0} {
 			scope := ledger.NewScope(func(name string) bool { return name == cluster })

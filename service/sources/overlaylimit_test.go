@@ -24,7 +24,7 @@ func TestOverlayLimits(t *testing.T) {
 		servicetest.Push(t, s, sources.Endpoints, fmt.Sprint("c", i), servicetest.Usable("a", 2))
 	}
 	put := func(i int, id string) error {
-		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: overlays.NewOverlay{Kind: "hold_ejections"}, Cluster: fmt.Sprint("c", i), ID: id})
+		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: overlays.NewOverlay{Kind: "hold_ejections"}, Cluster: fmt.Sprint("c", i), ID: id})
 		return err
 	}
 	for i := range overlays.MaxOverlays / overlays.MaxOfCluster {

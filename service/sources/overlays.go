@@ -33,9 +33,8 @@ func newOverlayChanges(p *pushes) *overlayChanges {
 
 // OverlayRequest puts an overlay.
 type OverlayRequest struct {
-	ChangeOptions
-	overlays.NewOverlay
-
+	Options     ChangeOptions
+	Overlay     overlays.NewOverlay
 	Cluster, ID string
 	// AllowEmpty permits an overlay that leaves the cluster without a usable endpoint.
 	AllowEmpty bool
@@ -45,15 +44,15 @@ type OverlayRequest struct {
 // again changes nothing. It fails with UnknownCluster, and with Blocked if nothing usable would be left.
 func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*PushResult, error) {
 	key := overlay.Key(r.Cluster, r.ID)
-	ch := c.change(key, observe.EventOverlaySet, r.ChangeOptions)
-	o, err := r.At(time.Now())
+	ch := c.change(key, observe.EventOverlaySet, r.Options)
+	o, err := r.Overlay.At(time.Now())
 	if err == nil {
 		err = overlays.CheckID(r.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	o.Cluster, o.ID, o.Author = r.Cluster, r.ID, cmp.Or(r.Name, r.Address)
+	o.Cluster, o.ID, o.Author = r.Cluster, r.ID, cmp.Or(r.Options.Name, r.Options.Address)
 	ch.allowEmpty = r.AllowEmpty
 	ch.run = func(tx *store.Tx) error {
 		before, exists := tx.Get(key)
@@ -176,7 +175,7 @@ func (c *overlayChanges) UnknownOverlay(cluster, id string) error {
 
 // change returns a change of one overlay, without run.
 func (c *overlayChanges) change(key resource.Key, event observe.EventType, o ChangeOptions) *change {
-	return &change{ChangeOptions: o, cluster: overlay.ClusterOf(key), current: keyed(key), event: event, allowEmpty: true, res: &PushResult{}}
+	return &change{options: o, cluster: overlay.ClusterOf(key), current: keyed(key), event: event, allowEmpty: true, res: &PushResult{}}
 }
 
 // Overlays returns the overlays of a cluster, or of all for an empty name: by cluster, and the oldest

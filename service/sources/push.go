@@ -20,8 +20,7 @@ import (
 
 // PushRequest pushes one resource of a cluster.
 type PushRequest struct {
-	ChangeOptions
-
+	Options ChangeOptions
 	Kind    Kind
 	Cluster string
 	Body    []byte
@@ -36,7 +35,7 @@ type PushRequest struct {
 // is durable and picks see it; the same content again changes nothing.
 func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) {
 	key := resource.Key{Type: r.Kind, Name: r.Cluster}
-	c := &change{ChangeOptions: r.ChangeOptions, cluster: r.Cluster, current: keyed(key)}
+	c := &change{options: r.Options, cluster: r.Cluster, current: keyed(key)}
 	d, err := p.read(ctx, r)
 	if err != nil {
 		p.report(c, err)
@@ -58,7 +57,7 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 // none, and with Blocked if connections of the cluster would lose TLS.
 func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o ChangeOptions) (*PushResult, error) {
 	key := resource.Key{Type: kind, Name: cluster}
-	c := &change{ChangeOptions: o, cluster: cluster, current: keyed(key), allowEmpty: true, res: &PushResult{}}
+	c := &change{options: o, cluster: cluster, current: keyed(key), allowEmpty: true, res: &PushResult{}}
 	c.run = func(tx *store.Tx) error {
 		if !p.remove(tx, c, key) {
 			return notPushed(key)
@@ -70,12 +69,12 @@ func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o Change
 
 // read decodes the body of a push. It waits for its turn.
 func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, error) {
-	turn, err := p.begin(ctx, r.Caller, r.Body)
+	turn, err := p.begin(ctx, r.Options.Caller, r.Body)
 	if err != nil {
 		return nil, err
 	}
 	defer turn.End()
-	o := p.pushDecoding(r.Format, r.Lenient, r.DryRun, turn)
+	o := p.pushDecoding(r.Format, r.Lenient, r.Options.DryRun, turn)
 	o.Name = r.Cluster
 	d, err := decode.One(r.Kind, r.Body, o)
 	if err != nil {
@@ -174,8 +173,7 @@ func (p *pushes) Pushed(ctx context.Context, caller string, kind Kind, cluster s
 
 // SnapshotRequest pushes any number of resources at once.
 type SnapshotRequest struct {
-	ChangeOptions // whose precondition is about all pushed resources
-
+	Options ChangeOptions // whose precondition is about all pushed resources
 	// Body is a DiscoveryResponse.
 	Body   []byte
 	Format Format
@@ -192,7 +190,7 @@ type SnapshotRequest struct {
 // durable and picks see them.
 func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushResult, error) {
 	before := "" // the hash, if it was requested
-	c := &change{ChangeOptions: r.ChangeOptions}
+	c := &change{options: r.Options}
 	c.current = currentSnapshot(nil, &before)
 	b, err := p.readSnapshot(ctx, r)
 	if err != nil {
@@ -238,12 +236,12 @@ func currentSnapshot(in *ledger.Scope, hash *string) func(*store.Tx) (string, st
 
 // readSnapshot decodes the body of a push. It waits for its turn.
 func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.Bundle, error) {
-	turn, err := p.begin(ctx, r.Caller, r.Body)
+	turn, err := p.begin(ctx, r.Options.Caller, r.Body)
 	if err != nil {
 		return nil, err
 	}
 	defer turn.End()
-	b, err := decode.All(r.Body, p.pushDecoding(r.Format, r.Lenient, r.DryRun, turn))
+	b, err := decode.All(r.Body, p.pushDecoding(r.Format, r.Lenient, r.Options.DryRun, turn))
 	if err != nil {
 		return nil, decodeError("the snapshot", "", err)
 	}

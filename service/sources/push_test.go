@@ -58,9 +58,9 @@ func TestPushRefusals(t *testing.T) {
 		"an unknown field":  {sources.PushRequest{Kind: sources.Endpoints, Body: []byte(`{"endpints":[]}`)}, fault.InvalidResource, "endpints: unknown field (did you mean endpoints?)"},
 		"too much YAML":     {sources.PushRequest{Kind: sources.Endpoints, Format: sources.YAML, Body: make([]byte, text.MaxYAMLBytes+1)}, fault.TooLarge, "JSON or protobuf"},
 		"no endpoint":       {sources.PushRequest{Kind: sources.Endpoints, Body: empty}, fault.Blocked, "allow_empty"},
-		"exists already":    {sources.PushRequest{Kind: sources.Endpoints, Body: empty, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}, fault.PreconditionFailed, "exists"},
-		"another content":   {sources.PushRequest{Kind: sources.Endpoints, Body: empty, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"abc"}}}}, fault.PreconditionFailed, "changed"},
-		"is not there":      {sources.PushRequest{Kind: sources.Config, Body: servicetest.Config(1), ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"*"}}}}, fault.PreconditionFailed, "does not exist"},
+		"exists already":    {sources.PushRequest{Kind: sources.Endpoints, Body: empty, Options: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}, fault.PreconditionFailed, "exists"},
+		"another content":   {sources.PushRequest{Kind: sources.Endpoints, Body: empty, Options: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"abc"}}}}, fault.PreconditionFailed, "changed"},
+		"is not there":      {sources.PushRequest{Kind: sources.Config, Body: servicetest.Config(1), Options: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"*"}}}}, fault.PreconditionFailed, "does not exist"},
 		"leads to nowhere":  {sources.PushRequest{Kind: sources.Config, Body: []byte(`{"type":"EDS","eds_cluster_config":{"service_name":"elsewhere"}}`)}, fault.Blocked, "it has 1"},
 		"of another cluter": {sources.PushRequest{Kind: sources.Endpoints, Body: []byte(`{"cluster_name":"billing"}`)}, fault.InvalidResource, "billing"},
 	} {
@@ -244,7 +244,7 @@ func TestProblemsHaveLines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-				Kind: sources.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, ChangeOptions: sources.ChangeOptions{DryRun: true},
+				Kind: sources.Endpoints, Cluster: "c", Body: []byte(c.body), Format: c.format, Options: sources.ChangeOptions{DryRun: true},
 			})
 			e, ok := errors.AsType[*fault.Error](err)
 			if !ok || len(e.Problems) != 1 {
@@ -257,7 +257,7 @@ func TestProblemsHaveLines(t *testing.T) {
 	}
 
 	result, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "c", Format: sources.YAML, ChangeOptions: sources.ChangeOptions{DryRun: true}, Lenient: true,
+		Kind: sources.Endpoints, Cluster: "c", Format: sources.YAML, Options: sources.ChangeOptions{DryRun: true}, Lenient: true,
 		Body: []byte(strings.Replace(strings.Replace(yaml, "70000", "7000", 1), "endpoints:", "other: 1\nendpoints:", 1)),
 	})
 	if err != nil || len(result.Warnings) != 1 || result.Warnings[0].Line != 1 || len(result.Notes) != 1 || result.Notes[0].Line != 1 {
@@ -274,7 +274,7 @@ func TestFewProblemsAreLocatedInMuchJSON(t *testing.T) {
 	}
 	body := `{"endpoints":[{"load_balancing_weight":1,"lb_endpoints":[` + strings.Join(endpoints, ",\n") + "]}]}" + strings.Repeat(" ", 1<<20)
 	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "c", Body: []byte(body), Format: sources.JSON, ChangeOptions: sources.ChangeOptions{DryRun: true},
+		Kind: sources.Endpoints, Cluster: "c", Body: []byte(body), Format: sources.JSON, Options: sources.ChangeOptions{DryRun: true},
 	})
 	e, ok := errors.AsType[*fault.Error](err)
 	if !ok || len(e.Problems) != 50 {
@@ -422,7 +422,7 @@ func TestSnapshotIsRefusedWhole(t *testing.T) {
 		"no endpoint":        {sources.SnapshotRequest{Body: with(servicetest.Object{"@type": sources.Endpoints.URL(), "cluster_name": "z"})}, fault.Blocked, `"z"`},
 		"endpoints are lost": {sources.SnapshotRequest{Body: snapshot(nil, "a"), Replace: true, MaxRemoved: -1}, fault.Blocked, `"a"`},
 		"nothing at all":     {sources.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1}, fault.Blocked, "all 3 resources"},
-		"another content":    {sources.SnapshotRequest{Body: good, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"x"}}}}, fault.PreconditionFailed, "the snapshot has changed"},
+		"another content":    {sources.SnapshotRequest{Body: good, Options: sources.ChangeOptions{Precondition: sources.Precondition{IfMatch: []string{"x"}}}}, fault.PreconditionFailed, "the snapshot has changed"},
 		"no snapshot":        {sources.SnapshotRequest{Body: []byte(`[]`)}, fault.InvalidArgument, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -298,7 +298,7 @@ func TestOtherChangesOfRegisteredEndpoints(t *testing.T) {
 			t.Errorf("pushed: %+v", is.Registration)
 		}
 		servicetest.Expect(t, "one that was pushed without its ttl", renewed("10.0.0.3:80"), fault.UnknownEndpoint)
-		_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: []byte(head + `]}]}]}`), Replace: true, MaxRemoved: -1, ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: []byte(head + `]}]}]}`), Replace: true, MaxRemoved: -1, Options: sources.ChangeOptions{DryRun: true}})
 		servicetest.Must(t, err)
 		servicetest.Expect(t, "one that a dry run has removed", renewed("10.0.0.2:80"), "")
 		push(head + `]}]}]}`)

@@ -142,8 +142,8 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 	p, key := r.pushes, resource.Key{Type: Endpoints, Name: x.Cluster}
 	says := fmt.Sprintf("not renewed: %s", difference.Few(x.Addresses, maxListedNames))
 	ch := &change{
-		ChangeOptions: ChangeOptions{From: "lbd", Message: difference.Clip(says, changelog.MaxMessage)},
-		cluster:       x.Cluster, current: keyed(key), own: true, res: &PushResult{},
+		options: ChangeOptions{From: "lbd", Message: difference.Clip(says, changelog.MaxMessage)},
+		cluster: x.Cluster, current: keyed(key), own: true, res: &PushResult{},
 		allowEmpty: true, // the table keeps the last usable one
 	}
 	done, err := r.endpoints.edited(&EndpointRequest{Cluster: x.Cluster}, x.Raw, func(raw []byte) (after []byte, added bool, err error) {

@@ -159,7 +159,7 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		t.Errorf("without a bootstrap: %v\n%s", got, &log)
 	}
 	got := secures(nil, func(s *service.Service) {
-		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: servicetest.Encode(plainCluster), ChangeOptions: sources.ChangeOptions{DryRun: true}})
+		res, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Config, Cluster: "new", Body: servicetest.Encode(plainCluster), Options: sources.ChangeOptions{DryRun: true}})
 		servicetest.Must(t, err)
 		if words := fmt.Sprint(res.Changes); !strings.Contains(words, "transport_socket") {
 			t.Errorf("a plain Cluster instead: %s", words)

@@ -30,7 +30,7 @@ func TestWriteSkew(t *testing.T) {
 	}
 	drains := func(name string) func() error {
 		return func() error {
-			_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain(name + ":80"), Cluster: "orders", ID: name})
+			_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain(name + ":80"), Cluster: "orders", ID: name})
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func TestWriteSkewOfFiles(t *testing.T) {
 		var err error
 		var pair sync.WaitGroup
 		pair.Go(func() {
-			_, err = d.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{NewOverlay: drain("a-0:80"), Cluster: "a", ID: "a"})
+			_, err = d.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain("a-0:80"), Cluster: "a", ID: "a"})
 		})
 		pair.Go(func() { d.scan(map[string]int{"a": 1}) })
 		pair.Wait()

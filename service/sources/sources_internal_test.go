@@ -73,7 +73,7 @@ func TestOutcomesOfPushes(t *testing.T) {
 		if got := new(change).outcome(err); got != want || !slices.Contains(pushOutcomes, got) {
 			t.Errorf("%s counts as %s, want %s", code, got, want)
 		}
-		if got := (&change{ChangeOptions: ChangeOptions{DryRun: true}}).outcome(err); got != "dry_run" {
+		if got := (&change{options: ChangeOptions{DryRun: true}}).outcome(err); got != "dry_run" {
 			t.Errorf("%s of a dry run counts as %s", code, got)
 		}
 	}

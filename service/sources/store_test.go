@@ -83,7 +83,7 @@ func TestAChangeThatAStoreRunsAgain(t *testing.T) {
 			got = append(got, fmt.Sprint(res.New, res.Hash, res.Changes, res.Warnings, res.Notes))
 		}
 		body := servicetest.Usable("a", 1)
-		push := sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body, ChangeOptions: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}
+		push := sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: body, Options: sources.ChangeOptions{Precondition: sources.Precondition{IfNoneMatch: true}}}
 		add(s.Sources.Push(t.Context(), &push))
 		add(s.Sources.Push(t.Context(), &push)) // which exists by then
 		add(s.Sources.HostTarget(t.Context(), "shop", sources.ChangeOptions{}))
