@@ -27,5 +27,5 @@ func TestConformance(t *testing.T) {
 			return s
 		}
 	}
-	storetest.Run(t, fresh, storetest.Durable|storetest.Shared)
+	storetest.Run(t, fresh, true)
 }

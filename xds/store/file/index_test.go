@@ -23,10 +23,10 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	t.Run("on disk", func(t *testing.T) {
-		storetest.Run(t, opener(func(t *testing.T) string { t.Helper(); return t.TempDir() }), storetest.Durable)
+		storetest.Run(t, opener(func(t *testing.T) string { t.Helper(); return t.TempDir() }), true)
 	})
 	t.Run("in memory", func(t *testing.T) {
-		storetest.Run(t, opener(func(*testing.T) string { return "" }), 0)
+		storetest.Run(t, opener(func(*testing.T) string { return "" }), false)
 	})
 }
 

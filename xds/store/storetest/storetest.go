@@ -22,18 +22,8 @@ type Open func(t *testing.T, o Options) store.Store
 // Fresh returns a function that opens a store at a place of its own, which is empty.
 type Fresh func(t *testing.T) Open
 
-// Kind is what a store can do. Kinds are added.
-type Kind int
-
-const (
-	// Durable stores can be closed and opened again.
-	Durable Kind = 1 << iota
-	// Shared stores can be opened several times at once.
-	Shared
-)
-
-// Run tests a store.
-func Run(t *testing.T, fresh Fresh, kind Kind) {
+// Run tests a store, and if it is durable also that it can be closed and opened again.
+func Run(t *testing.T, fresh Fresh, durable bool) {
 	tests := map[string]func(*testing.T, Open){
 		"Updates":                  updates,
 		"Indices":                  indexes,
@@ -50,16 +40,8 @@ func Run(t *testing.T, fresh Fresh, kind Kind) {
 		"SnapshotsStayAsTheyWere":  snapshotsStay,
 		"ResultsAreOfTheLastState": lastState,
 	}
-	if kind&Durable != 0 {
+	if durable {
 		tests["Reopened"] = reopened
-	}
-	if kind&Shared != 0 {
-		tests["SharedCommits"] = sharedCommits
-		tests["SharedIncrements"] = sharedIncrements
-		tests["SharedLarge"] = sharedLarge
-		tests["SharedReads"] = sharedReads
-		tests["SharedTypes"] = sharedTypes
-		tests["SharedDiscard"] = sharedDiscard
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
