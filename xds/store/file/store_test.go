@@ -1,7 +1,6 @@
 package file
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -122,136 +120,14 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-func TestUpdateReturnsTheFunctionsError(t *testing.T) {
+func TestSizeOfValues(t *testing.T) {
 	s := open(t, "", Options{})
-	if snapshot, err := s.Update(t.Context(), func(*store.Tx) error { return errRefused }); err != errRefused || snapshot != nil { //nolint:errorlint // as it is, not wrapped
-		t.Errorf("got %v, %v", snapshot, err)
-	}
-	var panicked *store.PanicError
-	if _, err := s.Update(t.Context(), func(*store.Tx) error { panic("no luck") }); !errors.As(err, &panicked) || panicked.Value != "no luck" || !strings.Contains(string(panicked.Stack), "store_test.go") {
-		t.Errorf("got %v", err)
-	}
-}
-
-func TestPutRefuses(t *testing.T) {
-	s := open(t, "", Options{})
-	for _, test := range []struct {
-		name string
-		key  resource.Key
-		size int
-		want error
-	}{
-		{"no type", resource.Key{Name: "a"}, 1, store.ErrInvalidKey},
-		{"a NUL in the type", resource.Key{Type: "a\x00b", Name: "a"}, 1, store.ErrInvalidKey},
-		{"a NUL in the name", clusterKey("a\x00b"), 1, nil},
-		{"the longest key", resource.Key{Type: "t", Name: strings.Repeat("n", store.MaxKeySize-2)}, 1, nil},
-		{"a longer key", resource.Key{Type: "t", Name: strings.Repeat("n", store.MaxKeySize-1)}, 1, store.ErrInvalidKey},
-		{"the largest value", clusterKey("large"), store.MaxValueSize, nil},
-		{"a larger value", clusterKey("larger"), store.MaxValueSize + 1, store.ErrTooLarge},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			before := s.Snapshot()
-			after, err := s.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(test.key, make([]byte, test.size)) })
-			if !errors.Is(err, test.want) {
-				t.Fatalf("got %v, want %v", err, test.want)
-			}
-			if test.want != nil {
-				if s.Snapshot() != before {
-					t.Error("the snapshot changed")
-				}
-				return
-			}
-			if entry, found := after.Get(test.key); !found || len(entry.Raw) != test.size {
-				t.Errorf("found %v, %d bytes", found, len(entry.Raw))
-			}
-		})
-	}
-}
-
-func TestPutKeepsACopy(t *testing.T) {
-	s := open(t, "", Options{})
-	raw := []byte("right")
-	update(t, s, func(tx *store.Tx) error { return tx.Put(clusterKey("a"), raw) })
-	copy(raw, "wrong")
-	checkContents(t, s.Snapshot(), map[resource.Key]string{clusterKey("a"): "right"})
-}
-
-func TestSnapshotStaysAsItWas(t *testing.T) {
-	s := open(t, "", Options{})
-	first := put(t, s, clusterKey("b"), "1")
-	second := update(t, s, func(tx *store.Tx) error {
-		tx.Delete(clusterKey("b"))
-		return errors.Join(tx.Put(clusterKey("a"), []byte("2")), tx.Put(clusterKey("c"), []byte("3")))
-	})
-	checkContents(t, first, map[resource.Key]string{clusterKey("b"): "1"})
-	checkContents(t, second, map[resource.Key]string{clusterKey("a"): "2", clusterKey("c"): "3"})
-	if s.Snapshot() != second {
-		t.Error("Update did not return the current snapshot")
-	}
-}
-
-func TestUpdatedIsWhenTheValueChanged(t *testing.T) {
-	dir := t.TempDir()
-	now := begin
-	s := open(t, dir, Options{Now: func() time.Time { return now }})
-	put(t, s, clusterKey("a"), "1")
-	put(t, s, clusterKey("b"), "1")
-	now = now.Add(time.Hour)
-	update(t, s, func(tx *store.Tx) error {
-		return errors.Join(tx.Put(clusterKey("a"), []byte("1")), tx.Put(clusterKey("b"), []byte("2")))
-	})
-	closeStore(t, s)
-
-	for name, snapshot := range map[string]*store.Snapshot{"live": s.Snapshot(), "reopened": open(t, dir, Options{}).Snapshot()} {
-		for key, want := range map[string]time.Time{"a": begin, "b": begin.Add(time.Hour)} {
-			if entry, _ := snapshot.Get(clusterKey(key)); entry.Updated != want {
-				t.Errorf("%s: %s was updated %v, want %v", name, key, entry.Updated, want)
-			}
+	for size, want := range map[int]error{store.MaxValueSize: nil, store.MaxValueSize + 1: store.ErrTooLarge} {
+		_, err := s.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(clusterKey("large"), make([]byte, size)) })
+		if entry, _ := s.Snapshot().Get(clusterKey("large")); !errors.Is(err, want) || err == nil && len(entry.Raw) != size {
+			t.Errorf("%d bytes: %v, %d are stored", size, err, len(entry.Raw))
 		}
 	}
-}
-
-func TestCommitReturnsChanges(t *testing.T) {
-	var commits []store.Commit
-	var s *Store
-	s = open(t, t.TempDir(), Options{OnCommit: func(c store.Commit) {
-		if s.Snapshot() != c.After {
-			t.Error("OnCommit before the snapshot is visible")
-		}
-		commits = append(commits, c)
-	}})
-	put(t, s, clusterKey("a"), "1")
-	update(t, s, func(tx *store.Tx) error {
-		tx.Delete(clusterKey("a"))
-		return errors.Join(tx.Put(clusterKey("c"), []byte("1")), tx.Put(clusterKey("b"), []byte("1")))
-	})
-	if len(commits) != 2 || commits[1].After != s.Snapshot() {
-		t.Fatalf("commits do not follow each other: %v", commits)
-	}
-	changed := commits[1].Changed
-	if len(changed) != 3 || changed[0] != clusterKey("a") || changed[1] != clusterKey("b") || changed[2] != clusterKey("c") {
-		t.Errorf("changed: %v", changed)
-	}
-}
-
-func TestUpdateDoesNotRun(t *testing.T) {
-	never := func(*store.Tx) error {
-		t.Error("it ran")
-		return nil
-	}
-	s := open(t, t.TempDir(), Options{})
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := s.Update(ctx, never); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
-	}
-	put(t, s, clusterKey("a"), "1")
-	closeStore(t, s)
-	closeStore(t, s)
-	if _, err := s.Update(t.Context(), never); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("closed: %v", err)
-	}
-	checkContents(t, s.Snapshot(), map[resource.Key]string{clusterKey("a"): "1"})
 }
 
 func TestOpenMakesFilesThatOthersCannotRead(t *testing.T) {
