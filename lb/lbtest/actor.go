@@ -68,11 +68,6 @@ func (t *Troupe) Refusing(name string, err error) policy.Child {
 	return policy.Child{Policy: t.PolicyName, Config: &Part{Name: name, Refusal: err}}
 }
 
-// Saying is the part with which an actor reports state.
-func (t *Troupe) Saying(name string, state connectivity.State) policy.Child {
-	return policy.Child{Policy: t.PolicyName, Config: &Part{Name: name, Says: &state}}
-}
-
 // Actor returns the last actor of a name that is not closed, or nil.
 func (t *Troupe) Actor(name string) *Actor {
 	for _, a := range slices.Backward(t.Actors) {
@@ -81,17 +76,6 @@ func (t *Troupe) Actor(name string) *Actor {
 		}
 	}
 	return nil
-}
-
-// Built returns how many actors of a name were built.
-func (t *Troupe) Built(name string) int {
-	n := 0
-	for _, a := range t.Actors {
-		if a.Part != nil && a.Part.Name == name {
-			n++
-		}
-	}
-	return n
 }
 
 // Says reports state. The owner must call it.

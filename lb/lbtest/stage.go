@@ -52,7 +52,7 @@ func NewStage(tb testing.TB, builder policy.Factory, config serviceconfig.LoadBa
 // Endpoints applies the config with the endpoints of these names.
 func Endpoints(names ...string) Step {
 	return func(s *Stage) {
-		s.tb.Helper()
+		s.TB.Helper()
 		child := policy.Child{Config: s.BalancerConfig}
 		for _, n := range names {
 			if s.Endpoints[n] == nil {
@@ -76,7 +76,7 @@ func Says(address string, states ...connectivity.State) Step {
 // Together changes the state of several connections in one batch.
 func Together(state connectivity.State, addresses ...string) Step {
 	return func(s *Stage) {
-		s.tb.Helper()
+		s.TB.Helper()
 		s.Batch(func() {
 			for _, a := range addresses {
 				var err error
@@ -92,45 +92,19 @@ func Together(state connectivity.State, addresses ...string) Step {
 // Reports is [Tree.ExpectReports].
 func Reports(want int) Step { return func(s *Stage) { s.ExpectReports(want) } }
 
-// SubConns expects the number of SubConns that were made.
-func SubConns(want int) Step {
-	return func(s *Stage) {
-		s.tb.Helper()
-		if got := len(s.Tree.SubConns); got != want {
-			s.tb.Errorf("%d SubConns were made, want %d", got, want)
-		}
-	}
-}
-
 // Connected expects the addresses that were asked to connect, in order.
 func Connected(want string) Step {
 	return func(s *Stage) {
-		s.tb.Helper()
+		s.TB.Helper()
 		if got := strings.Join(s.Tree.Connected, " "); got != want {
-			s.tb.Errorf("asked %q to connect, want %q", got, want)
-		}
-	}
-}
-
-// Open expects the addresses that have a SubConn, in the order in which they were made.
-func Open(want string) Step {
-	return func(s *Stage) {
-		s.tb.Helper()
-		var open []string
-		for _, sc := range s.Tree.SubConns {
-			if !sc.Closed {
-				open = append(open, sc.Addresses[0].Addr)
-			}
-		}
-		if got := strings.Join(open, " "); got != want {
-			s.tb.Errorf("%q have a SubConn, want %q", got, want)
+			s.TB.Errorf("asked %q to connect, want %q", got, want)
 		}
 	}
 }
 
 // Picked picks and returns the endpoint, "queue", or the error.
 func (s *Stage) Picked(call *policy.Call) string {
-	s.tb.Helper()
+	s.TB.Helper()
 	res, err := s.Pick(call)
 	s.Batch(func() {}) // what the pick posted has happened
 	if errors.Is(err, balancer.ErrNoSubConnAvailable) {
@@ -139,29 +113,23 @@ func (s *Stage) Picked(call *policy.Call) string {
 	if err != nil {
 		return err.Error()
 	}
-	sc := Picked(s.tb, res)
+	sc := Picked(s.TB, res)
 	if at := sc.Addresses[0].Addr; sc.Closed || !slices.Contains(call.Endpoint.Addresses, at) {
-		s.tb.Errorf("the endpoint is %v, the SubConn is to %s", call.Endpoint.Addresses, at)
+		s.TB.Errorf("the endpoint is %v, the SubConn is to %s", call.Endpoint.Addresses, at)
 	}
 	return strings.Join(call.Endpoint.Addresses, "+")
-}
-
-// Errorf fails the test.
-func (s *Stage) Errorf(format string, args ...any) {
-	s.tb.Helper()
-	s.tb.Errorf(format, args...)
 }
 
 // Check compares what the policy describes and counts with its connections and its
 // last report.
 func (s *Stage) Check() {
-	s.tb.Helper()
+	s.TB.Helper()
 	n := s.Describe()
 	if n.State != s.State() || n.Policy != s.name || (n.Err != nil) != (n.State == connectivity.TransientFailure) {
-		s.tb.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.State())
+		s.TB.Errorf("describes %s in %v with error %v, reported is %v", n.Policy, n.State, n.Err, s.State())
 	}
 	if err := policy.FailureOf(s.Tree.Reports[len(s.Tree.Reports)-1]); !errors.Is(err, n.Err) {
-		s.tb.Errorf("the picker's failure is %v, want %v", err, n.Err)
+		s.TB.Errorf("the picker's failure is %v, want %v", err, n.Err)
 	}
 	states := make(map[string]connectivity.State)
 	for _, sc := range s.Tree.SubConns {
@@ -189,19 +157,19 @@ func (s *Stage) Check() {
 		}
 		if e.State != state || e.Address != connected ||
 			state == connectivity.Ready && e.LastErr != nil || state == connectivity.TransientFailure && e.LastErr == nil {
-			s.tb.Errorf("describes %+v, want %v", e, state)
+			s.TB.Errorf("describes %+v, want %v", e, state)
 		}
 		want.Count(state, 1)
 		shares += e.Share
 	}
 	if !n.Shares || n.State == connectivity.Ready && math.Abs(shares-1) > 1e-9 {
-		s.tb.Errorf("the shares are %v in all: %+v", shares, n)
+		s.TB.Errorf("the shares are %v in all: %+v", shares, n)
 	}
 	if known < len(states) {
-		s.tb.Errorf("%d of %d connections are to other endpoints", len(states)-known, len(states))
+		s.TB.Errorf("%d of %d connections are to other endpoints", len(states)-known, len(states))
 	}
 	if got := s.Summarize(); got.Census != want || got.State != s.State() {
-		s.tb.Errorf("summary %+v, want %+v", got, want)
+		s.TB.Errorf("summary %+v, want %+v", got, want)
 	}
 }
 

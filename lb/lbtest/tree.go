@@ -17,7 +17,8 @@ import (
 type Tree struct {
 	*policy.Tree
 
-	tb    testing.TB
+	TB testing.TB
+
 	root  policy.Policy
 	ended chan struct{} // of the batch that runs now
 
@@ -42,7 +43,7 @@ type Tree struct {
 // ends; in a synctest bubble close it before.
 func NewTree(tb testing.TB, builder policy.Factory, others ...policy.Factory) *Tree {
 	tb.Helper()
-	t := &Tree{tb: tb}
+	t := &Tree{TB: tb}
 	t.Tree = &policy.Tree{
 		Owner:    policy.NewSerializer(t.endBatch),
 		Registry: policy.NewRegistry(others...),
@@ -69,20 +70,20 @@ var Outcomes = []policy.Outcome{policy.OutcomeSuccess, policy.OutcomeError, poli
 
 // Batch runs f as one batch of the owner.
 func (t *Tree) Batch(f func()) {
-	t.tb.Helper()
+	t.TB.Helper()
 	ended := make(chan struct{})
 	if !t.Owner.Post(func() {
 		t.ended = ended
 		f()
 	}) {
-		t.tb.Fatal("the tree is closed")
+		t.TB.Fatal("the tree is closed")
 	}
 	<-ended
 }
 
 // Sleep lets time pass on the clock of a synctest bubble.
 func (t *Tree) Sleep(d time.Duration) {
-	t.tb.Helper()
+	t.TB.Helper()
 	t.Batch(func() {}) // for the race detector: what the test has read happened before
 	time.Sleep(d)
 	synctest.Wait()
@@ -91,7 +92,7 @@ func (t *Tree) Sleep(d time.Duration) {
 
 func (t *Tree) endBatch() {
 	if t.inBatch > 1 {
-		t.tb.Errorf("the policy reported %d times in one batch", t.inBatch)
+		t.TB.Errorf("the policy reported %d times in one batch", t.inBatch)
 	}
 	t.inBatch = 0
 	if t.ended != nil {
@@ -103,16 +104,16 @@ func (t *Tree) endBatch() {
 // ExpectReports expects a number of reports since the last of those counted before,
 // which is included.
 func (t *Tree) ExpectReports(want int) {
-	t.tb.Helper()
+	t.TB.Helper()
 	if got := len(t.Reports); got != want {
-		t.tb.Errorf("%d reports, want %d", got, want)
+		t.TB.Errorf("%d reports, want %d", got, want)
 	}
 	t.Reports = t.Reports[max(0, len(t.Reports)-1):]
 }
 
 // Update applies a part of a config in a batch.
 func (t *Tree) Update(c policy.Child) error {
-	t.tb.Helper()
+	t.TB.Helper()
 	var err error
 	t.Batch(func() { err = t.root.Update(c) })
 	return err
@@ -120,9 +121,9 @@ func (t *Tree) Update(c policy.Child) error {
 
 // Config is Update with a part that the policy must accept.
 func (t *Tree) Config(c policy.Child) {
-	t.tb.Helper()
+	t.TB.Helper()
 	if err := t.Update(c); err != nil {
-		t.tb.Fatalf("update: %v", err)
+		t.TB.Fatalf("update: %v", err)
 	}
 }
 
@@ -142,16 +143,16 @@ func (t *Tree) State() connectivity.State {
 
 // Picker returns the picker reported last.
 func (t *Tree) Picker() balancer.Picker {
-	t.tb.Helper()
+	t.TB.Helper()
 	if len(t.Reports) == 0 {
-		t.tb.Fatal("the policy has not reported yet")
+		t.TB.Fatal("the policy has not reported yet")
 	}
 	return t.Reports[len(t.Reports)-1].Picker
 }
 
 // Pick picks with the last picker. call may be nil.
 func (t *Tree) Pick(call *policy.Call) (balancer.PickResult, error) {
-	t.tb.Helper()
+	t.TB.Helper()
 	if call == nil {
 		call = new(policy.Call)
 	}
@@ -176,7 +177,7 @@ func (t *Tree) TakeEvents() []policy.Event {
 
 // Describe returns the policy's description.
 func (t *Tree) Describe() policy.Node {
-	t.tb.Helper()
+	t.TB.Helper()
 	var n policy.Node
 	t.Batch(func() { n = t.root.Describe() })
 	return n
@@ -184,7 +185,7 @@ func (t *Tree) Describe() policy.Node {
 
 // Summarize returns the policy's summary.
 func (t *Tree) Summarize() policy.Summary {
-	t.tb.Helper()
+	t.TB.Helper()
 	var s policy.Summary
 	t.Batch(func() { s = t.root.Summarize() })
 	return s
@@ -199,7 +200,7 @@ func (c *clientConn) UpdateState(s balancer.State) {
 
 func (c *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	if len(addrs) == 0 {
-		c.tree.tb.Fatal("a SubConn without address")
+		c.tree.TB.Fatal("a SubConn without address")
 	}
 	if c.tree.RefuseSubConn != nil {
 		if err := c.tree.RefuseSubConn(addrs[0].Addr); err != nil {
@@ -230,18 +231,18 @@ type SubConn struct {
 
 // SubConn returns the only open SubConn of an address.
 func (t *Tree) SubConn(address string) *SubConn {
-	t.tb.Helper()
+	t.TB.Helper()
 	var found *SubConn
 	for _, sc := range t.SubConns {
 		if !sc.Closed && sc.Addresses[0].Addr == address {
 			if found != nil {
-				t.tb.Fatalf("two SubConns for %s", address)
+				t.TB.Fatalf("two SubConns for %s", address)
 			}
 			found = sc
 		}
 	}
 	if found == nil {
-		t.tb.Fatalf("no SubConn for %s", address)
+		t.TB.Fatalf("no SubConn for %s", address)
 	}
 	return found
 }
@@ -255,7 +256,7 @@ func (s *SubConn) Connect() {
 // Shutdown calls the listener after the owner's current function.
 func (s *SubConn) Shutdown() {
 	if s.Closed {
-		s.tree.tb.Errorf("SubConn %s is shut down twice", s.Addresses[0].Addr)
+		s.tree.TB.Errorf("SubConn %s is shut down twice", s.Addresses[0].Addr)
 	}
 	s.Closed = true
 	s.show()

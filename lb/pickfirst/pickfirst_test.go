@@ -3,6 +3,7 @@ package pickfirst_test
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,12 +36,27 @@ var (
 	config    = lbtest.Endpoints
 	says      = lbtest.Says
 	connected = lbtest.Connected
-	open      = lbtest.Open
 	reports   = lbtest.Reports
 )
 
 func newStage(t testing.TB, steps ...step) *stage {
 	return lbtest.NewStage(t, pickfirst.Builder(), pickfirst.Config{}, steps...)
+}
+
+// open expects the addresses that have a SubConn, in the order in which they were made.
+func open(want string) step {
+	return func(s *stage) {
+		s.TB.Helper()
+		var open []string
+		for _, sc := range s.SubConns {
+			if !sc.Closed {
+				open = append(open, sc.Addresses[0].Addr)
+			}
+		}
+		if got := strings.Join(open, " "); got != want {
+			s.TB.Errorf("%q have a SubConn, want %q", got, want)
+		}
+	}
 }
 
 // play runs steps in a bubble, and closes the policy.
@@ -78,7 +94,7 @@ func pick(want string, exclude ...string) step {
 	return func(s *stage) {
 		call := &policy.Call{Exclude: exclude}
 		if got := s.Picked(call); got != want {
-			s.Errorf("picked %s, want %s", got, want)
+			s.TB.Errorf("picked %s, want %s", got, want)
 		}
 	}
 }
@@ -129,7 +145,7 @@ func TestPickFirst(t *testing.T) {
 		{"lost: IDLE, and nothing is tried", []step{config("a", "b"), says("a", connecting, ready, idle), passes(time.Hour), connected("a"), reports(3)}, idle},
 		{"lost later, without the error of an earlier attempt", []step{config("a"), fails("a"), says("a", idle, connecting, ready, idle), func(s *stage) {
 			if n := s.Describe().Endpoints[0]; n.LastErr != nil {
-				s.Errorf("last error %v", n.LastErr)
+				s.TB.Errorf("last error %v", n.LastErr)
 			}
 		}}, idle},
 		{"until there is a pick", []step{config("a", "b"), says("a", connecting, ready, idle), pick("queue"), connected("a a"), says("a", connecting, ready), pick("a")}, ready},
@@ -142,7 +158,7 @@ func TestPickFirst(t *testing.T) {
 		{"its value changes: a picker with the new one", []step{config("a"), says("a", connecting, ready), reports(2), config("a'"), reports(2), func(s *stage) {
 			call := new(policy.Call)
 			if _, err := s.Pick(call); err != nil || call.Endpoint != s.Endpoints["a'"] {
-				s.Errorf("picked %v, %v", call.Endpoint, err)
+				s.TB.Errorf("picked %v, %v", call.Endpoint, err)
 			}
 		}}, ready},
 		{"it becomes another endpoint's address: the same connection", []step{config("a", "b"), says("a", connecting, ready), config("x+a"), pick("x+a"), connected("a")}, ready},

@@ -3,6 +3,7 @@ package priority_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,11 @@ func newStage(t *testing.T) *stage {
 	s := &stage{t: t, actors: &lbtest.Troupe{PolicyName: "actor"}, other: &lbtest.Troupe{PolicyName: "other"}}
 	s.tree = lbtest.NewTree(t, priority.Builder(), s.actors, s.other)
 	return s
+}
+
+// saying is the part with which an actor reports state.
+func (s *stage) saying(name string, state connectivity.State) policy.Child {
+	return policy.Child{Policy: s.actors.PolicyName, Config: &lbtest.Part{Name: name, Says: &state}}
 }
 
 // step is one thing that happens to the policy.
@@ -167,7 +173,13 @@ func switches(want ...string) step {
 func built(name string, want int) step {
 	return step{"built " + name, func(s *stage) {
 		s.t.Helper()
-		if got := s.actors.Built(name) + s.other.Built(name); got != want {
+		got := 0
+		for _, a := range slices.Concat(s.actors.Actors, s.other.Actors) {
+			if a.Part != nil && a.Part.Name == name {
+				got++
+			}
+		}
+		if got != want {
 			s.t.Errorf("%s was built %d times, want %d", name, got, want)
 		}
 	}}

@@ -133,16 +133,16 @@ var scenarios = []scenario{
 	}},
 	{"the highest has no endpoints: it fails while it takes its part", []step{
 		configOf("a fails at once", func(s *stage) []policy.PriorityChild {
-			return []policy.PriorityChild{{Name: "a", Child: s.actors.Saying("a", failure)}, {Name: "b", Child: s.actors.Child("b")}}
+			return []policy.PriorityChild{{Name: "a", Child: s.saying("a", failure)}, {Name: "b", Child: s.actors.Child("b")}}
 		}),
 		expect("CONNECTING queue | a b*"), says("b", ready), expect("READY b | a b*"), reports(2),
 	}},
 	{"all fail while they take their part", []step{
 		configOf("all fail at once", func(s *stage) []policy.PriorityChild {
 			return []policy.PriorityChild{
-				{Name: "a", Child: s.actors.Saying("a", failure)},
-				{Name: "b", Child: s.actors.Saying("b", failure)},
-				{Name: "c", Child: s.actors.Saying("c", failure)},
+				{Name: "a", Child: s.saying("a", failure)},
+				{Name: "b", Child: s.saying("b", failure)},
+				{Name: "c", Child: s.saying("c", failure)},
 			}
 		}),
 		expect("TRANSIENT_FAILURE c: the actor failed | a b c*"), reports(1),
@@ -155,7 +155,7 @@ var scenarios = []scenario{
 	{"the child that serves fails in an update that has a higher one READY: never a failed picker between", []step{
 		config("a", "b"), says("a", failure), says("b", ready), reports(3),
 		configOf("both change at once", func(s *stage) []policy.PriorityChild {
-			return []policy.PriorityChild{{Name: "a", Child: s.actors.Saying("a", ready)}, {Name: "b", Child: s.actors.Saying("b", failure)}}
+			return []policy.PriorityChild{{Name: "a", Child: s.saying("a", ready)}, {Name: "b", Child: s.saying("b", failure)}}
 		}),
 		expect("READY a | a* (b)"), reports(2),
 	}},

@@ -75,7 +75,7 @@ func picks(call *policy.Call, drawn uint64, want string) step {
 	return func(s *stage) {
 		s.Next = lbtest.Draws(drawn)
 		if got := s.Picked(call); got != want {
-			s.Errorf("picked %s, want %s", got, want)
+			s.TB.Errorf("picked %s, want %s", got, want)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestRingHash(t *testing.T) {
 			[]step{config("a", "b"), together(ready, "a", "b"), reports(2), config("a'", "b"), reports(2), func(s *stage) {
 				call := &policy.Call{Hash: fallsOn("a"), HasHash: true}
 				if _, err := s.Pick(call); err != nil || call.Endpoint != s.Endpoints["a'"] {
-					s.Errorf("picked %v, %v", call.Endpoint, err)
+					s.TB.Errorf("picked %v, %v", call.Endpoint, err)
 				}
 			}},
 			ready,

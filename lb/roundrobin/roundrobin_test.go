@@ -35,7 +35,6 @@ var (
 	says      = lbtest.Says
 	connected = lbtest.Connected
 	reports   = lbtest.Reports
-	subConns  = lbtest.SubConns
 )
 
 // newStage has an endpoint b of another weight, which round_robin ignores.
@@ -46,6 +45,16 @@ func newStage(t testing.TB, steps ...step) *stage {
 		step(s)
 	}
 	return s
+}
+
+// subConns expects the number of SubConns that were made.
+func subConns(want int) step {
+	return func(s *stage) {
+		s.TB.Helper()
+		if got := len(s.SubConns); got != want {
+			s.TB.Errorf("%d SubConns were made, want %d", got, want)
+		}
+	}
 }
 
 func together(addresses ...string) step { return lbtest.Together(ready, addresses...) }

@@ -95,7 +95,7 @@ func pick(s *stage, address string, hold bool) policy.Held {
 		}
 	}
 	if got := s.Picked(call); got != address {
-		s.Errorf("picked %s, want %s", got, address)
+		s.TB.Errorf("picked %s, want %s", got, address)
 	}
 	return call.Held()
 }
@@ -146,7 +146,7 @@ func shares(want string, exclude ...string) step {
 		}
 		for address, w := range weights {
 			if math.Abs(float64(got[address])-100*w) > 2 {
-				s.Errorf("%.0f picks reach %v, want shares of %s", n, got, want)
+				s.TB.Errorf("%.0f picks reach %v, want shares of %s", n, got, want)
 				return
 			}
 		}
@@ -167,10 +167,10 @@ func from(source weightedroundrobin.WeightSource, address string, weight, sum fl
 		turn, _ := e.Detail.(*weightedroundrobin.WeightedTurn)
 		if e.Policy != weightedroundrobin.Name || e.Endpoint != call.Endpoint || e.Rotation != len(s.Describe().Endpoints) ||
 			turn.From != source || !near(turn.Weight, weight) || !near(turn.Share, weight/sum) {
-			s.Errorf("explained %+v, %+v; want %g of %g from %s", e, turn, weight, sum, source)
+			s.TB.Errorf("explained %+v, %+v; want %g of %g from %s", e, turn, weight, sum, source)
 		}
 		if n := s.Describe().Endpoints[e.Index]; n.Endpoint != call.Endpoint || !near(n.Share, weight/sum) {
-			s.Errorf("describes %+v, want a share of %g", n, weight/sum)
+			s.TB.Errorf("describes %+v, want a share of %g", n, weight/sum)
 		}
 	}
 }
