@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -70,21 +71,15 @@ type Dialer struct {
 	held     atomic.Int64      // connections kept, and attempts to make one under way
 }
 
-// NewDialer returns a Dialer without a budget. c may be nil. Close it after its
-// channels.
-func NewDialer(c Certificates) *Dialer {
-	return NewLimitedDialer(c, overload.Budget{Dials: MaxDials}, nil, nil)
-}
-
-// NewLimitedDialer returns a Dialer that gets the certificates of clusters' security
-// from c, keeps within a budget of descriptors, reports shortages to m, and connects to
-// addresses that p permits.
+// NewDialer returns a Dialer that gets the certificates of clusters' security from c, which
+// may be nil, keeps within a budget of descriptors, whose zero values are no limits, reports
+// shortages to m, and connects to addresses that p permits. Close it after its channels.
 //
 // A dial or recheck that fails because of a shortage in lbd changes no endpoint's
 // state: it is retried until the endpoint accepts or refuses it.
-func NewLimitedDialer(c Certificates, b overload.Budget, m *overload.Monitor, p *Permit) *Dialer {
+func NewDialer(c Certificates, b overload.Budget, m *overload.Monitor, p *Permit) *Dialer {
 	d := &Dialer{
-		connect: (&net.Dialer{KeepAliveConfig: keepAlive, ControlContext: p.control}).DialContext, slots: newSlots(min(b.Dials, MaxDials)),
+		connect: (&net.Dialer{KeepAliveConfig: keepAlive, ControlContext: p.control}).DialContext, slots: newSlots(min(cmp.Or(b.Dials, MaxDials), MaxDials)),
 		certificates: c, verdictTime: verdictTime, overload: m, maxHeld: b.Held,
 	}
 	d.permit, d.rechecks = p, newRechecks(d)

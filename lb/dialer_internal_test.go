@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -38,7 +39,7 @@ func TestMaxDials(t *testing.T) {
 		want     int64
 	}{{[]string{""}, MaxDials / 2}, {[]string{"a", "b", "c"}, MaxDials * 3 / 4}} {
 		synctest.Test(t, func(t *testing.T) {
-			d := NewDialer(nil)
+			d := NewDialer(nil, overload.Budget{}, nil, nil)
 			release := make(chan struct{})
 			var dialing, most atomic.Int64
 			d.connect = pipe(func(context.Context, string) error {
@@ -75,7 +76,7 @@ func TestMaxDials(t *testing.T) {
 // connected to with back-off.
 func TestAcceptAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer(nil)
+		d := NewDialer(nil, overload.Budget{}, nil, nil)
 		defer d.Close()
 		var dials atomic.Int64
 		d.connect = func(context.Context, string, string) (net.Conn, error) {
@@ -101,7 +102,7 @@ func TestAcceptAndClose(t *testing.T) {
 // once, and looks no more when it is stopped.
 func TestRechecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer(nil)
+		d := NewDialer(nil, overload.Budget{}, nil, nil)
 		defer d.Close()
 		var mu sync.Mutex
 		var dials []time.Time
@@ -165,7 +166,7 @@ func TestRechecks(t *testing.T) {
 // TestRecheckRate: with more endpoints than it allows for, the interval grows.
 func TestRecheckRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer(nil)
+		d := NewDialer(nil, overload.Budget{}, nil, nil)
 		defer d.Close()
 		d.connect = pipe(func(context.Context, string) error { return nil })
 		p := &fakeProber{}
@@ -187,7 +188,7 @@ func TestRecheckRate(t *testing.T) {
 // the rate to those that are there.
 func TestStoppedRechecksTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer(nil)
+		d := NewDialer(nil, overload.Budget{}, nil, nil)
 		defer d.Close()
 		var watched atomic.Int64
 		d.connect = pipe(func(_ context.Context, address string) error {

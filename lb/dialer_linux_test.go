@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -18,7 +19,7 @@ func TestKeepAlive(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	noError(t, err)
 	defer l.Close()
-	d := NewDialer(nil)
+	d := NewDialer(nil, overload.Budget{}, nil, nil)
 	defer d.Close()
 	conn, err := tcpConnector{dialer: d}.dial(t.Context(), l.Addr().String(), time.Minute, func() {})
 	noError(t, err)
@@ -79,7 +80,7 @@ func TestDialSwallowed(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			noError(t, err)
 			defer l.Close()
-			d := NewDialer(nil)
+			d := NewDialer(nil, overload.Budget{}, nil, nil)
 			defer d.Close()
 			ends := make(chan error, 1)
 			connect := d.connect

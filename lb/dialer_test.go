@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -21,7 +22,7 @@ type dialing struct {
 }
 
 func newDialing(t *testing.T) *dialing {
-	d := &dialing{t: t, dialer: lb.NewDialer(nil), reports: make(chan lb.Connection, 16)}
+	d := &dialing{t: t, dialer: lb.NewDialer(nil, overload.Budget{}, nil, nil), reports: make(chan lb.Connection, 16)}
 	t.Cleanup(d.dialer.Close)
 	return d
 }
@@ -139,7 +140,7 @@ func TestDialerClose(t *testing.T) {
 }
 
 func TestConnectors(t *testing.T) {
-	d := lb.NewDialer(nil)
+	d := lb.NewDialer(nil, overload.Budget{}, nil, nil)
 	defer d.Close()
 	for _, standard := range []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold, resource.ConnectNone} {
 		m := d.Connectors(standard)

@@ -123,7 +123,7 @@ func dialed(t *testing.T, d *Dialer, mode resource.ConnectMode) *Channel {
 }
 
 func dialerOn(t *testing.T, n *network) *Dialer {
-	d := NewDialer(nil)
+	d := NewDialer(nil, overload.Budget{}, nil, nil)
 	d.connect = pipe(n.connect)
 	t.Cleanup(d.Close)
 	return d
@@ -257,7 +257,7 @@ func TestBlackHolesWithFewSlots(t *testing.T) {
 			t.Run(fmt.Sprint(bad, " beside ", dials), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					n := newNetwork()
-					d := NewLimitedDialer(nil, overload.Budget{Dials: dials}, nil, nil)
+					d := NewDialer(nil, overload.Budget{Dials: dials}, nil, nil)
 					t.Cleanup(d.Close)
 					d.connect = pipe(n.connect)
 					before := dialed(t, d, resource.ConnectTCP)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -83,7 +84,7 @@ func TestFlappingEndpoints(t *testing.T) {
 		all = append(all, f)
 		l.Endpoints = append(l.Endpoints, &resource.Endpoint{Addresses: []string{f.address}, Weight: 1})
 	}
-	dialer := lb.NewDialer(nil)
+	dialer := lb.NewDialer(nil, overload.Budget{}, nil, nil)
 	defer dialer.Close()
 	o := options(nil)
 	o.Connectors = dialer.Connectors(resource.ConnectTCPHold)

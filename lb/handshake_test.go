@@ -26,6 +26,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/ringhash"
 	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -39,7 +40,7 @@ var system = sync.OnceValue(func() *authority {
 // newTLSDialer is a Dialer that leaves servers all the time that they want to
 // refuse a certificate.
 func newTLSDialer(t *testing.T, c Certificates) *Dialer {
-	d := NewDialer(c)
+	d := NewDialer(c, overload.Budget{}, nil, nil)
 	d.verdictTime = time.Minute
 	t.Cleanup(d.Close)
 	return d
@@ -297,7 +298,7 @@ func TestVerdictTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ca := newAuthority(t, "ca")
 			shows := ca.issue(t)
-			d := NewDialer(providers{"all": {roots: ca.pool(), identity: []tls.Certificate{ca.issue(t)}}})
+			d := NewDialer(providers{"all": {roots: ca.pool(), identity: []tls.Certificate{ca.issue(t)}}}, overload.Budget{}, nil, nil)
 			defer d.Close()
 			d.connect = func(_ context.Context, _, address string) (net.Conn, error) {
 				if address != "a:1" {
@@ -334,7 +335,7 @@ func TestNoCertificates(t *testing.T) {
 // and no more.
 func TestSilentServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer(nil)
+		d := NewDialer(nil, overload.Budget{}, nil, nil)
 		defer d.Close()
 		d.connect = func(context.Context, string, string) (net.Conn, error) {
 			time.Sleep(500 * time.Millisecond) // it takes its time to connect, too
@@ -377,7 +378,7 @@ func TestRecheckHandshakes(t *testing.T) {
 				ca := newAuthority(t, "ca")
 				shows := ca.issue(t)
 				roots := &provider{roots: ca.pool()}
-				d := NewDialer(providers{"roots": roots})
+				d := NewDialer(providers{"roots": roots}, overload.Budget{}, nil, nil)
 				defer d.Close()
 				var silent atomic.Bool
 				d.connect = func(context.Context, string, string) (net.Conn, error) {

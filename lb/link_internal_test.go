@@ -37,7 +37,7 @@ func TestShortageEndsNoHeldConnection(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := overload.NewMonitor(func() error { return nil })
 			defer m.Close()
-			d := NewLimitedDialer(nil, overload.Budget{Dials: MaxDials, Held: 1}, m, nil)
+			d := NewDialer(nil, overload.Budget{Held: 1}, m, nil)
 			defer d.Close()
 			near, far := net.Pipe()
 			d.connect = func(context.Context, string, string) (net.Conn, error) {
@@ -76,7 +76,7 @@ func TestHoldWithoutGoroutines(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	noError(t, err)
 	defer l.Close()
-	d := NewDialer(nil)
+	d := NewDialer(nil, overload.Budget{}, nil, nil)
 	defer d.Close()
 	if d.prober() == nil {
 		return // not on this system
@@ -126,7 +126,7 @@ func TestHeldIsReleased(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := overload.NewMonitor(func() error { return nil })
 			defer m.Close()
-			d := NewLimitedDialer(nil, overload.Budget{Dials: MaxDials}, m, nil)
+			d := NewDialer(nil, overload.Budget{}, m, nil)
 			defer d.Close()
 			p := &fakeHolding{}
 			d.poller = p
@@ -151,7 +151,7 @@ func TestHeldIsReleased(t *testing.T) {
 
 // TestConnectedAfterStop: a connection that is made while the link is stopped is closed.
 func TestConnectedAfterStop(t *testing.T) {
-	d := NewDialer(nil)
+	d := NewDialer(nil, overload.Budget{}, nil, nil)
 	defer d.Close()
 	near, far := net.Pipe()
 	link := &tcpLink{tcpConnector: tcpConnector{dialer: d, hold: true}, report: func(c Connection) { t.Errorf("reported %+v", c) }}

@@ -59,7 +59,7 @@ func TestPermitAfterResolution(t *testing.T) {
 		if denied {
 			p.Denied = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 		}
-		d := NewLimitedDialer(nil, overload.Budget{Dials: MaxDials}, nil, p)
+		d := NewDialer(nil, overload.Budget{}, nil, p)
 		conn, err := d.connect(t.Context(), "tcp", "localhost:"+port)
 		if err == nil {
 			_ = conn.Close()

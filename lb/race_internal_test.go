@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -116,7 +117,7 @@ func TestRace(t *testing.T) {
 		for _, tt := range tests {
 			t.Run(string(mode)+" "+tt.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					n, d := newTrack(), NewDialer(nil)
+					n, d := newTrack(), NewDialer(nil, overload.Budget{}, nil, nil)
 					d.connect = n.connect
 					reports := make(chan Connection, 2)
 					stop := d.Connectors(mode)[mode].Start(strings.Fields(tt.addresses), func(c Connection) { reports <- c })
@@ -151,7 +152,7 @@ func TestRace(t *testing.T) {
 // TestRaceFamilies: an endpoint's addresses of both families take turns.
 func TestRaceFamilies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer(nil)
+		d := NewDialer(nil, overload.Budget{}, nil, nil)
 		defer d.Close()
 		var dialed []string
 		d.connect = func(_ context.Context, _, address string) (net.Conn, error) {
@@ -173,7 +174,7 @@ func TestRaceFamilies(t *testing.T) {
 // endpoint's, and the other is closed.
 func TestRaceOfTwoThatConnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n, d := newTrack(), NewDialer(nil)
+		n, d := newTrack(), NewDialer(nil, overload.Budget{}, nil, nil)
 		defer d.Close()
 		d.connect = func(_ context.Context, network, address string) (net.Conn, error) {
 			return n.connect(t.Context(), network, address) // it connects even where it is given up
@@ -202,7 +203,7 @@ func TestRaceStopped(t *testing.T) {
 		dials     int
 	}{{"silent:1", 1}, {"silent:1 silent:2 good:3", 2}} {
 		synctest.Test(t, func(t *testing.T) {
-			n, d := newTrack(), NewDialer(nil)
+			n, d := newTrack(), NewDialer(nil, overload.Budget{}, nil, nil)
 			defer d.Close()
 			d.connect = n.connect
 			stop := d.Connectors(resource.ConnectTCP)[resource.ConnectTCP].Start(

@@ -129,7 +129,7 @@ func (h *hosts) dial(ctx context.Context, address string) error {
 func probing(t *testing.T) (*Dialer, *fakeProber, *hosts) {
 	t.Helper()
 	h := &hosts{down: make(map[string]string)}
-	d, p := NewDialer(nil), &fakeProber{answer: h.answer}
+	d, p := NewDialer(nil, overload.Budget{}, nil, nil), &fakeProber{answer: h.answer}
 	d.connect, d.poller = pipe(h.dial), p
 	t.Cleanup(d.Close)
 	return d, p, h
@@ -299,7 +299,7 @@ func TestStoppedLink(t *testing.T) {
 // TestCloseDuringRecheck: a Dialer that is closed reports no loss.
 func TestCloseDuringRecheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := NewDialer(nil)
+		d := NewDialer(nil, overload.Budget{}, nil, nil)
 		var silent sync.Mutex
 		d.connect = pipe(func(ctx context.Context, _ string) error {
 			if silent.TryLock() { // the attempt
@@ -571,7 +571,7 @@ func (l *modelLink) end() {
 func TestProbeOfRealSockets(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	noError(t, err)
-	d := NewDialer(nil)
+	d := NewDialer(nil, overload.Budget{}, nil, nil)
 	defer d.Close()
 	reports, stop := connectIn(d, "c", l.Addr().String())
 	defer stop()

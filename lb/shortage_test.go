@@ -82,7 +82,7 @@ func (s *host) on(t *testing.T, b overload.Budget) (*Dialer, *overload.Monitor) 
 	if b.Dials == 0 {
 		b.Dials = MaxDials
 	}
-	d := NewLimitedDialer(nil, b, m, nil)
+	d := NewDialer(nil, b, m, nil)
 	d.connect = s.connect
 	t.Cleanup(d.Close)
 	return d, m
@@ -176,7 +176,7 @@ func TestShortageOfFilesOfTLS(t *testing.T) {
 		m := overload.NewMonitor(func() error { return nil })
 		defer m.Close()
 		p := &lackingFiles{}
-		d := NewLimitedDialer(p, overload.Budget{Dials: MaxDials}, m, nil)
+		d := NewDialer(p, overload.Budget{}, m, nil)
 		defer d.Close()
 		d.connect = pipe(func(context.Context, string) error { return nil })
 		reports := make(chan Connection, 16)

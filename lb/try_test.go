@@ -35,7 +35,7 @@ func TestTry(t *testing.T) {
 	if _, err := d.Try(t.Context(), Attempt{Address: "127.0.0.1:1"}, time.Minute); err == nil || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("a closed port: %v", err)
 	}
-	limited := NewLimitedDialer(nil, overload.Budget{Dials: 1}, nil, &Permit{Denied: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	limited := NewDialer(nil, overload.Budget{Dials: 1}, nil, &Permit{Denied: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	t.Cleanup(limited.Close)
 	if _, err := limited.Try(t.Context(), at(nil), time.Minute); err == nil {
 		t.Error("a denied address was tried")

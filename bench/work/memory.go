@@ -9,6 +9,7 @@ import (
 
 	"github.com/lbd-dev/lbd/bench/peer"
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/sources"
@@ -49,7 +50,7 @@ func Memory(r MemoryRequest) (float64, error) {
 	if !known || r.N < 1 {
 		return 0, fmt.Errorf("connect mode %q, n %d: not none, tcp or tcp_hold, or not positive", r.Mode, r.N)
 	}
-	dialer := lb.NewDialer(nil)
+	dialer := lb.NewDialer(nil, overload.Budget{}, nil, nil)
 	defer dialer.Close()
 	o := service.Options{Connectors: dialer.Connectors(mode), Sources: sources.Settings{ConnectMode: mode}, MaxLeases: r.N + 1, TimelineBytes: -1}
 	s, stop, err := startService(ctx, "", o)

@@ -57,7 +57,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	if err != nil {
 		return err
 	}
-	dialer := lb.NewLimitedDialer(b, budget, lacks, permit)
+	dialer := lb.NewDialer(b, budget, lacks, permit)
 	defer dialer.Close()
 	sec, err := newSecurity(c, lacks, log)
 	if err != nil {

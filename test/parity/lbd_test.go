@@ -17,6 +17,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -38,7 +39,7 @@ type lbdSide struct {
 func newLBDSide(target, cluster string) *lbdSide {
 	l := &lbdSide{
 		target: target, cluster: cluster,
-		dialer: lb.NewDialer(nil), counters: policy.NewCounters(),
+		dialer: lb.NewDialer(nil, overload.Budget{}, nil, nil), counters: policy.NewCounters(),
 		clusters: make(map[string]*resource.ClusterConfig), raw: make(map[string][]byte),
 	}
 	l.channel = lb.NewChannel(lb.Options{

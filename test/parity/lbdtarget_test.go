@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb"
+	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -45,7 +46,7 @@ func newLBDTarget(ctx context.Context, config []byte, target, dir string) (l *lb
 	if err != nil {
 		return nil, err
 	}
-	l = &lbdTarget{target: full, dialer: lb.NewDialer(b)}
+	l = &lbdTarget{target: full, dialer: lb.NewDialer(b, overload.Budget{}, nil, nil)}
 	log := slog.New(slog.DiscardHandler)
 	l.service = service.New(service.Options{
 		Logger: log, Connectors: l.dialer.Connectors(resource.ConnectTCPHold),
