@@ -286,12 +286,12 @@ func (vs Versions) Changes() []Change {
 func (v Version) change() (c Change, same bool) {
 	was, is := v.Before, v.After
 	c = Change{Resource: is.Key.String(), Change: "modified"}
-	switch absent := (resource.Item{Key: is.Key}); {
-	case was.Same(is):
+	switch absent := (resource.Value{}); {
+	case was.Value == is.Value:
 		return c, true
-	case was.Same(absent):
+	case was.Value == absent:
 		c.Change = "added"
-	case is.Same(absent):
+	case is.Value == absent:
 		c.Change = "removed"
 	}
 	return c, false

@@ -29,7 +29,7 @@ func coveredChanges(r *resolver.Resolver, from resource.Source, vs difference.Ve
 	var out difference.Versions
 	for _, v := range vs {
 		c, ok := r.Covered(v.After.Key)
-		if ok && c.InUseFrom.Source != from && c.From.Source == from && !v.Before.Same(v.After) && !v.Before.Same(resource.Item{Key: v.After.Key}) {
+		if ok && c.InUseFrom.Source != from && c.From.Source == from && v.Before.Value != v.After.Value && v.Before.Value != (resource.Value{}) {
 			out = append(out, v)
 		}
 	}

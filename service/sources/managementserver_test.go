@@ -101,7 +101,7 @@ func follow(t *testing.T, targets int, change ...func(*service.Options)) (s *ser
 	for i := range targets {
 		key := resource.Key{Type: resource.TypeListener, Name: fmt.Sprint("t", i)}
 		l := &resource.Listener{Name: key.Name, Routes: routes}
-		updates = append(updates, resource.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Listener: l}, Server: "passthrough:///one"})
+		updates = append(updates, resource.Update{Target: targetOf(i), Item: resource.Item{Key: key, Raw: []byte("l"), Value: resource.Value{Listener: l}}, Server: "passthrough:///one"})
 	}
 	s.Inbound.ServerUpdate(updates)
 	kept.put = nil
@@ -117,7 +117,7 @@ var shared = resource.Key{Type: resource.TypeCluster, Name: "shared"}
 func sharedUpdate(target int, server, raw string) resource.Update {
 	c := resource.DefaultCluster(shared.Name)
 	return resource.Update{
-		Target: targetOf(target), Item: resource.Item{Key: shared, Raw: []byte(raw), Cluster: c},
+		Target: targetOf(target), Item: resource.Item{Key: shared, Raw: []byte(raw), Value: resource.Value{Cluster: c}},
 		Server: "passthrough:///" + server, Fallback: server != "one",
 	}
 }
@@ -146,7 +146,7 @@ func TestLoadReportsEndWithTheLastTarget(t *testing.T) {
 		assignment := resource.Key{Type: resource.TypeAssignment, Name: shared.Name}
 		s.Inbound.ServerUpdate([]resource.Update{u, {
 			Target: targetOf(target), Server: u.Server,
-			Item: resource.Item{Key: assignment, Raw: []byte("a"), Assignment: &resource.Assignment{Name: shared.Name}},
+			Item: resource.Item{Key: assignment, Raw: []byte("a"), Value: resource.Value{Assignment: &resource.Assignment{Name: shared.Name}}},
 		}})
 	}
 	wants(0, true)

@@ -165,7 +165,7 @@ func describe(batch []Update) string {
 		switch {
 		case u.Err == nil:
 			s += "=" + u.Version
-			if u.Raw == nil || u.Same(resource.Item{}) {
+			if u.Raw == nil || u.Value == (resource.Value{}) {
 				s += " without a value"
 			}
 		case err.Kind == ErrorReported:

@@ -28,7 +28,7 @@ func Item(i resource.Item, o Options) (_ resource.Item, warnings []Problem, err 
 	if err != nil {
 		return i, nil, err
 	}
-	i.Listener, i.Routes, i.Cluster, i.Assignment = d.Listener, d.Routes, d.Cluster, d.Assignment
+	i.Value = d.Value
 	return i, d.Warnings, nil
 }
 

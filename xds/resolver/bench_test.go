@@ -22,8 +22,10 @@ func clusters(n int) (all []resource.Update, names []string) {
 func assignment(name, address string) resource.Update {
 	e := &resource.Endpoint{Addresses: []string{address}}
 	return item(resource.Item{
-		Key:        resource.Key{Type: resource.TypeAssignment, Name: name},
-		Assignment: &resource.Assignment{Name: name, Localities: []*resource.LocalityEndpoints{{Weight: 1, Endpoints: []*resource.Endpoint{e}}}},
+		Key: resource.Key{Type: resource.TypeAssignment, Name: name},
+		Value: resource.Value{
+			Assignment: &resource.Assignment{Name: name, Localities: []*resource.LocalityEndpoints{{Weight: 1, Endpoints: []*resource.Endpoint{e}}}},
+		},
 	})
 }
 

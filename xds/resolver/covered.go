@@ -58,7 +58,7 @@ func (r *Resolver) below(top resource.Source, key resource.Key) *result {
 }
 
 func (r *result) item(key resource.Key) resource.Item {
-	return resource.Item{Key: key, Listener: r.Listener, Routes: r.Routes, Cluster: r.Cluster, Assignment: r.Assignment}
+	return resource.Item{Key: key, Value: r.Value}
 }
 
 // AllCovered returns the resources of which a push or a file covers something, in order.

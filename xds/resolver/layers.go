@@ -44,7 +44,7 @@ type sources [len(resource.Sources)]*result
 // result is the last update of a resource from a source, as in [resource.Update]: the value, or
 // Err. With both, the value is the last good one. The zero result is an unknown resource.
 type result struct {
-	value
+	resource.Value
 
 	Err      error
 	errSince time.Time // first time with the current text of Err
@@ -57,23 +57,13 @@ type result struct {
 	source   resource.Source
 }
 
-// value is that of an [resource.Item]: one of these, or none.
-type value struct {
-	Listener   *resource.Listener
-	Routes     *resource.RouteConfiguration
-	Cluster    *resource.Cluster
-	Assignment *resource.Assignment
-}
-
 // newResult returns the result of an update that has a value or Err.
 func newResult(s resource.Source, u *resource.Update) *result {
 	return &result{
-		value: valueOf(&u.Item), Err: u.Err, Server: u.Server, Version: u.Version, Updated: u.Updated,
+		Value: u.Value, Err: u.Err, Server: u.Server, Version: u.Version, Updated: u.Updated,
 		Fallback: u.Fallback, Final: u.Final, source: s,
 	}
 }
-
-func valueOf(i *resource.Item) value { return value{i.Listener, i.Routes, i.Cluster, i.Assignment} }
 
 var unknown result
 
@@ -83,7 +73,7 @@ func (r *result) notFound() bool {
 	return ok && err.NotFound()
 }
 
-func (r *result) good() bool { return r != nil && r.value != value{} }
+func (r *result) good() bool { return r != nil && r.Value != resource.Value{} }
 
 func (r *result) from() resource.Provenance {
 	return resource.Provenance{Source: r.source, Updated: r.Updated, Version: r.Version}

@@ -337,8 +337,8 @@ func randomUpdate(t *rapid.T, s resource.Source, version int) resource.Update {
 		service := rapid.SampledFrom([]string{"a", "b", "s"}).Draw(t, "service")
 		e := &resource.Endpoint{Addresses: []string{rapid.SampledFrom([]string{"x:1", "y:1"}).Draw(t, "address")}}
 		u = item(resource.Item{
-			Key:        resource.Key{Type: resource.TypeAssignment, Name: service},
-			Assignment: &resource.Assignment{Name: service, Localities: []*resource.LocalityEndpoints{{Weight: 1, Endpoints: []*resource.Endpoint{e}}}},
+			Key:   resource.Key{Type: resource.TypeAssignment, Name: service},
+			Value: resource.Value{Assignment: &resource.Assignment{Name: service, Localities: []*resource.LocalityEndpoints{{Weight: 1, Endpoints: []*resource.Endpoint{e}}}}},
 		})
 	}
 	u.Version = fmt.Sprint(version)

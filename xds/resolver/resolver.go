@@ -157,7 +157,7 @@ func (r *Resolver) take(s resource.Source, u *resource.Update) {
 		if !is.good() {
 			var item resource.Item
 			item, is.Err = r.decode(s, u.Item)
-			is.value = valueOf(&item)
+			is.Value = item.Value
 		}
 		if is.Assignment != nil {
 			// Trees find equal parts by pointers: reuse those of the assignment in use.
@@ -222,7 +222,7 @@ type reused struct{ is, before, value *resource.Assignment }
 func (r *Resolver) Value(s resource.Source, target string, key resource.Key) resource.Item {
 	item := resource.Item{Key: key}
 	if is := r.layers.get(s, target, key); is != nil {
-		item.Listener, item.Routes, item.Cluster, item.Assignment = is.Listener, is.Routes, is.Cluster, is.Assignment
+		item.Value = is.Value
 	}
 	return item
 }

@@ -167,7 +167,7 @@ func TestReuse(t *testing.T) {
 
 // made is an update of a value that no decoder has made.
 func made(c *resource.Cluster) resource.Update {
-	return resource.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: c.Name}, Raw: []byte{1}, Cluster: c}}
+	return resource.Update{Item: resource.Item{Key: resource.Key{Type: resource.TypeCluster, Name: c.Name}, Raw: []byte{1}, Value: resource.Value{Cluster: c}}}
 }
 
 func aggregate(name string, leaves ...string) resource.Update {

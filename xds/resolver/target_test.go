@@ -28,22 +28,22 @@ func item(i resource.Item) resource.Update {
 // lds is a Listener whose routes are another resource.
 func lds(name, routes string) resource.Update {
 	return item(resource.Item{
-		Key:      resource.Key{Type: resource.TypeListener, Name: name},
-		Listener: &resource.Listener{Name: name, RouteName: routes},
+		Key:   resource.Key{Type: resource.TypeListener, Name: name},
+		Value: resource.Value{Listener: &resource.Listener{Name: name, RouteName: routes}},
 	})
 }
 
 // inline is a Listener with its routes: see routes.
 func inline(name string, domains ...string) resource.Update {
 	return item(resource.Item{
-		Key:      resource.Key{Type: resource.TypeListener, Name: name},
-		Listener: &resource.Listener{Name: name, Routes: routes("", domains...)},
+		Key:   resource.Key{Type: resource.TypeListener, Name: name},
+		Value: resource.Value{Listener: &resource.Listener{Name: name, Routes: routes("", domains...)}},
 	})
 }
 
 // rds is a RouteConfiguration: see routes.
 func rds(name string, domains ...string) resource.Update {
-	return item(resource.Item{Key: resource.Key{Type: resource.TypeRoutes, Name: name}, Routes: routes(name, domains...)})
+	return item(resource.Item{Key: resource.Key{Type: resource.TypeRoutes, Name: name}, Value: resource.Value{Routes: routes(name, domains...)}})
 }
 
 // routes makes a virtual host of each "domain: a+b c": for the domain, with a route

@@ -13,16 +13,16 @@ type Item struct {
 	// Shareable is true if nothing in the endpoints of an Assignment had to be reported, so
 	// that a later version may share them: see Previous in the options of package decode.
 	Shareable bool
-	// One of these is the value, by Key.Type; the others are nil.
+	Value
+}
+
+// Value is the value of a resource: the one of its type, or none. Values with the same
+// pointer are equal.
+type Value struct {
 	Listener   *Listener
 	Routes     *RouteConfiguration
 	Cluster    *Cluster
 	Assignment *Assignment
-}
-
-// Same reports whether two items have the same value, by its pointer.
-func (i Item) Same(o Item) bool {
-	return i.Listener == o.Listener && i.Routes == o.Routes && i.Cluster == o.Cluster && i.Assignment == o.Assignment
 }
 
 // UnappliedField is a field that is set in a resource and that lbd does not apply.
