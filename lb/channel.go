@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // ErrClosed is a pick's or an update's answer once the channel is closed.
@@ -81,7 +82,7 @@ type Channel struct {
 	current atomic.Pointer[published]
 	summary atomic.Pointer[policy.Summary]
 
-	replaced Signal // notified after current was replaced
+	replaced wake.All // notified after current was replaced
 
 	mu    sync.Mutex // guards slot, held and begun
 	slot  *update

@@ -126,23 +126,3 @@ func TestReports(t *testing.T) {
 		t.Errorf("revisions %v, want 3", revisions)
 	}
 }
-
-// TestSignal: who waits is woken by the next change, and only by that.
-func TestSignal(t *testing.T) {
-	var s lb.Signal
-	s.Notify()
-	first, again := s.Wait(), s.Wait()
-	if first != again {
-		t.Error("those who wait at a time do not share a channel")
-	}
-	select {
-	case <-first:
-		t.Error("woken by an earlier change")
-	default:
-	}
-	s.Notify()
-	<-first
-	if next := s.Wait(); next == first {
-		t.Error("the next wait has the same channel")
-	}
-}

@@ -13,6 +13,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/fleet/share"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 const (
@@ -63,7 +64,7 @@ type Fleet struct {
 	clock   func() time.Duration // [policy.Clock]
 
 	events chan func() // that Run executes
-	wake   chan struct{}
+	wake   wake.One
 	ended  chan struct{} // closed when Run executes no more
 	// joinedUntil is the deadline of the session, of clock; 0 without one.
 	joinedUntil atomic.Int64
@@ -91,7 +92,7 @@ func New(o Options) *Fleet {
 func newFleet(s store, o Options) *Fleet {
 	return &Fleet{
 		options: o, id: rand.Text(), store: s, log: o.Log, clock: policy.Clock,
-		events: make(chan func()), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		events: make(chan func()), wake: wake.NewOne(), ended: make(chan struct{}),
 		wanted: make(map[*policy.ClusterCounters]want), limits: make(map[string]*limit),
 	}
 }
@@ -117,7 +118,7 @@ func (f *Fleet) Share(c *policy.ClusterCounters, limit uint32) {
 	w := f.wanted[c]
 	f.wanted[c] = want{int64(limit), w.users + 1}
 	f.mu.Unlock()
-	f.notify()
+	f.wake.Wake()
 }
 
 // Unshare reverts a call of Share. The process gives its share away as its requests end.
@@ -130,14 +131,7 @@ func (f *Fleet) Unshare(c *policy.ClusterCounters) {
 		delete(f.wanted, c)
 	}
 	f.mu.Unlock()
-	f.notify()
-}
-
-func (f *Fleet) notify() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wake.Wake()
 }
 
 // Run shares limits until ctx ends. Then it publishes what this process still holds, as its leases go on

@@ -227,7 +227,7 @@ func (f *Fleet) backOff(l *limit) {
 	d := rand.N(min(conflictWait<<min(l.conflicts, 10), slow))
 	l.conflicts++
 	l.retryAt = f.clock() + d
-	time.AfterFunc(d, f.notify)
+	time.AfterFunc(d, f.wake.Wake)
 }
 
 func (f *Fleet) see(l *limit, s stored) {

@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // Target is one hosted tree: of one cluster, or of an xds target, whose routes
@@ -27,7 +28,7 @@ type Target struct {
 
 	// Changed is notified after each batch of the channel, and when a cluster becomes
 	// stale or fresh, or gets other ambient errors.
-	Changed lb.Signal
+	Changed wake.All
 
 	newest  atomic.Pointer[View]
 	offered atomic.Pointer[lb.Offered] // the newest config, on its way to the tree; nil once picks use it, and while warming

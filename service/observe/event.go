@@ -11,10 +11,10 @@ import (
 	"time"
 	"weak"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // The limits of remembered events. Frequent ones have limits of their own, so that they
@@ -120,7 +120,7 @@ type Event struct {
 // Events remembers the last events. Its methods may be called from any goroutine.
 type Events struct {
 	log   *slog.Logger
-	added lb.Signal
+	added wake.All
 
 	mu     sync.Mutex // guards what follows
 	before uint64     // the ID before the first event's

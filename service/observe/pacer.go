@@ -23,7 +23,7 @@ const (
 func newPace() *rate.Limiter { return rate.NewLimiter(rate.Every(paceInterval), paceBurst) }
 
 // subscribers are the watchers of a feed, which are notified in groups. Unlike with
-// [lb.Signal], not all of them are runnable at once.
+// [wake.All], not all of them are runnable at once.
 type subscribers struct {
 	pace *rate.Limiter
 

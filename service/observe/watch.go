@@ -16,6 +16,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // MaxWatchers is the default limit on watchers.
@@ -58,20 +59,15 @@ type reader interface {
 // Next waits for the next message. The error is [ErrWatchEnded] if the watched cluster
 // is gone or the service drains, or the cause of the end of ctx.
 func (w *Watch) Next(ctx context.Context) (*Message, error) {
-	var changed chan struct{}
+	var changed wake.One
 	for {
 		m, err := w.Poll()
 		switch {
 		case m != nil || err != nil:
 			return m, err
 		case changed == nil: // a change since the last call may be new, too
-			changed = make(chan struct{}, 1)
-			w.Notify(func() {
-				select {
-				case changed <- struct{}{}:
-				default:
-				}
-			})
+			changed = wake.NewOne()
+			w.Notify(changed.Wake)
 			continue
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 const (
@@ -46,7 +47,7 @@ func (ws *Watches) WatchCluster(in *ledger.Scope, name, target string, endpoints
 			key.target = m.Target.Label
 		}
 		f, shared := join(ws, key, func() *clusterFeed {
-			f := &clusterFeed{watches: ws, watched: key, requested: make(chan struct{}, 1)}
+			f := &clusterFeed{watches: ws, watched: key, requested: wake.NewOne()}
 			f.view.Store(&clusterView{})
 			return f
 		})
@@ -62,7 +63,7 @@ type clusterFeed struct {
 	// Fixed after build.
 	watches   *Watches
 	watched   watchedCluster
-	requested chan struct{} // has an element if a new watcher needs a newer view
+	requested wake.One // a new watcher needs a newer view
 
 	// Its goroutine's only.
 	last     look     // before the state was read
@@ -101,10 +102,7 @@ func (f *clusterFeed) request() uint64 {
 	if v.reads > 0 && time.Since(v.at) < countInterval {
 		return v.reads
 	}
-	select {
-	case f.requested <- struct{}{}:
-	default:
-	}
+	f.requested.Wake()
 	return v.reads + 1
 }
 

@@ -68,7 +68,7 @@ func (ls *leases) once(ctx context.Context, r *Request, out *Picks, pick func() 
 			return limited("%v", err)
 		}
 		if mine {
-			defer ls.wake()
+			defer ls.begun.Wake()
 			return ls.keys.fill(e, r.TTL, out, pick)
 		}
 		if e.request != digest {

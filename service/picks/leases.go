@@ -14,6 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/picks/wheel"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 const (
@@ -47,7 +48,7 @@ type leases struct {
 	keys   idempotencyKeys
 
 	closed  atomic.Bool
-	begun   chan struct{} // has a token after the first lease, or key, of a quiet time
+	begun   wake.One // the first lease, or key, of a quiet time
 	closing chan struct{}
 	done    chan struct{} // closed when the goroutine has ended
 }
@@ -55,7 +56,7 @@ type leases struct {
 func newLeases(limit int, replica ReplicaTag, eased func(*ledger.Record)) *leases {
 	ls := &leases{
 		max: int64(limit), eased: eased,
-		begun: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
+		begun: wake.NewOne(), closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	ls.clock.init()
 	for i := range ls.shards {
@@ -96,7 +97,7 @@ func (ls *leases) grant(c *ledger.Cluster, call *call, r *Request, share float64
 		ls.releaseQuotas(owner, r.Account)
 		return fault.Errorf(fault.ShuttingDown, "the daemon is shutting down")
 	}
-	ls.wake()
+	ls.begun.Wake()
 	return nil
 }
 
@@ -164,14 +165,6 @@ func (ls *leases) releaseQuotas(owner *ledger.OwnerLeases, account *quota.Accoun
 	owner.End()
 	releaseQuotas(account, owner.Owner)
 	ls.count.Add(-1)
-}
-
-// wake makes the goroutine look for what expires.
-func (ls *leases) wake() {
-	select {
-	case ls.begun <- struct{}{}:
-	default:
-	}
 }
 
 // expireUntilClosed ends the leases that expire, and forgets the idempotency keys.

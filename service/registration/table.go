@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // Interval is the time between two calls of Tick while there are registered endpoints.
@@ -29,7 +30,7 @@ type Options struct {
 // Table has the registered endpoints of all clusters. Its methods may be called from any goroutine.
 type Table struct {
 	options Options
-	wake    chan struct{} // has a value if there may be something to do; capacity 1
+	wake    wake.One // there may be something to do
 
 	mu       sync.Mutex
 	clusters map[string]*cluster
@@ -67,7 +68,7 @@ type removal struct {
 
 // New returns an empty table.
 func New(o Options) *Table {
-	return &Table{options: o, wake: make(chan struct{}, 1), clusters: make(map[string]*cluster)}
+	return &Table{options: o, wake: wake.NewOne(), clusters: make(map[string]*cluster)}
 }
 
 // Wake returns a channel that has a value when there are registered endpoints again.
@@ -107,10 +108,7 @@ func (t *Table) Set(name string, raw []byte, a *resource.Assignment, now time.Ti
 	t.set(c, raw, a, now)
 	if t.count == 0 && len(c.endpoints) > 0 {
 		t.last = now
-		select {
-		case t.wake <- struct{}{}:
-		default:
-		}
+		t.wake.Wake()
 	}
 	if t.count += len(c.endpoints) - before; len(c.endpoints) == 0 {
 		delete(t.clusters, name)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // served is the index of the last commit that picks use. A commit becomes that when the trees
@@ -23,7 +25,7 @@ type served struct {
 	settling map[string]struct{} // of these, the ones whose trees are waited for
 	waiting  indexWaiters
 
-	wake   chan struct{} // has a value if latest has grown; capacity 1
+	wake   wake.One // latest has grown
 	ctx    context.Context
 	end    context.CancelFunc
 	ending sync.WaitGroup
@@ -33,7 +35,7 @@ type served struct {
 const treeTimeout = time.Second
 
 func newServed() *served {
-	s := &served{changed: map[string]struct{}{}, settling: map[string]struct{}{}, wake: make(chan struct{}, 1)}
+	s := &served{changed: map[string]struct{}{}, settling: map[string]struct{}{}, wake: wake.NewOne()}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -46,10 +48,7 @@ func (s *served) published(index uint64, targets []string) {
 		s.changed[name] = struct{}{}
 	}
 	s.mu.Unlock()
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	s.wake.Wake()
 }
 
 // newest returns the index of the newest commit that was published.

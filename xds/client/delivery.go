@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // updateQueue passes the updates of one authority of the bootstrap to OnUpdate, in order.
@@ -69,22 +71,19 @@ func (q *updateQueue) run(ctx context.Context, onUpdate func([]Update)) {
 
 // queue is an unbounded FIFO queue: put never blocks. One goroutine takes.
 type queue[T any] struct {
-	ready chan struct{} // receives after a put
+	ready wake.One // after a put
 
 	mu    sync.Mutex
 	items []T
 }
 
-func newQueue[T any]() *queue[T] { return &queue[T]{ready: make(chan struct{}, 1)} }
+func newQueue[T any]() *queue[T] { return &queue[T]{ready: wake.NewOne()} }
 
 func (q *queue[T]) put(item T) {
 	q.mu.Lock()
 	q.items = append(q.items, item)
 	q.mu.Unlock()
-	select {
-	case q.ready <- struct{}{}:
-	default:
-	}
+	q.ready.Wake()
 }
 
 // take removes and returns all items, in order.

@@ -15,6 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/file"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 const (
@@ -48,8 +49,8 @@ type Options struct {
 type Cache struct {
 	// fixed after Open
 	Options
-	store   *file.Store   // nil: the cache is empty and stores nothing
-	wake    chan struct{} // capacity 1
+	store   *file.Store // nil: the cache is empty and stores nothing
+	wake    wake.One
 	closing chan struct{}
 	done    chan struct{} // closed when the writer has ended
 
@@ -73,7 +74,7 @@ type Cache struct {
 func Open(data string, o Options) *Cache {
 	c := &Cache{
 		Options: o,
-		wake:    make(chan struct{}, 1),
+		wake:    wake.NewOne(),
 		closing: make(chan struct{}),
 		done:    make(chan struct{}),
 		pending: map[resource.Key][]byte{},
@@ -119,14 +120,7 @@ func (c *Cache) Put(changes map[resource.Key][]byte) {
 	c.mu.Lock()
 	maps.Copy(c.pending, changes)
 	c.mu.Unlock()
-	c.wakeWriter()
-}
-
-func (c *Cache) wakeWriter() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Wake()
 }
 
 // Close writes the pending changes, without a retry, and closes the file. Further calls
@@ -191,7 +185,7 @@ func (c *Cache) Flush() error {
 	}
 	if c.failing = err != nil; c.failing {
 		c.restore(batch)
-		c.wakeWriter()
+		c.wake.Wake()
 		return err
 	}
 	c.used = used

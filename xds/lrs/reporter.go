@@ -109,7 +109,7 @@ func (r *Reporter) Report(s bootstrap.Server, clusters ...Key) {
 			r.stopped--
 		}
 		if c.server != to {
-			c.server.wake()
+			c.server.wake.Wake()
 			c.server = to
 		}
 		r.clusters[key] = c
@@ -130,7 +130,7 @@ func (r *Reporter) Stop(clusters ...Key) {
 		r.stopped++
 		c.stopped = r.stops
 		r.set(key, c)
-		c.server.wake()
+		c.server.wake.Wake()
 	}
 	if r.stopped > maxStopped {
 		r.dropOldest()
@@ -166,7 +166,7 @@ func (r *Reporter) dropOldest() {
 		r.options.Logger.Warn("dropped the last load of a cluster: limit of stopped clusters reached",
 			"cluster", key.Cluster, "server", s.URI)
 		r.remove(key)
-		s.wake()
+		s.wake.Wake()
 	}
 }
 

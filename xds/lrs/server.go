@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // server is a server with clusters. Its goroutine keeps a stream open until there are none.
@@ -18,7 +19,7 @@ type server struct {
 
 	key      string
 	reporter *Reporter
-	woken    chan struct{} // capacity 1: clusters were stopped or moved
+	wake     wake.One      // clusters were stopped or moved
 	quit     chan struct{} // closed when the Reporter closes
 
 	status ServerStatus // guarded by reporter.mu
@@ -26,16 +27,8 @@ type server struct {
 
 func newServer(r *Reporter, s bootstrap.Server) *server {
 	return &server{
-		Server: s, key: s.Key(), reporter: r, woken: make(chan struct{}, 1), quit: make(chan struct{}),
+		Server: s, key: s.Key(), reporter: r, wake: wake.NewOne(), quit: make(chan struct{}),
 		status: ServerStatus{URI: s.URI, Since: time.Now()},
-	}
-}
-
-// wake makes the goroutine check its clusters.
-func (s *server) wake() {
-	select {
-	case s.woken <- struct{}{}:
-	default:
 	}
 }
 
@@ -112,7 +105,7 @@ func (s *server) pause(d time.Duration) bool {
 		select {
 		case <-timer.C:
 			return true
-		case <-s.woken:
+		case <-s.wake:
 		case <-s.quit:
 			return false
 		}

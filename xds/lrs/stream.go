@@ -96,7 +96,7 @@ func (st *stream) report() error {
 			}
 			last = true // the response that Close waited for
 		case <-ticks:
-		case <-st.woken:
+		case <-st.wake:
 			if st.hasActive() || !st.answered && !st.idle() {
 				continue
 			}

@@ -265,7 +265,7 @@ func (s *Store) report(c *store.Commit) {
 	s.publish()
 	if c != nil {
 		s.options.OnCommit(*c)
-		s.wakeCopier()
+		s.copyWake.Wake()
 	}
 	s.arrived.set(s.replica.applied)
 }
@@ -352,13 +352,6 @@ func contentsOf(of *store.Snapshot) (*store.Snapshot, format) {
 	return contents, f
 }
 
-func (s *Store) wakeCopier() {
-	select {
-	case s.copyWake <- struct{}{}:
-	default:
-	}
-}
-
 // writeCopy writes what is visible now.
 func (s *Store) writeCopy(ctx context.Context) error {
 	now, f := s.Snapshot(), s.state.Load().format
@@ -384,7 +377,7 @@ func (s *Store) writeCopies(ctx context.Context) {
 		}
 		if s.copied(err); err != nil {
 			backoff.Sleep(ctx, maxBackoff)
-			s.wakeCopier()
+			s.copyWake.Wake()
 		}
 	}
 }

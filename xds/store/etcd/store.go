@@ -17,6 +17,7 @@ import (
 
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/file"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 const (
@@ -71,7 +72,7 @@ type Store struct {
 	id       string // of this writer
 	queue    store.Queue
 	stop     context.CancelFunc
-	copyWake chan struct{} // capacity 1
+	copyWake wake.One
 	reached  chan struct{} // closed when etcd responded for the first time
 	first    chan struct{} // closed when the first attempt to load has ended
 	loaded   chan struct{} // closed when the state was loaded from etcd
@@ -126,9 +127,8 @@ func prepare(c Config, o Options) *Store {
 		config: c, keys: layout(strings.Trim(c.Prefix, "/") + "/"), options: o,
 		logger: o.Logger,
 		id:     randomID(12), queue: store.NewQueue(), stop: func() {},
-		copyWake: make(chan struct{}, 1), reached: make(chan struct{}), first: make(chan struct{}), loaded: make(chan struct{}),
+		copyWake: wake.NewOne(), reached: make(chan struct{}), first: make(chan struct{}), loaded: make(chan struct{}),
 	}
-	s.arrived.changed = make(chan struct{})
 	s.owned.writer, s.owned.commits = s.keys.relative(s.keys.writer(s.id)), map[uint64]*ownCommit{}
 	s.beginReplica()
 	s.publish()
@@ -293,27 +293,21 @@ func isPermanent(err error) bool {
 
 // progress is what the follower has applied and reported. Others wait for it.
 type progress struct {
-	mu      sync.Mutex
-	applied int64         // revision
-	changed chan struct{} // closed, and replaced, when applied grows
+	applied atomic.Int64 // revision
+	changed wake.All
 }
 
 // set records that revisions up to applied are visible, and reported.
 func (p *progress) set(applied int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.applied = applied
-	close(p.changed)
-	p.changed = make(chan struct{})
+	p.applied.Store(applied)
+	p.changed.Notify()
 }
 
 // wait waits until a revision is visible.
 func (p *progress) wait(ctx context.Context, revision int64) error {
 	for {
-		p.mu.Lock()
-		applied, changed := p.applied, p.changed
-		p.mu.Unlock()
-		if applied >= revision {
+		changed := p.changed.Wait()
+		if p.applied.Load() >= revision {
 			return nil
 		}
 		select {
