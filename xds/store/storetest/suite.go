@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -164,25 +165,33 @@ func discard(t *testing.T, open Open) {
 	check(t, "discarded", after, "b=1")
 }
 
-func commits(t *testing.T, open Open) {
+// recorded opens a store, and returns what it has reported. A commit is in Snapshot before that.
+func recorded(t *testing.T, open Open) (s store.Store, reported func() []store.Commit) {
+	t.Helper()
 	var mu sync.Mutex
-	var got []store.Commit
-	var s store.Store
-	s = open(t, Options{OnCommit: func(c store.Commit) {
+	var all []store.Commit
+	s = opened(t, open, Options{OnCommit: func(c store.Commit) {
 		mu.Lock()
 		defer mu.Unlock()
 		if now := s.Snapshot(); now.Index() < c.After.Index() {
 			t.Errorf("commit %d is reported before it is in Snapshot, which has %d", c.After.Index(), now.Index())
 		}
 		if len(c.Changed) > 0 {
-			got = append(got, c)
+			all = append(all, c)
 		}
 	}})
-	defer closed(t, s)
+	return s, func() []store.Commit {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+func commits(t *testing.T, open Open) {
+	s, reported := recorded(t, open)
 	set(t, s, "a=1", "z=1")
 	after := set(t, s, "a", "c=1", "b=1", "z=1")
-	mu.Lock()
-	defer mu.Unlock()
+	got := reported()
 	if len(got) != 2 || got[1].After.Index() > after.Index() {
 		t.Fatalf("%d commits: %v", len(got), got)
 	}
@@ -194,48 +203,28 @@ func commits(t *testing.T, open Open) {
 }
 
 func values(t *testing.T, open Open) {
-	var mu sync.Mutex
-	var reported any
-	s := opened(t, open, Options{OnCommit: func(c store.Commit) {
-		mu.Lock()
-		defer mu.Unlock()
-		if e, ok := c.After.Get(key("a")); ok {
-			reported = e.Value
+	s, reported := recorded(t, open)
+	for _, value := range []string{"one", "two"} {
+		after := update(t, s, func(tx *store.Tx) error { return tx.PutValue(key("a"), []byte(value), value) })
+		all := reported()
+		for _, in := range []*store.Snapshot{after, s.Snapshot(), all[len(all)-1].After} {
+			if e, _ := in.Get(key("a")); e.Value != value {
+				t.Errorf("the value is %v, want %s", e.Value, value)
+			}
 		}
-	}})
-	put := func(raw, value string) *store.Snapshot {
-		return update(t, s, func(tx *store.Tx) error { return tx.PutValue(key("a"), []byte(raw), value) })
-	}
-	value := func(s *store.Snapshot) any {
-		e, _ := s.Get(key("a"))
-		return e.Value
-	}
-	after := put("1", "one")
-	mu.Lock()
-	if value(after) != "one" || value(s.Snapshot()) != "one" || reported != "one" {
-		t.Errorf("the value is %v, %v, reported %v", value(after), value(s.Snapshot()), reported)
-	}
-	mu.Unlock()
-	if got := value(put("2", "two")); got != "two" {
-		t.Errorf("the value of new content is %v", got)
 	}
 }
 
 func times(t *testing.T, open Open) {
-	var mu sync.Mutex
-	now := time.Date(2026, 11, 20, 12, 0, 0, 7, time.UTC)
-	first := now
-	s := opened(t, open, Options{Now: func() time.Time {
-		mu.Lock()
-		defer mu.Unlock()
-		return now
-	}})
+	first := time.Date(2026, 11, 20, 12, 0, 0, 7, time.UTC)
+	var now atomic.Pointer[time.Time]
+	now.Store(&first)
+	s := opened(t, open, Options{Now: func() time.Time { return *now.Load() }})
 	set(t, s, "a=1", "b=1")
-	mu.Lock()
-	now = now.Add(time.Hour)
-	mu.Unlock()
+	later := first.Add(time.Hour)
+	now.Store(&later)
 	after := set(t, s, "a=1", "b=2")
-	for name, want := range map[string]time.Time{"a": first, "b": first.Add(time.Hour)} {
+	for name, want := range map[string]time.Time{"a": first, "b": later} {
 		if e, _ := after.Get(key(name)); !e.Updated.Equal(want) {
 			t.Errorf("%s was updated at %v, want %v", name, e.Updated, want)
 		}
@@ -330,25 +319,17 @@ func checkMany(t *testing.T, s *store.Snapshot, version string, n, size int) {
 }
 
 func large(t *testing.T, open Open) {
-	var mu sync.Mutex
-	changed := map[uint64]int{}
-	s := opened(t, open, Options{OnCommit: func(c store.Commit) {
-		mu.Lock()
-		defer mu.Unlock()
-		changed[c.After.Index()] += len(c.Changed)
-	}})
+	s, reported := recorded(t, open)
 	for _, c := range []struct{ n, size int }{{500, 10}, {20, 200_000}, {3, 3_000_000}} {
 		version := fmt.Sprint("v", c.size)
 		before := s.Snapshot().Index()
 		after := update(t, s, func(tx *store.Tx) error { return putMany(tx, version, c.n, c.size) })
 		checkMany(t, after, version, c.n, c.size)
-		mu.Lock()
-		for index, n := range changed {
-			if index > before && n != 0 && n != c.n {
-				t.Errorf("commit %d changed %d of %d", index, n, c.n)
+		for _, commit := range reported() {
+			if at, n := commit.After.Index(), len(commit.Changed); at > before && n != c.n {
+				t.Errorf("commit %d changed %d of %d", at, n, c.n)
 			}
 		}
-		mu.Unlock()
 	}
 	after := update(t, s, func(tx *store.Tx) error {
 		for e := range tx.All() {
