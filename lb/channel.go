@@ -408,9 +408,6 @@ func (c *Channel) WaitForGeneration(ctx context.Context, g int64) bool {
 	}
 }
 
-// Summary returns the counts of the last batch. It is not to be changed.
-func (c *Channel) Summary() policy.Summary { return *c.summary.Load() }
-
 // ClusterSummary returns the counts of one cluster. It is CONNECTING,
 // without a priority, before the cluster's first batch.
 func (c *Channel) ClusterSummary(cluster string) policy.Summary {

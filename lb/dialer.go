@@ -80,9 +80,12 @@ type Dialer struct {
 func NewDialer(c Certificates, b overload.Budget, m *overload.Monitor, p *Permit) *Dialer {
 	d := &Dialer{
 		connect: (&net.Dialer{KeepAliveConfig: keepAlive, ControlContext: p.control}).DialContext, slots: newSlots(min(cmp.Or(b.Dials, MaxDials), MaxDials)),
-		certificates: c, verdictTime: verdictTime, overload: m, maxHeld: b.Held,
+		certificates: c, verdictTime: verdictTime, overload: m, permit: p, maxHeld: b.Held,
 	}
-	d.permit, d.rechecks = p, newRechecks(d)
+	d.rechecks = &rechecks{
+		dialer: d, epoch: time.Now(), all: make(map[recheckKey]*recheck), current: 1,
+		lostClusters: make(map[dialGroup]struct{}), lostHosts: make(map[string]struct{}),
+	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }

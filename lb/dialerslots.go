@@ -174,7 +174,8 @@ func (s *slots) finishRecheck(r *recheck, short bool) {
 func (s *slots) release(d dial, short bool) {
 	if short {
 		d.from.putBack(d)
-		s.rest()
+		s.allowed, s.resting = 1, true // dials stop for a while, and are then allowed one at a time
+		s.ease()
 	}
 	d.from.release(d.queue)
 }
@@ -217,12 +218,6 @@ func (s *slots) next() (d dial, limit time.Duration, ok bool) {
 		limit = BusyTimeout
 	}
 	return d, limit, ok
-}
-
-// rest stops dials for a while, and then allows one at a time.
-func (s *slots) rest() {
-	s.allowed, s.resting = 1, true
-	s.ease()
 }
 
 // ease ends resting, or doubles the number of allowed dials, after a pause.

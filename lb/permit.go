@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 )
 
@@ -61,13 +62,8 @@ func (p *Permit) Check(a netip.AddrPort) error {
 	if p.Own != nil && p.Own(netip.AddrPortFrom(ip, a.Port())) {
 		return &DeniedError{Address: a, Own: true}
 	}
-	if len(p.Allowed) == 0 {
+	if len(p.Allowed) == 0 || slices.ContainsFunc(p.Allowed, func(n netip.Prefix) bool { return n.Contains(ip) }) {
 		return nil
-	}
-	for _, n := range p.Allowed {
-		if n.Contains(ip) {
-			return nil
-		}
 	}
 	return &DeniedError{Address: a}
 }

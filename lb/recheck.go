@@ -103,13 +103,6 @@ type recheck struct {
 	queue *clusterQueue // that gave the slot; guarded by slots.mu
 }
 
-func newRechecks(d *Dialer) *rechecks {
-	return &rechecks{
-		dialer: d, epoch: time.Now(), all: make(map[recheckKey]*recheck), current: 1,
-		lostClusters: make(map[dialGroup]struct{}), lostHosts: make(map[string]struct{}),
-	}
-}
-
 // now returns the current tick, which is never 0.
 func (rs *rechecks) now() int64 { return int64(time.Since(rs.epoch)/recheckTick) + 1 }
 

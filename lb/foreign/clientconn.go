@@ -42,7 +42,7 @@ func (cc *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubC
 	if len(addrs) == 0 {
 		return nil, errNoAddress
 	}
-	sc := newSubConn(cc, addrs, opts.StateListener)
+	sc := &subConn{conn: cc, listener: opts.StateListener, endpoint: policy.EndpointOfAddresses(addrs), address: addrs[0].Addr, place: -1}
 	if !cc.calls.add(func() { sc.open(addrs, opts) }) {
 		return nil, errClosed
 	}

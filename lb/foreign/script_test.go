@@ -91,7 +91,7 @@ func (s *script) UpdateClientConnState(state balancer.ClientConnState) error {
 	}
 	s.last = policy.Child{Config: state.BalancerConfig}
 	for _, e := range state.ResolverState.Endpoints {
-		s.last.Endpoints = append(s.last.Endpoints, policy.EndpointOf(e))
+		s.last.Endpoints = append(s.last.Endpoints, policy.EndpointOfAddresses(e.Addresses))
 	}
 	defer s.record("config %s of %d addresses", config, len(state.ResolverState.Addresses))()
 	if s.onConfig != nil {

@@ -34,10 +34,6 @@ type subConn struct {
 	health   int // how often a health listener was put in, or dropped
 }
 
-func newSubConn(cc *clientConn, addrs []resolver.Address, listener func(balancer.SubConnState)) *subConn {
-	return &subConn{conn: cc, listener: listener, endpoint: policy.EndpointOfAddresses(addrs), address: addrs[0].Addr, place: -1}
-}
-
 // open creates the tree's SubConn.
 func (s *subConn) open(addrs []resolver.Address, opts balancer.NewSubConnOptions) {
 	f := s.conn.policy

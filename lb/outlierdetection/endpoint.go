@@ -36,12 +36,6 @@ type endpoint struct {
 	times int64
 }
 
-func newEndpoint(key string) *endpoint {
-	e := &endpoint{key: key}
-	e.finisher = e
-	return e
-}
-
 // key does not depend on the order of the addresses.
 func key(addresses []string) string {
 	if len(addresses) == 1 {
@@ -103,7 +97,7 @@ func (e *endpoint) uneject() {
 	e.ejection = nil
 	for _, sc := range e.subConns {
 		sc.Eject(false)
-		sc.uneject()
+		sc.report(sc.Reported())
 	}
 }
 
@@ -209,11 +203,6 @@ func (s *subConn) eject(why *policy.EjectedError) {
 		return
 	}
 	s.report(balancer.SubConnState{ConnectivityState: connectivity.TransientFailure, ConnectionError: why})
-}
-
-// uneject reports the SubConn's own state to its policy.
-func (s *subConn) uneject() {
-	s.report(s.Reported())
 }
 
 // report reports state to the SubConn's policy.

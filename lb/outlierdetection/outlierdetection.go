@@ -137,7 +137,8 @@ func (b *outlierDetection) take(value *resource.Endpoint, priority int) {
 	k := key(value.Addresses)
 	e := b.byAddresses[k]
 	if e == nil {
-		e = newEndpoint(k)
+		e = &endpoint{key: k}
+		e.finisher = e
 		b.byAddresses[k] = e
 	}
 	if e.seen == b.configs {

@@ -24,26 +24,19 @@ func ResolverEndpoint(e *resource.Endpoint) resolver.Endpoint {
 	return resolver.Endpoint{Addresses: addrs, Attributes: attrs}
 }
 
-// EndpointOf returns the endpoint of [ResolverEndpoint], or a new one with the same
-// addresses.
-func EndpointOf(e resolver.Endpoint) *resource.Endpoint {
-	if own, ok := e.Attributes.Value(endpointKey{}).(*resource.Endpoint); ok {
-		return own
-	}
-	addrs := make([]string, len(e.Addresses))
-	for i, a := range e.Addresses {
-		addrs[i] = a.Addr
-	}
-	return &resource.Endpoint{Addresses: addrs, Weight: 1}
-}
-
-// EndpointOfAddresses is EndpointOf for the addresses of a SubConn.
+// EndpointOfAddresses returns the endpoint of [ResolverEndpoint] for the addresses of a SubConn, or
+// a new one with the same addresses.
 func EndpointOfAddresses(addrs []resolver.Address) *resource.Endpoint {
-	e := resolver.Endpoint{Addresses: addrs}
 	if len(addrs) > 0 {
-		e.Attributes = addrs[0].BalancerAttributes
+		if own, ok := addrs[0].BalancerAttributes.Value(endpointKey{}).(*resource.Endpoint); ok {
+			return own
+		}
 	}
-	return EndpointOf(e)
+	all := make([]string, len(addrs))
+	for i, a := range addrs {
+		all[i] = a.Addr
+	}
+	return &resource.Endpoint{Addresses: all, Weight: 1}
 }
 
 type linkKey struct{}

@@ -13,14 +13,11 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestEndpointTravels: an endpoint comes back as the same pointer, from the
-// endpoint and from a SubConn's addresses.
+// TestEndpointTravels: an endpoint comes back as the same pointer, from a
+// SubConn's addresses.
 func TestEndpointTravels(t *testing.T) {
 	e := &resource.Endpoint{Addresses: []string{"a:1", "b:1"}, Weight: 3}
 	re := policy.ResolverEndpoint(e)
-	if policy.EndpointOf(re) != e {
-		t.Error("EndpointOf returns another endpoint")
-	}
 	if policy.EndpointOfAddresses(re.Addresses) != e {
 		t.Error("EndpointOfAddresses returns another endpoint")
 	}
@@ -59,8 +56,6 @@ func TestForeignEndpoints(t *testing.T) {
 	type key struct{}
 	addrs := []resolver.Address{{Addr: "a:1"}, {Addr: "b:1"}}
 	for name, got := range map[string]*resource.Endpoint{
-		"endpoint":         policy.EndpointOf(resolver.Endpoint{Addresses: addrs}),
-		"with attributes":  policy.EndpointOf(resolver.Endpoint{Addresses: addrs, Attributes: attributes.New(key{}, 1)}),
 		"addresses":        policy.EndpointOfAddresses(addrs),
 		"with address own": policy.EndpointOfAddresses([]resolver.Address{{Addr: "a:1", BalancerAttributes: attributes.New(key{}, 1)}, addrs[1]}),
 	} {

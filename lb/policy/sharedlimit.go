@@ -67,9 +67,6 @@ func (l *SharedLimit) Set(share uint32, bound, deadline time.Duration) {
 // Limit is how many requests may be in flight.
 func (l *SharedLimit) Limit() uint32 { return l.share.Load() }
 
-// Bound is the longest time that a lease may have.
-func (l *SharedLimit) Bound() time.Duration { return time.Duration(l.bound.Load()) }
-
 // Exceeded reports whether more requests are in flight than the limit permits.
 func (l *SharedLimit) Exceeded(inFlight int64) bool { return inFlight > int64(l.share.Load()) }
 

@@ -416,7 +416,7 @@ func (d *driver) begin(kept map[string]*files.Version, id files.Identity) {
 		d.resolver.Apply(resource.SourceADS, []resource.Update{{Target: target, Item: i}})
 	}
 	if s.overlay != nil {
-		d.resolver.ApplyOverlays(s.overlay.Cluster, []*resource.Overlay{s.overlay})
+		d.resolver.Accept(&resolver.Proposal{Overlays: map[string][]*resource.Overlay{s.overlay.Cluster: {s.overlay}}})
 	}
 	d.Files = proposal.NewFiles(proposal.FilesOptions{
 		Evaluate: func(p *resolver.Proposal, earlier ...*resolver.Proposal) *proposal.Outcome {

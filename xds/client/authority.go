@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"sync/atomic"
 
@@ -82,7 +83,7 @@ func (a *authority) unwatch(k resource.Key) {
 	if w == nil {
 		return
 	}
-	if w.removeName(name); len(w.names) > 0 {
+	if w.names = slices.DeleteFunc(w.names, func(n string) bool { return n == name }); len(w.names) > 0 {
 		return
 	}
 	a.setState(w, "")
@@ -142,7 +143,7 @@ func (a *authority) applyCached(w *watcher) {
 }
 
 func (a *authority) apply(w *watcher, r *resourceState, index int) {
-	err := r.watcherError()
+	err := cmp.Or(r.err, r.reason) // what watchers get; nil for a value
 	if r.hasValue() && (!w.hasValue() || err == nil) {
 		a.accept(w, r, index)
 	}

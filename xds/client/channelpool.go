@@ -33,12 +33,6 @@ func (p *channelPool) get(server *bootstrap.Server) *xdsChannel {
 	return ch
 }
 
-// release closes a channel that has no users.
-func (p *channelPool) release(ch *xdsChannel) {
-	delete(p.channels, ch.server.Key())
-	ch.close()
-}
-
 // connection is the state of the connection to a server. It outlives the channel.
 type connection struct {
 	connected atomic.Bool // written by the owner

@@ -166,7 +166,8 @@ func (c *Client) post(do func()) { c.inbox.put(do) }
 // postAndWait also returns a channel that is closed when OnUpdate has returned for the
 // updates that the function caused.
 func (c *Client) postAndWait(do func()) <-chan struct{} {
-	r := newReceipt()
+	r := &receipt{taken: make(chan struct{})}
+	r.open.Store(1)
 	c.post(func() {
 		c.flushUpdates(nil) // the receipt does not cover earlier updates
 		do()

@@ -26,12 +26,6 @@ type receipt struct {
 	taken chan struct{} // closed with the last reference
 }
 
-func newReceipt() *receipt {
-	r := &receipt{taken: make(chan struct{})}
-	r.open.Store(1)
-	return r
-}
-
 func (r *receipt) release() {
 	if r.open.Add(-1) == 0 {
 		close(r.taken)

@@ -22,7 +22,8 @@ func (a *authority) releaseFrom(index int) {
 		}
 		delete(ch.users, a)
 		if len(ch.users) == 0 {
-			a.pool.release(ch)
+			delete(a.pool.channels, ch.server.Key())
+			ch.close()
 		}
 	}
 	a.channels = a.channels[:index]

@@ -64,14 +64,6 @@ func (r *resourceState) neverSent() bool {
 	return r.err != nil && (r.err == r.absent || r.err.isTimeout())
 }
 
-// watcherError returns the error that watchers get; nil for a value.
-func (r *resourceState) watcherError() *ResourceError {
-	if r.err != nil {
-		return r.err
-	}
-	return r.reason
-}
-
 func (r *resourceState) notifyWatchers() {
 	for w := range r.watchers {
 		w.resourceChanged(r)

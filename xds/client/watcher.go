@@ -1,7 +1,6 @@
 package client
 
 import (
-	"slices"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -64,8 +63,4 @@ func (w *watcher) serverURI(index int) string {
 		return ""
 	}
 	return w.authority.key.config.servers[index].URI
-}
-
-func (w *watcher) removeName(name string) {
-	w.names = slices.DeleteFunc(w.names, func(n string) bool { return n == name })
 }

@@ -46,15 +46,6 @@ func unwrapBinary(r *report, body []byte) ([]byte, error) {
 	return unwrap(r, envelope)
 }
 
-// readMessage reads body, a resource without an envelope, into m.
-func readMessage(r *report, body []byte, m proto.Message) error {
-	if err := unmarshal(body, m); err != nil {
-		return err
-	}
-	walk(r, m)
-	return nil
-}
-
 // walk reports the unknown fields of m, and of all messages in it.
 func walk(r *report, m proto.Message) {
 	w := binaryWalk{report: r}

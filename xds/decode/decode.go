@@ -77,7 +77,13 @@ func decodeBinary(r *report, it *resource.Item, body []byte) (err error) {
 			return rawSize(r, it, (&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor())
 		}
 	}
-	return decodeItem(r, it, func(m proto.Message) error { return readMessage(r, body, m) })
+	return decodeItem(r, it, func(m proto.Message) error {
+		if err := unmarshal(body, m); err != nil {
+			return err
+		}
+		walk(r, m)
+		return nil
+	})
 }
 
 // decodeItem is the reflective decoder. It decodes and validates a resource of the report's

@@ -2,7 +2,6 @@ package decode
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -263,7 +262,7 @@ func (edit *EndpointEdit) apply(e *endpointv3.LbEndpoint) error {
 	if edit.Health != nil {
 		status, ok := corev3.HealthStatus_value[*edit.Health]
 		if !ok {
-			return &EndpointError{"health", fmt.Sprintf("%q is no health status; there are %s", *edit.Health, healthNames())}
+			return &EndpointError{"health", fmt.Sprintf("%q is no health status; there are %s", *edit.Health, enumNames(corev3.HealthStatus(0).Descriptor()))}
 		}
 		e.HealthStatus = corev3.HealthStatus(status)
 	}
@@ -274,15 +273,6 @@ func (edit *EndpointEdit) apply(e *endpointv3.LbEndpoint) error {
 		return setTTL(e, *edit.TTL)
 	}
 	return nil
-}
-
-func healthNames() string {
-	numbers := slices.Sorted(maps.Keys(corev3.HealthStatus_name))
-	names := make([]string, len(numbers))
-	for i, n := range numbers {
-		names[i] = corev3.HealthStatus_name[n]
-	}
-	return strings.Join(names, ", ")
 }
 
 // endpointAddress is an address of an endpoint. Two spellings of an IP address are equal.

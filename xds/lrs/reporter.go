@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/backoff"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 const (
@@ -68,6 +69,10 @@ type cluster struct {
 	stopped  uint64    // number of its stop; 0 if it is not stopped
 }
 
+func (c cluster) isActive() bool { return c.stopped == 0 }
+
+func (c cluster) hasLoad() bool { return !c.busy && !c.counters.Read().Empty() }
+
 // New returns a Reporter without clusters. The caller closes it.
 func New(o Options) *Reporter {
 	node := proto.CloneOf(o.Node)
@@ -95,7 +100,10 @@ func (r *Reporter) Report(s bootstrap.Server, clusters ...Key) {
 	}
 	to := r.servers[s.Key()]
 	if to == nil {
-		to = newServer(r, s)
+		to = &server{
+			Server: s, key: s.Key(), reporter: r, wake: wake.NewOne(), quit: make(chan struct{}),
+			status: ServerStatus{URI: s.URI, Since: time.Now()},
+		}
 		r.servers[to.key] = to
 		r.streams.Go(to.run)
 	}

@@ -25,13 +25,6 @@ type server struct {
 	status ServerStatus // guarded by reporter.mu
 }
 
-func newServer(r *Reporter, s bootstrap.Server) *server {
-	return &server{
-		Server: s, key: s.Key(), reporter: r, wake: wake.NewOne(), quit: make(chan struct{}),
-		status: ServerStatus{URI: s.URI, Since: time.Now()},
-	}
-}
-
 func (s *server) run() {
 	var conn *grpc.ClientConn
 	defer func() {
@@ -88,14 +81,6 @@ func (s *server) hasCluster(is func(cluster) bool) bool {
 func anyCluster(cluster) bool { return true }
 
 func (s *server) idle() bool { return !s.hasCluster(anyCluster) }
-
-func (s *server) hasActive() bool {
-	return s.hasCluster(func(c cluster) bool { return c.stopped == 0 })
-}
-
-func (s *server) hasLoad() bool {
-	return s.hasCluster(func(c cluster) bool { return !c.busy && !c.counters.Read().Empty() })
-}
 
 // pause waits while the server has clusters. It reports false when the Reporter closes.
 func (s *server) pause(d time.Duration) bool {

@@ -97,13 +97,13 @@ func (st *stream) report() error {
 			last = true // the response that Close waited for
 		case <-ticks:
 		case <-st.wake:
-			if st.hasActive() || !st.answered && !st.idle() {
+			if st.hasCluster(cluster.isActive) || !st.answered && !st.idle() {
 				continue
 			}
 		case err := <-st.end:
 			return ended(err)
 		case <-quit:
-			if !st.answered && st.hasLoad() {
+			if !st.answered && st.hasCluster(cluster.hasLoad) {
 				quit = nil // wait for the first response
 				continue
 			}

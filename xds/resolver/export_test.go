@@ -32,3 +32,9 @@ func (r *Resolver) Asking(key resource.Key) []string {
 	}
 	return names
 }
+
+// ApplyOverlays replaces the overlays of a cluster, the oldest first, and returns the changed targets
+// by name.
+func (r *Resolver) ApplyOverlays(cluster string, list []*resource.Overlay) []TargetConfig {
+	return r.Accept(&Proposal{Overlays: map[string][]*resource.Overlay{cluster: list}})
+}

@@ -21,12 +21,7 @@ type overlaid struct {
 	assignment *resource.Assignment
 }
 
-// ApplyOverlays replaces the overlays of a cluster, the oldest first, and returns the changed targets
-// by name. The cluster need not exist.
-func (r *Resolver) ApplyOverlays(cluster string, list []*resource.Overlay) []TargetConfig {
-	return r.Accept(&Proposal{Overlays: map[string][]*resource.Overlay{cluster: list}})
-}
-
+// applyOverlays replaces the overlays of a cluster, the oldest first. The cluster need not exist.
 func (r *Resolver) applyOverlays(cluster string, list []*resource.Overlay, b *batch) {
 	if len(list) == 0 && r.base == nil {
 		delete(r.overlays, cluster)

@@ -56,7 +56,8 @@ type Reads struct {
 	Types map[resource.Type]struct{}
 }
 
-func (r *Reads) addKey(key resource.Key, most int) {
+// AddKey adds a key, or everything if there are more than most keys; nothing if that is 0.
+func (r *Reads) AddKey(key resource.Key, most int) {
 	if most == 0 || r.All {
 		return
 	}
@@ -89,7 +90,7 @@ func (r *Reads) add(other Reads, most int) {
 		r.addAll(most)
 	}
 	for key := range other.Keys {
-		r.addKey(key, most)
+		r.AddKey(key, most)
 	}
 	for kind := range other.Types {
 		r.addType(kind, most)
@@ -130,7 +131,7 @@ func (tx *Tx) Get(key resource.Key) (Entry, bool) {
 			return *e, true
 		}
 	}
-	tx.reads.addKey(key, tx.batch.maxReads)
+	tx.reads.AddKey(key, tx.batch.maxReads)
 	return tx.batch.base.Get(key)
 }
 

@@ -144,7 +144,11 @@ func (s *step) pendingEvent(ctx context.Context, e event, put int64) error {
 		}
 		return nil
 	}
-	changes, err := s.changesOf(ctx, ref)
+	var changes []change
+	b, err := s.fetch(ctx, ref, s.at)
+	if err == nil {
+		changes, err = decodeBatch(b)
+	}
 	if err != nil {
 		return s.unlessDamaged(e.key, err)
 	}
@@ -155,15 +159,6 @@ func (s *step) pendingEvent(ctx context.Context, e event, put int64) error {
 		}
 	}
 	return nil
-}
-
-// changesOf returns the changes of a large commit.
-func (s *step) changesOf(ctx context.Context, ref reference) ([]change, error) {
-	b, err := s.fetch(ctx, ref, s.at)
-	if err != nil {
-		return nil, err
-	}
-	return decodeBatch(b)
 }
 
 // refer records the blob of an entry; an empty id is none.

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -151,9 +152,7 @@ func (o *Options) setDefaults() {
 	if o.OnLost == nil {
 		o.OnLost = func(error) {}
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 }
 
 func (s *Store) waitForStart(ctx context.Context) error {

@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/lbd-dev/lbd/xds/backoff"
-	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
@@ -234,24 +233,12 @@ func (s *Store) runFunctions(group []*store.Request) *attempt {
 	for key, e := range b.Written() {
 		old, ok := a.base.snapshot.Get(key)
 		if e != nil && ok && string(old.Raw) == string(e.Raw) { // it depends on what is there
-			a.read(key)
+			a.reads.AddKey(key, maxReads)
 			continue
 		}
 		a.changes[key] = e
 	}
 	return a
-}
-
-func (a *attempt) read(key resource.Key) {
-	if a.reads.All {
-		return
-	}
-	if a.reads.Keys == nil {
-		a.reads.Keys = map[resource.Key]struct{}{}
-	}
-	if a.reads.Keys[key] = struct{}{}; len(a.reads.Keys) > maxReads {
-		a.reads = store.Reads{All: true}
-	}
 }
 
 // measure returns how many operations changes add to those of a batch, and about how many bytes.
