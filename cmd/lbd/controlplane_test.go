@@ -364,7 +364,8 @@ func picked(t *testing.T, url, query string) string {
 	return do(t, "GET", url+"/pick?"+query, "").address()
 }
 
-// caller picks continuously.
+// caller picks a thousand times a second, or as often as the machine can: without a pause, it would take the
+// CPU time of what it waits for.
 type caller struct {
 	t       *testing.T
 	made    atomic.Int64
@@ -377,11 +378,13 @@ func call(t *testing.T, url, query string) *caller {
 	t.Helper()
 	c := &caller{t: t, stopped: make(chan struct{})}
 	c.running.Go(func() {
+		pause := time.NewTicker(time.Millisecond)
+		defer pause.Stop()
 		for {
 			select {
 			case <-c.stopped:
 				return
-			default:
+			case <-pause.C:
 			}
 			a, err := try(t.Context(), http.DefaultClient, "GET", url+"/pick?"+query, "")
 			switch {

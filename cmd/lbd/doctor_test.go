@@ -267,6 +267,9 @@ var brokenSetups = map[string]broken{
 	},
 	"the server does not have the cluster": {
 		func(t *testing.T) string {
+			if testing.Short() {
+				t.Skip("long: the server has 15 s to send a resource")
+			}
 			_, p := serveSnapshot(t, edsCluster("users"), assignmentOf("users", "10.0.0.1:80"))
 			return followed(t, p)
 		}, "orders", 1, "✗ resources: the management server does not have Cluster/orders", nil,

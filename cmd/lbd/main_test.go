@@ -46,6 +46,7 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
+	_ = os.Unsetenv("GRPC_XDS_BOOTSTRAP") // which a daemon in this process would use
 	os.Exit(m.Run())
 }
 

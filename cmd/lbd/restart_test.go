@@ -122,6 +122,9 @@ func TestRestartBehindSockets(t *testing.T) {
 // TestRestartBehindReadiness restarts two daemons one after the other. No request of a client that
 // checks /readyz every 500 ms fails.
 func TestRestartBehindReadiness(t *testing.T) {
+	if testing.Short() {
+		t.Skip("long: two daemons drain for 2 s each, under load")
+	}
 	t.Parallel()
 	const drainDelay = 2 * time.Second
 	dir := someResources(t)

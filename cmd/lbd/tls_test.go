@@ -186,7 +186,7 @@ func untilRefused(t *testing.T, url, cluster, words string) {
 // TestTLSFailsClosed: a push with TLS that lbd cannot provide is rejected, unless it also sets plain
 // connections. A stored one stays in use, but trusts only the roots that it names.
 func TestTLSFailsClosed(t *testing.T) {
-	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Parallel()
 	plain, _ := upstream(t)
 	serving := new(atomic.Pointer[issuer])
 	serving.Store(newIssuer(t))
