@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 	"path"
+	"sync"
 
 	"github.com/go-chi/chi/v5"
 
@@ -24,14 +25,15 @@ var assetTypes = map[string]string{
 // dashboard serves the dashboard and its files.
 type dashboard struct {
 	page *asset
-	// files are the files in assets, by name. A name changes with the content.
-	files map[string]*asset
+	// files are the files in assets, by name, which changes with the content. They are compressed when a browser asks
+	// for them.
+	files map[string]func() *asset
 }
 
 // newDashboard reads the output of make web. Without it, the page says that it is missing.
 func newDashboard(built fs.FS) *dashboard {
 	const html = "text/html; charset=utf-8"
-	d := &dashboard{files: map[string]*asset{}}
+	d := &dashboard{files: map[string]func() *asset{}}
 	if built != nil {
 		if _, err := fs.Stat(built, "index.html"); err == nil {
 			d.page = packedAsset(built, "index.html", html)
@@ -52,9 +54,11 @@ func newDashboard(built fs.FS) *dashboard {
 		if !ok {
 			panic(fmt.Errorf("the dashboard's %s has an unknown type", name)) // a build error
 		}
-		a := packedAsset(built, name, contentType)
-		a.caching = "public, max-age=31536000, immutable"
-		d.files[path.Base(name)] = a
+		d.files[path.Base(name)] = sync.OnceValue(func() *asset {
+			a := packedAsset(built, name, contentType)
+			a.caching = "public, max-age=31536000, immutable"
+			return a
+		})
 	}
 	return d
 }
@@ -91,5 +95,5 @@ func (d *dashboard) getAsset(w *recorder, r *http.Request) error {
 	if !ok {
 		return fault.Errorf(notFound, "%s not found: it may be a file of another version of the dashboard; reload /", fault.Clip(r.URL.Path))
 	}
-	return file.write(w, r)
+	return file().write(w, r)
 }

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -29,22 +30,23 @@ const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img
 // pages serves Swagger UI, the viewer of the contract.
 type pages struct {
 	docs *asset
-	// files are the files of the viewer, by name.
-	files map[string]*asset
+	// files are the files of the viewer, by name. They are unpacked when a browser asks for them, not at the start
+	// of a daemon.
+	files map[string]func() *asset
 }
 
 func newPages() *pages {
-	own := func(name, contentType string) *asset {
-		return newAsset(ownPages, "pages/"+name, contentType)
+	file := func(from fs.FS, name, contentType string) func() *asset {
+		return sync.OnceValue(func() *asset { return newAsset(from, name, contentType) })
 	}
 	const html, js = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
 	return &pages{
-		docs: own("docs.html", html),
-		files: map[string]*asset{
-			"docs.js":              own("docs.js", js),
-			"swagger-ui-bundle.js": newAsset(static.FS, "swagger-ui-bundle.js.gz", js),
-			"swagger-ui.css":       newAsset(static.FS, "swagger-ui.css.gz", "text/css; charset=utf-8"),
-			"favicon-32x32.png":    newAsset(static.FS, "favicon-32x32.png", "image/png"),
+		docs: newAsset(ownPages, "pages/docs.html", html),
+		files: map[string]func() *asset{
+			"docs.js":              file(ownPages, "pages/docs.js", js),
+			"swagger-ui-bundle.js": file(static.FS, "swagger-ui-bundle.js.gz", js),
+			"swagger-ui.css":       file(static.FS, "swagger-ui.css.gz", "text/css; charset=utf-8"),
+			"favicon-32x32.png":    file(static.FS, "favicon-32x32.png", "image/png"),
 		},
 	}
 }
@@ -67,7 +69,7 @@ func (p *pages) getDocsFile(w *recorder, r *http.Request) error {
 	if !ok {
 		return fault.Errorf(notFound, "%s not found; the viewer is at /docs", fault.Clip(r.URL.Path))
 	}
-	return file.write(w, r)
+	return file().write(w, r)
 }
 
 // asset is a file for browsers.
