@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -93,14 +95,20 @@ func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 // shortage; afterwards it follows the endpoints again.
 func TestRunningOutOfDescriptors(t *testing.T) {
 	t.Parallel()
-	p := startProcess(t, "--data=")
-	// A daemon without descriptors accepts no connection: this client uses only one, also while it
-	// reads a response.
-	client := &http.Client{Timeout: patience, Transport: &http.Transport{MaxConnsPerHost: 1}}
+	// A daemon without descriptors accepts no connection: this client uses only one, also while it reads a response.
+	// Whoever else connected, such as another test to a port that it used before, would have lbd close it.
+	socket := filepath.Join(t.TempDir(), "lbd.sock")
+	p := start(t, command("serve", "--listen=unix:"+socket, "--data=", "--log-format=json"))
+	client := &http.Client{Timeout: patience, Transport: &http.Transport{
+		MaxConnsPerHost: 1,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
 	t.Cleanup(client.CloseIdleConnections)
 	ask := func(method, path, body string) answer {
 		t.Helper()
-		a, err := try(t.Context(), client, method, p.url+path, body)
+		a, err := try(t.Context(), client, method, "http://localhost"+path, body)
 		noError(t, err)
 		return a
 	}
