@@ -231,7 +231,7 @@ func (l *loop) accept(ln *serving) {
 		fd, address, err := unix.Accept4(ln.fd, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 		switch {
 		case err == nil:
-		case errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, unix.EAGAIN), isShortage(err) && !ln.waits():
 			return
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
 			continue
@@ -255,6 +255,16 @@ func (l *loop) accept(ln *serving) {
 		default:
 		}
 	}
+}
+
+// isShortage reports whether an error of accept means that no descriptor is free. Linux takes one before it
+// looks for a connection: without one, accept fails also if another loop has taken the connection.
+func isShortage(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
+
+// waits reports whether a connection waits to be accepted.
+func (ln *serving) waits() bool {
+	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(ln.fd), Events: unix.POLLIN}}, 0)
+	return n != 0
 }
 
 // later stops accepting connections until wait returns. then gets its result, unless it is nil.

@@ -90,7 +90,7 @@ func TestServeAfterErrors(t *testing.T) {
 			}
 		}
 		answered(t, dial(t, l))
-		c := dialWithoutDescriptors(t, l, failed)
+		c := dialWithoutDescriptors(t, s, l, failed)
 		answered(t, c)
 		noError(t, l.Close())
 		if err := <-done; !errors.Is(err, net.ErrClosed) {
@@ -101,13 +101,25 @@ func TestServeAfterErrors(t *testing.T) {
 }
 
 // dialWithoutDescriptors returns a connection that the server can accept only after a while.
-func dialWithoutDescriptors(t *testing.T, l *listener, failed <-chan error) net.Conn {
+func dialWithoutDescriptors(t *testing.T, s *Server, l *listener, failed <-chan error) net.Conn {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	noError(t, err)
 	var limit unix.Rlimit
 	noError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	noError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: limit.Max}))
+	var woken sync.WaitGroup
+	for _, loop := range s.loops { // for a connection that another loop has taken
+		woken.Add(1)
+		loop.post(func() {
+			defer woken.Done()
+			loop.accept(loop.sockets[l.fd])
+			if err := loop.epoll.watch(unix.EPOLL_CTL_ADD, l.fd, unix.EPOLLIN); !errors.Is(err, syscall.EEXIST) {
+				t.Errorf("a loop stops accepting because no connection waits: %v", err)
+			}
+		})
+	}
+	woken.Wait()
 	err = unix.Connect(fd, &unix.SockaddrInet4{Port: l.addr.(*net.TCPAddr).Port, Addr: [4]byte{127, 0, 0, 1}}) //nolint:errcheck,forcetypeassert // it is TCP
 	if err == nil {
 		err = <-failed
