@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 // leaks returns the goroutines in code of the client, apart from its tests.
 func leaks() string {
-	end := time.Now().Add(5 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]

@@ -46,7 +46,7 @@ function start(t, program) {
 }
 
 async function ended(child) {
-  const [code, signal] = await once(child, "exit", { signal: AbortSignal.timeout(20_000) });
+  const [code, signal] = await once(child, "exit", { signal: AbortSignal.timeout(120_000) });
   return signal ?? code;
 }
 

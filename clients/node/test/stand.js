@@ -12,7 +12,7 @@ import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 
 const LBD_BIN = process.env.LBD_BIN ?? join(import.meta.dirname, "../../../bin/lbd");
-const DEADLINE = 20_000;
+const DEADLINE = 120_000;
 
 /** Waits until condition is true. */
 export async function until(condition, what) {

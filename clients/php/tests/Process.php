@@ -7,7 +7,7 @@ namespace Lbd\Tests;
 /** A process of a test. It ends with the object. */
 final class Process
 {
-    private const DEADLINE = 20.0;
+    private const DEADLINE = 120.0;
 
     /** @var ?resource */
     private $process;

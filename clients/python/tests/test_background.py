@@ -64,13 +64,13 @@ class BackgroundTest(unittest.TestCase):
         cluster = client._clusters["idle"]
         with cluster._changed:
             cluster._batch, cluster._tries = None, 0
-        waiter = threading.Thread(target=client.request, args=("GET", "http://idle.lbd/"), kwargs={"timeout": 30})
+        waiter = threading.Thread(target=client.request, args=("GET", "http://idle.lbd/"), kwargs={"timeout": 300})
         waiter.start()
         until(lambda: cluster._changed._waiters, "the request waits")
         with cluster._changed:  # as at the end of the thread
             cluster._thread = None
             cluster._changed.notify_all()
-        waiter.join(5)
+        waiter.join(120)
         self.assertFalse(waiter.is_alive())
 
     def test_clients_of_a_process_report_by_different_names(self):

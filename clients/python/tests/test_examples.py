@@ -49,7 +49,7 @@ class ExamplesTest(unittest.TestCase):
         def get(path):
             """A status and a body; None as long as the shop does not answer."""
             try:
-                with urllib.request.urlopen(f"http://{address}{path}", timeout=20) as response:
+                with urllib.request.urlopen(f"http://{address}{path}", timeout=120) as response:
                     return response.status, response.read()
             except urllib.error.HTTPError as error:
                 with error:
@@ -63,7 +63,7 @@ class ExamplesTest(unittest.TestCase):
         server, get = self.shop()
         until(lambda: get("/items/a%20b") == (200, b"/items/a%20b"), "the shop answers")
         server.terminate()
-        self.assertEqual(server.wait(20), 0)
+        self.assertEqual(server.wait(120), 0)
         self.assertEqual(self.reported(), 1)
 
     def test_shop_without_orders(self):
@@ -77,7 +77,7 @@ class ExamplesTest(unittest.TestCase):
 
     def test_orders(self):
         program = [sys.executable, ROOT / "examples/orders.py", "7", "8"]
-        output = subprocess.run(program, env=self.environ, check=True, timeout=20, capture_output=True, text=True)
+        output = subprocess.run(program, env=self.environ, check=True, timeout=120, capture_output=True, text=True)
         self.assertEqual(output.stdout, "7: 200 /items/7\n8: 200 /items/8\n")
         self.assertEqual(self.reported(), 2)
 
@@ -90,7 +90,7 @@ class ExamplesTest(unittest.TestCase):
                 cwd=directory,
                 env=self.environ,
                 check=True,
-                timeout=20,
+                timeout=120,
             )
         self.assertEqual({request[1] for request in self.upstream.requests}, {"/items/7"})
         self.assertEqual(len(self.upstream.requests), 5)

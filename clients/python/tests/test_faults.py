@@ -62,7 +62,7 @@ class Lbd(Upstream):
     def next(self, path):
         """The parameters and the body of the next call of a path."""
         while True:
-            called, parameters, body = self.calls.get(timeout=20)
+            called, parameters, body = self.calls.get(timeout=120)
             if called == path:
                 return parameters, body
 
@@ -134,13 +134,13 @@ class LeaseTest(Case):
         def late(path, *_):
             if path == "/v1/pick":
                 asked.set()
-                closed.wait(20)
+                closed.wait(120)
 
         server = self.lbd(late)
         client = self.client(server, mode="lease", fallback="127.0.0.1:1")
         with concurrent.futures.ThreadPoolExecutor() as pool:
             request = pool.submit(client.request, "GET", "http://orders.lbd/")
-            asked.wait(20)
+            asked.wait(120)
             client.close()
             closed.set()
             with self.assertRaises(lbd.Unavailable):
@@ -170,7 +170,7 @@ class LeaseTest(Case):
         def late(path, *_):
             if path == at:
                 asked.set()
-                cancelled.wait(20)
+                cancelled.wait(120)
 
         server = self.lbd(late, **options)
         client = self.client(server, mode="lease")
@@ -301,7 +301,7 @@ class AnswersTest(Case):
         for _ in "abcde":
             called = ""
             while not called.startswith("/v1/clusters/"):
-                called, parameters, _body = server.calls.get(timeout=20)
+                called, parameters, _body = server.calls.get(timeout=120)
             waits.add(int(parameters["wait"].removesuffix("ms")))
         self.assertGreater(len(waits), 1)
         self.assertTrue(all(15_000 < wait <= 20_000 for wait in waits), waits)
@@ -346,13 +346,13 @@ class AnswersTest(Case):
         def fail(path, _, body):
             if has_request(path, body) and not began.is_set():
                 began.set()
-                ended.wait(20)
+                ended.wait(120)
                 return 503, {"code": "shutting_down"}
 
         server = self.lbd(fail, address=self.upstream().address)
         client = self.client(server, report_interval=0.1)
         client.request("GET", "http://orders.lbd/").read()
-        began.wait(20)
+        began.wait(120)
         closing = threading.Thread(target=client.close, args=(2,))
         closing.start()
         until(lambda: client._sender._closed, "it is closed")
@@ -605,7 +605,7 @@ class LibrariesTest(Case):
                 picks.append(path)
                 if len(picks) == 2:
                     asked.set()
-                    release.wait(20)
+                    release.wait(120)
 
         client = self.client(self.lbd(second, address=bad.address), mode="pick")
         inner = httpx.AsyncHTTPTransport()

@@ -56,7 +56,7 @@ class ProcessTest(unittest.TestCase):
 
     def run_program(self, program):
         process = self.start(program)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 0, output)
 
     def test_reports_at_the_end_of_a_process(self):
@@ -76,7 +76,7 @@ class ProcessTest(unittest.TestCase):
         )
         self.assertEqual(process.stdout.readline(), "open\n")
         self.assertGreaterEqual(self.in_flight(), 1)
-        process.communicate("\n", timeout=20)
+        process.communicate("\n", timeout=120)
         self.assertEqual(self.in_flight(), 0)
 
     def test_reports_in_children_of_fork(self):
@@ -162,14 +162,14 @@ class ProcessTest(unittest.TestCase):
                         )
                     )
                 environ = os.environ | {"LBD": self.daemon.lbd}
-                subprocess.run([sys.executable, program], env=environ, check=True, timeout=20)
+                subprocess.run([sys.executable, program], env=environ, check=True, timeout=120)
                 self.assertEqual(self.reported() - reported, 3)
 
     def test_ends_with_a_signal(self):
         process = self.start("client.request('GET', url).read()\nprint('sent', flush=True)\ninput()")
         self.assertEqual(process.stdout.readline(), "sent\n")
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(20), -signal.SIGTERM)
+        self.assertEqual(process.wait(120), -signal.SIGTERM)
         process.communicate()
 
     def test_ends_while_lbd_hangs(self):
@@ -177,7 +177,7 @@ class ProcessTest(unittest.TestCase):
         self.assertEqual(process.stdout.readline(), "sent\n")
         os.kill(self.daemon._process.pid, signal.SIGSTOP)
         try:
-            process.communicate("\n", timeout=10)
+            process.communicate("\n", timeout=120)
             self.assertEqual(process.returncode, 0)
         finally:
             os.kill(self.daemon._process.pid, signal.SIGCONT)

@@ -8,7 +8,7 @@ require "tmpdir"
 # lbd, on a unix socket.
 class Daemon
   BINARY = ENV.fetch("LBD_BIN") { File.expand_path("../../../bin/lbd", __dir__) }
-  DEADLINE = 20
+  DEADLINE = 120
 
   # Waits until the block returns what is true, and returns it.
   def self.until(what)

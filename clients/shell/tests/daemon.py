@@ -10,7 +10,7 @@ import time
 import urllib.parse
 
 LBD_BIN = os.environ.get("LBD_BIN", os.path.join(os.path.dirname(__file__), "../../../bin/lbd"))
-DEADLINE = 20
+DEADLINE = 120
 
 
 def until(condition, what):

@@ -75,10 +75,10 @@ class ErrorTest(Case):
         held = Held()
         self.push(self.upstream(held), max_requests=1)
         first = self.start("-sS", self.url, LBD_MODE="lease")
-        held.arrived.wait(20)
+        held.arrived.wait(120)
         self.fails(101, r"\(circuit_broken\)", LBD_MODE="lease")
         held.release()
-        self.assertEqual(first.wait(20), 0)
+        self.assertEqual(first.wait(120), 0)
         self.succeeds("-sS", self.url, LBD_MODE="lease")
 
     def test_unknown_cluster(self):

@@ -100,14 +100,14 @@ class RequestTest(Case):
             handler.send_header("Content-Length", "2")
             handler.end_headers()
             handler.wfile.write(b"1")
-            more.wait(20)
+            more.wait(120)
             handler.wfile.write(b"2")
 
         self.push(self.upstream(stream))
         process = self.start("-sSN", self.url)
         self.assertEqual(process.stdout.read(1), b"1")
         more.set()
-        self.assertEqual(process.communicate(timeout=20), (b"2", b""))
+        self.assertEqual(process.communicate(timeout=120), (b"2", b""))
 
     def test_prints_headers(self):
         self.push(self.upstream())
@@ -295,6 +295,6 @@ class RetryTest(Case):
         process = self.start("-s", self.url, LBD_MODE="lease")
         process.stdout.read(1)
         process.stdout.close()
-        self.assertEqual(process.wait(20), 23)
+        self.assertEqual(process.wait(120), 23)
         self.assertEqual(sum(len(upstream.requests) for upstream in upstreams), 1)
         self.assertEqual(self.daemon.ended(self.cluster, "cancelled"), 1)

@@ -21,7 +21,7 @@ import (
 )
 
 // Deadline is for what is expected to happen soon.
-const Deadline = 20 * time.Second
+const Deadline = 2 * time.Minute
 
 // Daemon is a real lbd, with a listener on a unix socket.
 type Daemon struct {

@@ -19,7 +19,7 @@ import java.util.stream.Collectors;
 
 /** A real lbd that listens on a unix socket. */
 final class Daemon implements AutoCloseable {
-  private static final Duration DEADLINE = Duration.ofSeconds(20);
+  private static final Duration DEADLINE = Duration.ofSeconds(120);
 
   private final Path directory;
   private final List<String> flags;
@@ -84,7 +84,7 @@ final class Daemon implements AutoCloseable {
   }
 
   private HttpAnswer exchange(String method, String path, String body) throws IOException {
-    Deadline until = Deadline.after(Duration.ofSeconds(5));
+    Deadline until = Deadline.after(DEADLINE);
     byte[] content = body == null ? new byte[0] : body.getBytes(StandardCharsets.UTF_8);
     String head = method + " " + path + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + content.length;
     byte[] first = (head + "\r\n\r\n").getBytes(StandardCharsets.UTF_8);

@@ -67,7 +67,7 @@ class ProcessTest {
   }
 
   private int exit() throws InterruptedException {
-    assertTrue(process.waitFor(20, TimeUnit.SECONDS), "the process ends");
+    assertTrue(process.waitFor(120, TimeUnit.SECONDS), "the process ends");
     return process.exitValue();
   }
 
