@@ -97,6 +97,7 @@ func (h *handlers) awaitOverlay(w *recorder, r *http.Request, cluster, id string
 // @Param       overlay       body   overlays.NewOverlay true "the overlay"
 // @Param       wait          query  string false "maximum time to wait until a drain is complete, at most 5m" default(0s)
 // @Param       allow_empty   query  bool   false "allow a cluster without usable endpoints"
+// @Param       must_name     query  bool   false "reject an overlay of endpoints that names none of those that the cluster has now, with code unknown_endpoint" default(false)
 // @Param       If-Match      header string false "ETags, one of which must match; * requires that the overlay exists"
 // @Param       If-None-Match header string false "*: requires that the overlay does not exist"
 // @Success     200 {object} OverlayAnswer "replaced or unchanged; with dry_run, what would change"
@@ -112,6 +113,7 @@ func (h *handlers) putOverlay(w *recorder, r *http.Request) (err error) {
 	if q.Cluster, q.Options, err = changeRequest(w, r,
 		parameter{name: "wait", set: func(v value) string { return v.duration(&wait, 0, MaxPoll) }},
 		parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }},
+		parameter{name: "must_name", set: func(v value) string { return v.boolean(&q.MustName) }},
 	); err != nil {
 		return err
 	}

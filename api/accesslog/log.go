@@ -67,7 +67,7 @@ var logged = map[string]bool{
 	"cluster": true, "target": true, "n": true, "wait": true, "wait_for_ready": true, "exclude": true, "explain": true, "ttl": true,
 	"owner": true, "identity": true, "older_than": true, "limit": true, "prefix": true, "index": true, "endpoints": true,
 	"last": true, "last_event_id": true, "type": true, "since": true, "step": true, "dry_run": true, "strict": true,
-	"allow_empty": true, "max_removed": true, "verbose": true,
+	"allow_empty": true, "must_name": true, "max_removed": true, "verbose": true,
 }
 
 // Path returns the path and the query of a request without what may be a secret: "…" replaces the values

@@ -63,6 +63,13 @@ func TestCtlDrain(t *testing.T) {
 	c.expect(t, 4, "drain absent 127.0.0.1:9001 --yes", "unknown_cluster")
 	c.expect(t, 4, "drain orders 127.0.0.1:9001 --yes --id=a/b", "is not 1 to 64 letters")
 	c.expect(t, 4, "drain orders 127.0.0.1:9001 --yes --expires=soon", "(400 invalid_argument)")
+
+	// What touches nothing is no success: a script stops the machine next.
+	c.expect(t, 1, "drain orders 127.0.0.1:9077 --yes --wait=1m", "the overlay drains endpoint 127.0.0.1:9077, and cluster orders has no such endpoint", "(404 unknown_endpoint)", "--allow-missing")
+	c.expect(t, 1, "drain orders --locality=asia --yes", "(404 unknown_endpoint)")
+	c.expect(t, 1, "weight orders 127.0.0.1:9077 0.5 --yes", "(404 unknown_endpoint)")
+	c.expect(t, 0, "drain orders 127.0.0.1:9077 --yes --allow-missing", "names no endpoint of the cluster now", "done")
+	c.expect(t, 1, "drain orders 127.0.0.1:9077 --yes", "(404 unknown_endpoint)")
 }
 
 // TestCtlDrainWaits: the progress is shown until the leases have ended, or the time is over.
@@ -151,7 +158,7 @@ func TestCtlOverlays(t *testing.T) {
 		"max_requests --max-requests=7":         "sets max_requests to 7",
 		"hold_ejections --reason=x":             "stops ejections",
 	} {
-		c.expect(t, 0, "overlays put orders x "+args+" --yes --allow-empty", text, "done, at index")
+		c.expect(t, 0, "overlays put orders x "+args+" --yes --allow-empty --allow-missing", text, "done, at index")
 		c.expect(t, 0, "overlays list orders", text)
 	}
 	c.expect(t, 4, "overlays put orders x drop --factor=1 --yes", "drop")

@@ -111,11 +111,16 @@ func Endpoints(o *resource.Overlay, cc *resource.ClusterConfig) []*resource.Endp
 	return out
 }
 
+// NamesNone reports whether an overlay is of endpoints, and names none of those that a cluster has now.
+func NamesNone(o *resource.Overlay, cc *resource.ClusterConfig) bool {
+	return names(o) && len(Endpoints(o, cc)) == 0
+}
+
 // Warnings returns what may not have the effect that the author of an overlay expects. others are the
 // overlays of the cluster without it.
 func Warnings(o *resource.Overlay, others []*resource.Overlay, cc *resource.ClusterConfig) []string {
 	var out []string
-	if names(o) && len(Endpoints(o, cc)) == 0 {
+	if NamesNone(o, cc) {
 		out = append(out, "it names no endpoint of the cluster now, and takes effect when one appears")
 	}
 	c, a := cc.Source()

@@ -38,10 +38,13 @@ type OverlayRequest struct {
 	Cluster, ID string
 	// AllowEmpty permits an overlay that leaves the cluster without a usable endpoint.
 	AllowEmpty bool
+	// MustName rejects an overlay of endpoints that names none of those that the cluster has now.
+	MustName bool
 }
 
 // PutOverlay puts an overlay. When it returns, the overlay is durable and picks see it. The same overlay
-// again changes nothing. It fails with UnknownCluster, and with Blocked if nothing usable would be left.
+// again changes nothing. It fails with UnknownCluster, with UnknownEndpoint if it must name an endpoint, and with
+// Blocked if nothing usable would be left.
 func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*PushResult, error) {
 	key := overlay.Key(r.Cluster, r.ID)
 	ch := c.change(key, observe.EventOverlaySet, r.Options)
@@ -55,6 +58,9 @@ func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*Pu
 	o.Cluster, o.ID, o.Author = r.Cluster, r.ID, cmp.Or(r.Options.Name, r.Options.Address)
 	ch.allowEmpty = r.AllowEmpty
 	ch.run = func(tx *store.Tx) error {
+		if cc := c.Config(r.Cluster); r.MustName && cc != nil && overlays.NamesNone(o, cc) {
+			return fault.Errorf(fault.UnknownEndpoint, "the overlay %s, and cluster %s has no such endpoint", overlay.Describe(o), r.Cluster).Of(r.Cluster, "")
+		}
 		before, exists := tx.Get(key)
 		if exists {
 			if was, err := overlays.Decode(before); err == nil && sameOverlay(was, o) {

@@ -8,7 +8,7 @@ import (
 // The exit codes of lbd ctl.
 const (
 	// exitNegative is the code for a negative answer: diff found a difference, a pick got no
-	// endpoint, or a change was not confirmed.
+	// endpoint, a change was not confirmed, or it names an endpoint that does not exist.
 	exitNegative = 1
 	// ExitUsage is the code for an invalid command line, configuration or file, and for output that
 	// cannot be written.

@@ -146,6 +146,8 @@ type overlayFlags struct {
 	Reason     string `help:"Why, for others: at most 500 bytes (default none)" placeholder:"TEXT"`
 	Expires    string `help:"When the overlay ends by itself: a time from now, such as 2h; a time in RFC 3339; or never (default never for drain and disable, 1h for the other kinds)" placeholder:"TIME"`
 	AllowEmpty bool   `help:"Allow a cluster without usable endpoints (default false)"`
+
+	AllowMissing bool `help:"Allow an endpoint or a locality that the cluster does not have yet (default false)"`
 }
 
 // change returns the change that puts an overlay.
@@ -156,7 +158,7 @@ func (f *overlayFlags) change(cluster, id string, n newOverlay) (change, error) 
 		return change{}, usage("the overlay: %w", err)
 	}
 	c := ofOverlay(http.MethodPut, cluster, id)
-	c.query, c.body, c.canCreate = parameters("allow_empty", ifSet(f.AllowEmpty)), body, true
+	c.query, c.body, c.canCreate = parameters("allow_empty", ifSet(f.AllowEmpty), "must_name", ifSet(!f.AllowMissing)), body, true
 	c.header.Set("Content-Type", "application/json")
 	c.what = fmt.Sprintf("Put the overlay %s on %s", id, cluster)
 	return c, nil

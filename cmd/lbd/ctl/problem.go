@@ -66,7 +66,7 @@ type refusal struct {
 // ExitCode returns the exit code of the process. kong.ExitCoder has the method.
 func (r *refusal) ExitCode() int {
 	switch {
-	case slices.Contains(noEndpoint, r.Code):
+	case slices.Contains(noEndpoint, r.Code), r.Code == "unknown_endpoint":
 		return exitNegative
 	case r.Status < http.StatusInternalServerError:
 		return exitRefused
@@ -89,7 +89,7 @@ var remedies = map[string]string{
 	"unknown_lease":          "lbd ctl leases lists the held leases",
 	"unknown_change":         "lbd ctl history lists the changes, and which ones can be restored",
 	"unknown_overlay":        "lbd ctl overlays lists the overlays",
-	"unknown_endpoint":       "lbd ctl get endpoints lists the endpoints of a cluster",
+	"unknown_endpoint":       "lbd ctl get endpoints lists the endpoints of a cluster; --allow-missing is for one that comes later",
 	"no_route":               "lbd ctl explain shows the routes; set --path and --header as the request has them",
 	"method_not_allowed":     "the daemon may be older than this lbd: lbd version prints the version of lbd",
 	"blocked":                "check the resource; if the change is intended, --allow-empty, --max-removed or a larger --max-shift permits it",
