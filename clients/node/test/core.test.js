@@ -77,7 +77,7 @@ test("the deadline holds for the body, however slowly it comes", async (t) => {
     const timer = setInterval(() => response.write("."), 20);
     response.on("close", () => clearInterval(timer));
   });
-  const response = await client.request(url, { timeout: 400 });
+  const response = await client.request(url, { timeout: 2000 });
   await assert.rejects(response.text(), { name: "TimeoutError" });
 });
 

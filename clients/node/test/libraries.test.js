@@ -166,7 +166,7 @@ for (const [library, connect] of Object.entries(libraries)) {
 
     test("keeps the deadline of the client", async () => {
       const { url } = await clusterOf([hang]);
-      const { send } = open({ timeout: 300 });
+      const { send } = open({ timeout: 1500 });
       await assert.rejects(send("GET", url), (error) => causeOf(error).name === "TimeoutError");
     });
 

@@ -97,10 +97,9 @@ final class FpmTest extends TestCase
         try {
             $end = microtime(true) + 2.5; // the batch is to be replaced after 0.5 s
             while (microtime(true) < $end) {
-                $began = microtime(true);
                 $answer = $this->fpm->request($input);
                 self::assertSame([$upstream->address], $answer['results']);
-                self::assertLessThan(Api::CALL_TIMEOUT, microtime(true) - $began);
+                self::assertLessThan(Api::CALL_TIMEOUT, $answer['seconds']);
             }
         } finally {
             $this->daemon->signal(SIGCONT);

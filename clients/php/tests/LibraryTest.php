@@ -141,7 +141,7 @@ final class LibraryTest extends RequestTestCase
             $send('GET', "http://$cluster.lbd$path");
         }
         try {
-            $send('GET', "http://$cluster.lbd/hang", '', 0.1);
+            $send('GET', "http://$cluster.lbd/hang", '', 1.0);
         } catch (Failure | ClientExceptionInterface) {
         }
         $client->close();

@@ -97,12 +97,13 @@ final class UnitTest extends TestCase
             return $this->old - $batch->made;
         };
         $ages = [];
+        $began = microtime(true);
         for ($i = 0; $i < 200; $i++) {
             $ages[] = $age->call($source, Batch::ofAnswer('orders', self::answer()));
         }
         self::assertGreaterThan(7.99, min($ages));
         self::assertLessThan(8.5, min($ages));
-        self::assertLessThan(10.01, max($ages));
+        self::assertLessThan(10.01 + microtime(true) - $began, max($ages));
         self::assertGreaterThan(9.5, max($ages));
     }
 

@@ -8,7 +8,9 @@ require __DIR__ . '/autoload.php';
 
 $input = json_decode((string) file_get_contents('php://input'), true, 16, JSON_THROW_ON_ERROR);
 $client = new Lbd\Client(...$input['settings']);
-$began = hrtime(true);
+// The time that this process waited for a CPU, on a busy machine, is not in it.
+$now = static fn (): int => hrtime(true) - (int) (explode(' ', (string) @file_get_contents('/proc/self/schedstat'))[1] ?? 0);
+$began = $now();
 $results = [];
 $urls = $input['urls'] ?? array_fill(0, $input['n'] ?? 1, $input['url']);
 foreach ($urls as $url) {
@@ -19,7 +21,7 @@ foreach ($urls as $url) {
         $results[] = (new ReflectionClass($error))->getShortName();
     }
 }
-$seconds = (hrtime(true) - $began) / 1e9;
+$seconds = ($now() - $began) / 1e9;
 if (isset($input['hold'])) { // a request that is in flight when the script ends
     $attempt = $client->call($input['hold'], 30.0, false)->first();
     $function = $input['end'];

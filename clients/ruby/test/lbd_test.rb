@@ -87,7 +87,7 @@ class LbdTest < Case
 
   def test_uses_a_batch_until_it_is_stale
     (upstream,) = upstreams(nil)
-    client = client(broken_lbd, max_age: 0.05, stale_for: 0.5, fallback: (other = self.upstream).address)
+    client = client(broken_lbd, max_age: 0.05, stale_for: 2, fallback: (other = self.upstream).address)
     assert_equal upstream.address, answer(client)
     @fault = :end
     assert_equal upstream.address, answer(client)
