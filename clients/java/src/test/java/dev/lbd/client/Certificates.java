@@ -27,6 +27,8 @@ final class Certificates {
     int status =
         new ProcessBuilder(
                 keytool,
+                "-J-XX:TieredStopAtLevel=1", // it ends soon
+                "-J-XX:+UseSerialGC",
                 "-genkeypair",
                 "-alias",
                 "key",
