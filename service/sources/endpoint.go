@@ -161,7 +161,7 @@ func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit)
 	ch.run = func(tx *store.Tx) error {
 		before, exists := tx.Get(key)
 		if !exists {
-			if err := c.otherSource(r.Cluster); err != nil {
+			if err := c.otherSource(tx, r.Cluster); err != nil {
 				return err
 			}
 		}
@@ -222,8 +222,9 @@ func (c endpointChanges) edited(r *EndpointRequest, raw []byte, by edit, pause f
 }
 
 // otherSource returns an error if a cluster without a pushed assignment has endpoints: a push of one
-// would hide them.
-func (c endpointChanges) otherSource(cluster string) error {
+// would hide them. Whether the cluster was pushed is as of the transaction: what others have pushed may not be in use
+// yet.
+func (c endpointChanges) otherSource(tx *store.Tx, cluster string) error {
 	refused := func(from, advice string) error {
 		return block(cluster, "the endpoints of %q come from %s, not from a push: %s", cluster, from, advice)
 	}
@@ -232,15 +233,19 @@ func (c endpointChanges) otherSource(cluster string) error {
 		return refused("a resource file", "change the file"+push)
 	}
 	hosted := c.pushes.Ledger.Hosted()
-	if m := hosted.Cluster(cluster); m != nil && m.ClusterConfig().Cluster != nil {
-		switch is := m.ClusterConfig().Cluster; {
-		case is.Type == resource.ClusterAggregate:
-			return refused("the clusters that it consists of", "change the endpoints of one of these")
-		case is.Type == resource.ClusterLogicalDNS:
-			return refused("DNS", "change what "+is.DNSHostname+" resolves to")
-		case is.AssignmentName() != cluster:
-			return refused("the assignment "+is.AssignmentName(), "change that one")
-		}
+	e, pushed := tx.Get(resource.Key{Type: Config, Name: cluster})
+	is := c.pushes.item(e).Cluster
+	if m := hosted.Cluster(cluster); !pushed && m != nil && m.ClusterConfig().ClusterFrom.Source != resource.SourcePush {
+		is = m.ClusterConfig().Cluster
+	}
+	switch {
+	case is == nil:
+	case is.Type == resource.ClusterAggregate:
+		return refused("the clusters that it consists of", "change the endpoints of one of these")
+	case is.Type == resource.ClusterLogicalDNS:
+		return refused("DNS", "change what "+is.DNSHostname+" resolves to")
+	case is.AssignmentName() != cluster:
+		return refused("the assignment "+is.AssignmentName(), "change that one")
 	}
 	for t := range hosted.All() {
 		if v := t.View(); v != nil && v.Config != nil && serves(v.Config, cluster) {

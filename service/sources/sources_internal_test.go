@@ -381,3 +381,22 @@ func TestGuardedChange(t *testing.T) {
 		}
 	}
 }
+
+// An endpoint is not added to a cluster that the same commit makes one of another assignment.
+func TestOtherSourceInACommit(t *testing.T) {
+	s := newTestSources(t)
+	defer s.Close()
+	is := resource.DefaultCluster("orders")
+	is.EDSServiceName = "other"
+	key := resource.Key{Type: Config, Name: "orders"}
+	batch := new(store.Snapshot).NewBatch(time.Now(), 0)
+	first := batch.Begin()
+	if err := first.PutValue(key, []byte("x"), resource.Item{Key: key, Raw: []byte("x"), Value: resource.Value{Cluster: is}}); err != nil {
+		t.Fatal(err)
+	}
+	batch.Add(first)
+	err := s.endpointChanges.otherSource(batch.Begin(), "orders")
+	if e, _ := errors.AsType[*fault.Error](err); e == nil || e.Code != fault.Blocked {
+		t.Error(err)
+	}
+}
