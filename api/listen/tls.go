@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -51,24 +52,17 @@ func ServerConfig(current func() *tls.Config) *tls.Config {
 	}
 }
 
-func (f TLSFiles) read() (contents [][]byte, err error) {
-	certificate, err := access.ReadFile(f.Certificate)
-	if err != nil {
-		return nil, err
-	}
-	key, err := access.ReadSecret(f.Key)
-	if err != nil {
-		return nil, err
-	}
-	contents = [][]byte{certificate, key}
+func (f TLSFiles) read() ([][]byte, error) {
+	certificate, err1 := access.ReadFile(f.Certificate)
+	key, err2 := access.ReadSecret(f.Key)
+	contents := [][]byte{certificate, key}
+	var err3 error
 	if f.ClientCA != "" {
-		ca, err := access.ReadFile(f.ClientCA)
-		if err != nil {
-			return nil, err
-		}
+		var ca []byte
+		ca, err3 = access.ReadFile(f.ClientCA)
 		contents = append(contents, ca)
 	}
-	return contents, nil
+	return contents, cmp.Or(err1, err2, err3)
 }
 
 // Invalid returns an error if the certificate of a configuration has expired, or an

@@ -140,15 +140,10 @@ func isOwn(ip netip.Addr) bool {
 		return true
 	}
 	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		return false
-	}
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
-			return true
-		}
-	}
-	return false
+	return err == nil && slices.ContainsFunc(addresses, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(ip.AsSlice())
+	})
 }
 
 // permit returns which addresses endpoints may have.

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -30,15 +31,7 @@ func Anonymous(r Roles) *Caller { return &Caller{Roles: r} }
 
 // MaySee reports whether the caller's patterns include a cluster or target.
 func (c *Caller) MaySee(name string) bool {
-	if c.patterns == nil {
-		return true
-	}
-	for _, p := range c.patterns {
-		if match(p, name) {
-			return true
-		}
-	}
-	return false
+	return c.patterns == nil || slices.ContainsFunc(c.patterns, func(p string) bool { return match(p, name) })
 }
 
 // Restricted reports whether there are names that the caller may not see.

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // checkInterval is how often files are checked for changes.
@@ -200,10 +202,7 @@ func (r *Reloading[T]) warn() {
 	if r.options.Invalid == nil {
 		return
 	}
-	text := ""
-	if err := r.options.Invalid(r.Current(), time.Now()); err != nil {
-		text = err.Error()
-	}
+	text := fault.Text(r.options.Invalid(r.Current(), time.Now()))
 	if text != "" && text != r.warned {
 		r.options.Logger.Warn("files in use are not valid", "files", r.options.Name, "error", text)
 	}

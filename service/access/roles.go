@@ -73,30 +73,19 @@ func ParseRoles(s string) (Roles, error) {
 func rolesOf(names []string) (Roles, error) {
 	var r Roles
 	for _, name := range names {
-		role, ok := roleOf(name)
-		if !ok && strings.Contains(name, ",") {
+		i := slices.Index(roleNames, name)
+		switch {
+		case i < 0 && strings.Contains(name, ","):
 			return 0, fmt.Errorf("%q: join roles with +, such as pick+read", name)
-		}
-		if !ok {
+		case i < 0:
 			return 0, fmt.Errorf("unknown role %q: roles are %s", name, strings.Join(roleNames, ", "))
-		}
-		if r.Has(role) {
+		case r.Has(1 << i):
 			return 0, fmt.Errorf("duplicate role %q", name)
 		}
-		r |= role
+		r |= 1 << i
 	}
 	return r, nil
 }
 
 // IsRole reports whether name is that of a role.
-func IsRole(name string) bool {
-	_, ok := roleOf(name)
-	return ok
-}
-
-func roleOf(name string) (Roles, bool) {
-	if i := slices.Index(roleNames, name); i >= 0 {
-		return 1 << i, true
-	}
-	return 0, false
-}
+func IsRole(name string) bool { return slices.Contains(roleNames, name) }

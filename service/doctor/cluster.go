@@ -8,8 +8,11 @@ import (
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -55,15 +58,9 @@ type Part struct {
 
 // needs reports whether the cluster uses a resource of a management server.
 func (c *Cluster) needs(name string) bool {
-	if name == "Cluster/"+c.Name || name == "ClusterLoadAssignment/"+c.Name {
-		return true
-	}
-	for _, p := range c.Parts {
-		if name == "Cluster/"+p.Name || p.Assignment != "" && name == "ClusterLoadAssignment/"+p.Assignment {
-			return true
-		}
-	}
-	return false
+	return name == "Cluster/"+c.Name || name == "ClusterLoadAssignment/"+c.Name || slices.ContainsFunc(c.Parts, func(p Part) bool {
+		return name == "Cluster/"+p.Name || p.Assignment != "" && name == "ClusterLoadAssignment/"+p.Assignment
+	})
 }
 
 // lacks reports whether the cluster lacks a resource, or uses an outdated one.
@@ -87,11 +84,7 @@ func (c *Cluster) dependsOn(d *Daemon, of observe.Condition) bool {
 	case observe.ConditionFileBad:
 		return c.lacks() && (c.State == nil || d.fileNames(of.Subject, c))
 	case observe.ConditionChangeHeld:
-		for _, h := range d.Files.Held {
-			if h.Hash == of.Subject && slices.Contains(h.Clusters, c.Name) {
-				return true
-			}
-		}
+		return slices.ContainsFunc(d.Files.Held, func(h files.Held) bool { return h.Hash == of.Subject && slices.Contains(h.Clusters, c.Name) })
 	case observe.ConditionStoreFailing:
 		return c.State == nil
 	}
@@ -100,18 +93,10 @@ func (c *Cluster) dependsOn(d *Daemon, of observe.Condition) bool {
 
 // fileNames reports whether a file has, or should have, a resource of the cluster.
 func (d *Daemon) fileNames(file string, c *Cluster) bool {
-	for _, f := range d.Files.Files {
-		if f.File != file {
-			continue
-		}
-		for _, e := range f.Errors {
-			if c.needs(e.Resource) {
-				return true
-			}
-		}
-		return slices.ContainsFunc(f.Resources, c.needs) || strings.HasPrefix(file, c.Name+".")
-	}
-	return false
+	return slices.ContainsFunc(d.Files.Files, func(f sources.FileState) bool {
+		return f.File == file && (strings.HasPrefix(file, c.Name+".") || slices.ContainsFunc(f.Resources, c.needs) ||
+			slices.ContainsFunc(f.Errors, func(e fault.Problem) bool { return c.needs(e.Resource) }))
+	})
 }
 
 // found returns a check of the cluster.

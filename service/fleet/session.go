@@ -83,7 +83,7 @@ func (f *Fleet) keep(ctx context.Context, session int64, ttl time.Duration, revi
 	for {
 		pause := ttl/3 - rand.N(ttl/10)
 		sent := f.clock()
-		switch left, err := f.keepAliveOnce(ctx, session, ttl/3); {
+		switch left, err := limited(ctx, ttl/3, func(ctx context.Context) (time.Duration, error) { return f.store.keepAlive(ctx, session) }); {
 		case errors.Is(err, errNoSession):
 			return err
 		case err == nil:
@@ -97,10 +97,11 @@ func (f *Fleet) keep(ctx context.Context, session int64, ttl time.Duration, revi
 	}
 }
 
-func (f *Fleet) keepAliveOnce(ctx context.Context, session int64, timeout time.Duration) (time.Duration, error) {
+// limited calls a function of the store with a limit of time.
+func limited[T any](ctx context.Context, timeout time.Duration, call func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return f.store.keepAlive(ctx, session)
+	return call(ctx)
 }
 
 // watch follows the store after a revision, until ctx ends.
@@ -118,7 +119,7 @@ func (f *Fleet) watch(ctx context.Context, revision int64, end context.CancelCau
 			f.log.Debug("limits and replicas of the fleet are read again", "error", err)
 			wait.sleep(ctx)
 			var v view
-			if v, err = f.readOnce(ctx); err == nil {
+			if v, err = limited(ctx, callTimeout, f.store.read); err == nil {
 				revision = v.revision
 				f.do(func() { f.reload(v) })
 			}
@@ -127,12 +128,6 @@ func (f *Fleet) watch(ctx context.Context, revision int64, end context.CancelCau
 			return
 		}
 	}
-}
-
-func (f *Fleet) readOnce(ctx context.Context) (view, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	return f.store.read(ctx)
 }
 
 // joinedWith begins a session with what was read in it.

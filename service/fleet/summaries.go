@@ -65,9 +65,7 @@ func (f *Fleet) summariesOf(ctx context.Context) (all map[string][]byte, age tim
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now := f.clock(); s.tried == 0 || now-s.tried >= fresh {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout) // others wait for it
-		read, err := f.store.summaries(ctx)
-		cancel()
+		read, err := limited(context.WithoutCancel(ctx), callTimeout, f.store.summaries) // others wait for it
 		if s.err, s.tried = err, f.clock(); err == nil {
 			s.all, s.read = read, now
 		}

@@ -473,11 +473,5 @@ func (e *remembered) within(s *ledger.Scope) *remembered {
 }
 
 func changesWithin(all []difference.Change, s *ledger.Scope) []difference.Change {
-	var out []difference.Change
-	for _, c := range all {
-		if s.Resource(c.Key()) {
-			out = append(out, c)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(all), func(c difference.Change) bool { return !s.Resource(c.Key()) })
 }

@@ -46,8 +46,8 @@ func coveredEvent(vs difference.Versions) (e observe.Event, ok bool) {
 		Type: observe.EventCoveredChanged, Says: "not in use, because it is covered: " + difference.Summary(changes),
 		Changes: difference.WithoutWords(changes),
 	}
-	if key := changes[0].Key(); len(changes) == 1 && (key.Type == Config || key.Type == Endpoints) {
-		e.Cluster = key.Name
+	if len(changes) == 1 {
+		e.Cluster = clusterOf(changes[0].Key())
 	}
 	return e, true
 }

@@ -164,7 +164,7 @@ func (c *change) refused(losses []proposal.Loss) error {
 	}
 	err := block(cmp.Or(c.cluster, first.Cluster), "%s; set allow_empty=true to %s it anyway", reason, verb)
 	if c.misspelled != nil {
-		err = c.misspelled(err)
+		return c.misspelled(err)
 	}
 	return err
 }

@@ -51,14 +51,13 @@ func (c *overlayChanges) View(ctx context.Context, caller string, kind Kind, clu
 	if v == ViewEffective {
 		config, assignment, out.Overlays = cc.Cluster, cc.Assignment, len(cc.Overlays())
 	}
-	from, size := cc.ClusterFrom, 0
+	from, missing, has, size := cc.ClusterFrom, cc.Err, config != nil, 0
 	write := func() ([]byte, error) { return encode.Cluster(config) }
-	missing := cc.Err
 	if kind == Endpoints {
-		from, missing = cc.AssignmentFrom, cc.AssignmentErr
+		from, missing, has = cc.AssignmentFrom, cc.AssignmentErr, assignment != nil
 		write = func() ([]byte, error) { return encode.Assignment(assignment) }
 	}
-	if kind == Endpoints && assignment == nil || kind == Config && config == nil {
+	if !has {
 		return nil, notThere(cc, kind, cluster, missing)
 	}
 	if kind == Endpoints {

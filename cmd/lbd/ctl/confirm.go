@@ -22,8 +22,7 @@ func (s *session) confirm(ctx context.Context, question string) error {
 	}()
 	select {
 	case line := <-answered:
-		switch strings.ToLower(strings.TrimSpace(line)) {
-		case "y", "yes":
+		if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
 			return nil
 		}
 		return errDeclined

@@ -1,6 +1,9 @@
 package share
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // decide returns what the process would like the record to have. own is its entry, if it exists.
 func (m *Machine) decide(own Entry, exists bool, inFlight int64) plan {
@@ -111,12 +114,7 @@ func (v *view) changes(published int64, now []int64) bool {
 	current := v.demands[v.own]
 	before := v.targets(published)
 	v.demands[v.own] = current
-	for i := range now {
-		if now[i] != before[i] {
-			return true
-		}
-	}
-	return false
+	return !slices.Equal(now, before)
 }
 
 // differs reports whether the difference matters while no process lacks requests.
