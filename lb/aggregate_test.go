@@ -2,6 +2,7 @@ package lb_test
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -44,34 +45,31 @@ func addressesOf(c *lb.Channel, n int) string {
 		}
 		seen[call.Address] = true
 	}
-	var out []string
-	for a := range seen {
-		out = append(out, a)
+	return strings.Join(slices.Sorted(maps.Keys(seen)), " ")
+}
+
+// expectPicks checks where picks go, or why not, once everything has settled.
+func expectPicks(t *testing.T, c *lb.Channel, want string) {
+	t.Helper()
+	synctest.Wait()
+	if got := addressesOf(c, 20); got != want {
+		t.Errorf("picks go to %q, want %q", got, want)
 	}
-	slices.Sort(out)
-	return strings.Join(out, " ")
 }
 
 func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := newSwitchboard()
 		c := newChannel(t, board)
-		expect := func(want string) {
-			t.Helper()
-			synctest.Wait()
-			if got := addressesOf(c, 20); got != want {
-				t.Errorf("picks go to %q, want %q", got, want)
-			}
-		}
 		a := leaf("a", 10, nil, locality("a0", 0, 1, 1), locality("a1", 1, 1, 1))
 		b := leaf("b", 10, nil, locality("b0", 0, 1, 2))
 		board.set(true, "a0-0:80", "a1-0:80", "b0-0:80", "b0-1:80")
 		offer(t, c, aggregated(a, b))
-		expect("a0-0:80")
+		expectPicks(t, c, "a0-0:80")
 		board.set(false, "a0-0:80")
-		expect("a1-0:80")
+		expectPicks(t, c, "a1-0:80")
 		board.set(false, "a1-0:80")
-		expect("b0-0:80 b0-1:80")
+		expectPicks(t, c, "b0-0:80 b0-1:80")
 		call := newCall()
 		call.Trace = new(policy.Trace)
 		noError(t, c.Pick(call, 0))
@@ -88,19 +86,19 @@ func TestAggregateTriesItsLeavesInOrder(t *testing.T) {
 		}
 		board.set(true, "a0-0:80")
 		time.Sleep(2 * time.Second)
-		expect("a0-0:80")
+		expectPicks(t, c, "a0-0:80")
 
 		// A leaf without endpoints, or without assignment, is passed over.
 		offer(t, c, aggregated(leaf("a", 10, nil), b))
-		expect("b0-0:80 b0-1:80")
+		expectPicks(t, c, "b0-0:80 b0-1:80")
 		none := &resource.ClusterConfig{Cluster: resource.DefaultCluster("a"), AssignmentErr: errors.New("not known")}
 		offer(t, c, aggregated(none, b))
-		expect("b0-0:80 b0-1:80")
+		expectPicks(t, c, "b0-0:80 b0-1:80")
 
 		// The order of leaves turns without a new connection.
 		attempts := board.attempts["b0-0:80"]
 		offer(t, c, aggregated(b, a))
-		expect("b0-0:80 b0-1:80")
+		expectPicks(t, c, "b0-0:80 b0-1:80")
 		if board.attempts["b0-0:80"] != attempts {
 			t.Error("a leaf that moved reconnected")
 		}
@@ -113,31 +111,24 @@ func TestUnusedLeafFailsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := newSwitchboard()
 		c := newChannel(t, board)
-		expect := func(want string) {
-			t.Helper()
-			synctest.Wait()
-			if got := addressesOf(c, 20); got != want {
-				t.Errorf("picks go to %q, want %q", got, want)
-			}
-		}
 		board.set(false, "a0-0:80")
 		board.set(true, "b0-0:80", "b1-0:80")
 		offer(t, c, aggregated(
 			leaf("a", 10, nil, locality("a0", 0, 1, 1)),
 			leaf("b", 10, nil, locality("b0", 0, 1, 1), locality("b1", 1, 1, 1)),
 		))
-		expect("b0-0:80")
+		expectPicks(t, c, "b0-0:80")
 		board.set(true, "a0-0:80")
 		time.Sleep(2 * time.Second)
-		expect("a0-0:80")
+		expectPicks(t, c, "a0-0:80")
 		board.set(false, "b0-0:80")
-		expect("a0-0:80")
+		expectPicks(t, c, "a0-0:80")
 		attempts := board.attempts["b1-0:80"]
 		if attempts != 1 {
 			t.Errorf("%d connections to the unused leaf's next priority, want 1", attempts)
 		}
 		board.set(false, "a0-0:80")
-		expect("b1-0:80")
+		expectPicks(t, c, "b1-0:80")
 		if got := board.attempts["b1-0:80"]; got != attempts {
 			t.Errorf("%d connections to it once it is needed, want %d", got, attempts)
 		}
@@ -163,10 +154,7 @@ func TestClusterBecomesAnAggregate(t *testing.T) {
 			{aggregated(a), "a0-0:80"},
 		} {
 			offer(t, c, step.config)
-			synctest.Wait()
-			if got := addressesOf(c, 20); got != step.want {
-				t.Errorf("picks go to %q, want %q", got, step.want)
-			}
+			expectPicks(t, c, step.want)
 		}
 	})
 }

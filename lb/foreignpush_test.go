@@ -45,20 +45,11 @@ func TestForeignPolicyWithProducers(t *testing.T) {
 		defer ch.Close()
 		board.set(true, "a-0:80", "a-1:80")
 		offer(t, ch, foreignConfig(name, `{"enableOobLoadReport":true}`, locality("a", 0, 1, 2)))
-		synctest.Wait()
-		if got := addressesOf(ch, 20); got != "a-0:80 a-1:80" {
-			t.Errorf("picks reach %q", got)
-		}
+		expectPicks(t, ch, "a-0:80 a-1:80")
 		board.lose("a-0:80")
-		synctest.Wait()
-		if got := addressesOf(ch, 20); got != "a-1:80" {
-			t.Errorf("after the loss picks reach %q", got)
-		}
+		expectPicks(t, ch, "a-1:80")
 		board.set(true, "a-0:80")
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := addressesOf(ch, 20); got != "a-0:80 a-1:80" {
-			t.Errorf("once it is back picks reach %q", got)
-		}
+		expectPicks(t, ch, "a-0:80 a-1:80")
 	})
 }
