@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -178,10 +179,8 @@ const maxNames = 10
 func (h *handshake) wanted(leaf *x509.Certificate) string {
 	s := h.security
 	if s.AutoSANValidation && h.name != "" {
-		for _, san := range leaf.DNSNames {
-			if matchesDNS(h.name, san) {
-				return ""
-			}
+		if slices.ContainsFunc(leaf.DNSNames, func(san string) bool { return matchesDNS(h.name, san) }) {
+			return ""
 		}
 		return "DNS " + strconv.Quote(h.name) + ", the name that was sent"
 	}

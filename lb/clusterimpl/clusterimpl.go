@@ -84,10 +84,6 @@ func sameNames(a, b *policy.ClusterImplConfig) bool {
 		slices.EqualFunc(a.Localities, b.Localities, func(a, b *resource.LocalityEndpoints) bool { return a.ID == b.ID })
 }
 
-func (b *clusterImpl) picker(child balancer.State) balancer.Picker {
-	return newPicker(b.config, b.counters, child, b.Draw())
-}
-
 func (b *clusterImpl) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	sc, err := b.ClientConn.NewSubConn(policy.WithLink(addrs, b.link), opts)
 	if err != nil {

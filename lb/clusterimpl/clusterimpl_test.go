@@ -358,7 +358,7 @@ func TestHundredsAtOnce(t *testing.T) {
 	if c.Breaker.InFlight() != 0 || c.Breaker.Rejected() != 150 {
 		t.Errorf("in flight %d, rejected %d", c.Breaker.InFlight(), c.Breaker.Rejected())
 	}
-	if got := c.Loads()[zone]; got != (policy.LoadCounts{Issued: 50, Succeeded: 50}) {
+	if got := c.Loads()[zone]; got != (resource.LoadCounts{Issued: 50, Succeeded: 50}) {
 		t.Errorf("load %+v", got)
 	}
 }
@@ -427,7 +427,7 @@ func TestLocalityMoves(t *testing.T) {
 	}
 	before.Held().Finish(policy.OutcomeSuccess, policy.NoInfo)
 	loads := tree.Counters.Get(service).Loads()
-	if loads[zone] != (policy.LoadCounts{Issued: 1, Succeeded: 1}) || loads[moved] != (policy.LoadCounts{Issued: 4, Succeeded: 4}) {
+	if loads[zone] != (resource.LoadCounts{Issued: 1, Succeeded: 1}) || loads[moved] != (resource.LoadCounts{Issued: 4, Succeeded: 4}) {
 		t.Errorf("loads %+v", loads)
 	}
 }

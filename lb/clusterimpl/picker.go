@@ -41,17 +41,18 @@ type drop struct {
 	count      *atomic.Uint64
 }
 
-func newPicker(cfg *policy.ClusterImplConfig, counters *policy.ClusterCounters, child balancer.State, draw func() uint64) *picker {
+func (b *clusterImpl) picker(child balancer.State) balancer.Picker {
+	cfg := b.config
 	p := &picker{
 		child:    child.Picker,
-		draw:     draw,
-		counters: counters,
+		draw:     b.Draw(),
+		counters: b.counters,
 		max:      cfg.MaxRequests,
 		full: policy.NewRefusal(policy.KindCircuitBroken, "",
 			fmt.Sprintf("max requests %d exceeded on service %s", cfg.MaxRequests, cfg.Service.Cluster)),
 	}
 	if cfg.FleetLimit {
-		if p.shared = counters.SharedLimit(); p.shared != nil {
+		if p.shared = b.counters.SharedLimit(); p.shared != nil {
 			refusal := func(why string) *policy.Refusal {
 				return policy.NewRefusal(policy.KindCircuitBroken, "",
 					fmt.Sprintf("max requests %d of the fleet exceeded on service %s: %s", cfg.MaxRequests, cfg.Service.Cluster, why))
@@ -70,7 +71,7 @@ func newPicker(cfg *policy.ClusterImplConfig, counters *policy.ClusterCounters, 
 			category:   d.Category,
 			perMillion: d.PerMillion,
 			refusal:    policy.NewRefusal(policy.KindDropped, d.Category, "RPC is dropped"),
-			count:      counters.Drop(d.Category),
+			count:      b.counters.Drop(d.Category),
 		}
 	}
 	return p

@@ -76,7 +76,9 @@ func (b *outlierDetection) Update(given policy.Child) error {
 		b.takeEndpoints()
 		b.schedule(cfg.Interval - time.Since(b.began))
 		if old.BaseEjectionTime != cfg.BaseEjectionTime || old.MaxEjectionTime != cfg.MaxEjectionTime {
-			b.retime()
+			for e := range b.ejected { // their ejections end at other times now
+				e.eject(&policy.EjectedError{Reason: e.ejection.Reason, Until: b.until(e)})
+			}
 		}
 	}
 	_ = b.Child.Update(cfg.Child) // the Switch reports the error
@@ -164,13 +166,6 @@ func (b *outlierDetection) forget(e *endpoint) {
 func (b *outlierDetection) schedule(d time.Duration) {
 	b.timer.Stop()
 	b.timer = b.AfterFunc(max(d, minInterval), b.endInterval)
-}
-
-// retime reports the new ends of ejections after a change of the ejection times.
-func (b *outlierDetection) retime() {
-	for e := range b.ejected {
-		e.eject(&policy.EjectedError{Reason: e.ejection.Reason, Until: b.until(e)})
-	}
 }
 
 func (b *outlierDetection) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {

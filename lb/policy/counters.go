@@ -127,10 +127,10 @@ func (c *ClusterCounters) Drops() map[string]uint64 {
 }
 
 // Loads returns the load of each locality.
-func (c *ClusterCounters) Loads() map[resource.Locality]LoadCounts {
+func (c *ClusterCounters) Loads() map[resource.Locality]resource.LoadCounts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[resource.Locality]LoadCounts, c.localities.Len())
+	out := make(map[resource.Locality]resource.LoadCounts, c.localities.Len())
 	for k, l := range c.localities.All() {
 		out[k.Value()] = l.Counts()
 	}

@@ -159,14 +159,14 @@ func TestLocalityLoad(t *testing.T) {
 		name string
 		held bool
 		ends []policy.Outcome
-		want policy.LoadCounts
+		want resource.LoadCounts
 	}{
-		{"a pick without Done counts as succeeded", false, nil, policy.LoadCounts{Issued: 1, Succeeded: 1}},
-		{"held", true, nil, policy.LoadCounts{Issued: 1, InProgress: 1}},
-		{"went well", true, []policy.Outcome{policy.OutcomeSuccess}, policy.LoadCounts{Issued: 1, Succeeded: 1}},
-		{"failed", true, []policy.Outcome{policy.OutcomeError}, policy.LoadCounts{Issued: 1, Failed: 1}},
-		{"given up", true, []policy.Outcome{policy.OutcomeCancelled}, policy.LoadCounts{Issued: 1, Failed: 1}},
-		{"expired", true, []policy.Outcome{policy.OutcomeExpired}, policy.LoadCounts{Issued: 1}},
+		{"a pick without Done counts as succeeded", false, nil, resource.LoadCounts{Issued: 1, Succeeded: 1}},
+		{"held", true, nil, resource.LoadCounts{Issued: 1, InProgress: 1}},
+		{"went well", true, []policy.Outcome{policy.OutcomeSuccess}, resource.LoadCounts{Issued: 1, Succeeded: 1}},
+		{"failed", true, []policy.Outcome{policy.OutcomeError}, resource.LoadCounts{Issued: 1, Failed: 1}},
+		{"given up", true, []policy.Outcome{policy.OutcomeCancelled}, resource.LoadCounts{Issued: 1, Failed: 1}},
+		{"expired", true, []policy.Outcome{policy.OutcomeExpired}, resource.LoadCounts{Issued: 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

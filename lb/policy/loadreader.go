@@ -68,18 +68,13 @@ func (r *LoadReader) Read() resource.Load {
 	}
 	for id, l := range c.localities.All() {
 		l.read = l.Counts()
-		n := l.read.since(l.reported)
-		if n == (LoadCounts{}) {
+		n := l.read.Since(l.reported)
+		if n == (resource.LoadCounts{}) {
 			continue
 		}
 		r.localities = append(r.localities, l)
 		out.Localities = append(out.Localities, resource.LocalityLoad{
-			Locality:   id.Value(),
-			Issued:     n.Issued,
-			Succeeded:  n.Succeeded,
-			Failed:     n.Failed,
-			InProgress: uint64(n.InProgress),
-			Metrics:    l.metrics.take(),
+			Locality: id.Value(), LoadCounts: n, Metrics: l.metrics.take(),
 		})
 	}
 	return out

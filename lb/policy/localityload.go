@@ -32,9 +32,9 @@ type LocalityLoad struct {
 
 	// Guarded by the ClusterCounters' mu.
 	naming
-	placed   bool       // place is in use
-	reported LoadCounts // what the reader's last acknowledged reading came to
-	read     LoadCounts // what its last reading came to
+	placed   bool                // place is in use
+	reported resource.LoadCounts // what the reader's last acknowledged reading came to
+	read     resource.LoadCounts // what its last reading came to
 }
 
 // Start counts a pick. One that is not held succeeds at once: its end is not known.
@@ -66,35 +66,17 @@ func (l *LocalityLoad) use(r *Usage) {
 	r.count(&l.inProgress)
 }
 
-// LoadCounts is a reading of a LocalityLoad.
-type LoadCounts struct {
-	Issued     uint64
-	Succeeded  uint64
-	Failed     uint64
-	InProgress int64
-}
-
 // Counts reads the load while picks start and end. It counts no end without a start,
 // and each pick that ends meanwhile as in progress or ended.
-func (l *LocalityLoad) Counts() LoadCounts {
+func (l *LocalityLoad) Counts() resource.LoadCounts {
 	inProgress := (l.inProgress.Load() + InFlightUnit/2) / InFlightUnit
 	succeeded, failed := l.succeeded.Load(), l.failed.Load()
 	unheld := l.unheld.Load()
-	return LoadCounts{
+	return resource.LoadCounts{
 		Issued:     unheld + l.held.Load(),
 		Succeeded:  unheld + succeeded,
 		Failed:     failed,
-		InProgress: inProgress,
-	}
-}
-
-// since returns the difference to an earlier reading.
-func (c LoadCounts) since(before LoadCounts) LoadCounts {
-	return LoadCounts{
-		Issued:     c.Issued - before.Issued,
-		Succeeded:  c.Succeeded - before.Succeeded,
-		Failed:     c.Failed - before.Failed,
-		InProgress: c.InProgress,
+		InProgress: uint64(inProgress),
 	}
 }
 

@@ -63,7 +63,7 @@ func (c *ClusterCounters) Unname(drops []resource.Drop, localities []*resource.L
 	}, func(d *dropCount) { c.forgotten += d.count.Load() })
 	prune(&c.localities, func(l *LocalityLoad) (naming, bool) {
 		n := l.Counts()
-		return l.naming, n.InProgress == 0 && (c.reader == nil || n.since(l.reported) == LoadCounts{})
+		return l.naming, n.InProgress == 0 && (c.reader == nil || n.Since(l.reported) == resource.LoadCounts{})
 	}, func(l *LocalityLoad) {
 		l.owner.Store(nil) // an endpoint that is kept finds the next one
 		c.forgotten += l.Counts().Issued

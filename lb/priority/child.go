@@ -40,14 +40,6 @@ type child struct {
 
 var connecting = balancer.State{ConnectivityState: connectivity.Connecting, Picker: policy.QueuePicker}
 
-func newChild(b *priority, name string) *child {
-	c := &child{Conn: b.Conn, parent: b, name: name, inner: -1, state: connecting, latest: connecting}
-	below := b.Child(c)
-	below.CaptureEvents(c.captureEvent)
-	c.policy = policy.NewSwitch(below)
-	return c
-}
-
 // update applies the child's part of a config. A child that is not started gets it
 // when it starts. If its policy changes, the old one is closed at once, and sync
 // starts the new one.

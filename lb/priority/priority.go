@@ -75,7 +75,10 @@ func (b *priority) Update(given policy.Child) error {
 		named[part.Name] = true
 		c := b.children.Get(part.Name)
 		if c == nil {
-			c = newChild(b, part.Name)
+			c = &child{Conn: b.Conn, parent: b, name: part.Name, inner: -1, state: connecting, latest: connecting}
+			below := b.Child(c)
+			below.CaptureEvents(c.captureEvent)
+			c.policy = policy.NewSwitch(below)
 			b.children.Set(part.Name, c)
 		}
 		b.aggregate = part.Leaf != nil

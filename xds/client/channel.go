@@ -95,8 +95,6 @@ func (ch *xdsChannel) subscribe(k resource.Key) {
 	t.subscribe(k.Name)
 }
 
-func (ch *xdsChannel) unsubscribe(k resource.Key) { ch.subscriptions[k.Type].unsubscribe(k.Name) }
-
 // sendRequest sends the next request, if one is needed and the last one was sent.
 func (ch *xdsChannel) sendRequest() {
 	st := ch.stream

@@ -37,7 +37,7 @@ func (ch *xdsChannel) removeWatcher(k resource.Key, w resourceWatcher) {
 	}
 	ch.cache.set(r, resource.Item{})
 	delete(ch.resources[k.Type], k.Name)
-	ch.unsubscribe(k)
+	ch.subscriptions[k.Type].unsubscribe(k.Name)
 }
 
 // restartTimeout starts the timeout again for a resource whose only state is an error of

@@ -264,7 +264,7 @@ func (s *subscriptionModel) toggle(i int) {
 		s.client.subscribe(k)
 		return
 	}
-	s.client.unsubscribe(k)
+	s.client.subscriptions[k.Type].unsubscribe(k.Name)
 	s.got[i] = 0
 }
 

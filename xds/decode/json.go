@@ -131,7 +131,7 @@ func jsonFieldAt(body []byte, at int, md protoreflect.MessageDescriptor) (field 
 		}
 		members := text.Members(body)
 		isList := body[0] == '['
-		if shape.isAny() {
+		if md := shape.object(); md != nil && md.FullName() == anyName {
 			shape = shapeOf(members.Text("@type"))
 		}
 		i := len(members) - 1

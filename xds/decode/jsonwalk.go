@@ -25,11 +25,6 @@ func shapeOf(url string) jsonShape {
 	return jsonShape{message: m.ProtoReflect().Descriptor()}
 }
 
-func (s jsonShape) isAny() bool {
-	md := s.object()
-	return md != nil && md.FullName() == anyName
-}
-
 // object returns the type of the message of a JSON object, or nil if it is none.
 func (s jsonShape) object() protoreflect.MessageDescriptor {
 	switch {

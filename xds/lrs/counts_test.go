@@ -20,7 +20,7 @@ type count struct {
 	all *counts
 
 	// Guarded by all.mu.
-	now, read, reported resource.LocalityLoad
+	now, read, reported resource.LoadCounts
 	dropped             [3]uint64 // now, read, reported
 	open                bool
 }
@@ -93,15 +93,13 @@ func (c *count) Read() resource.Load {
 	}
 	c.read, c.dropped[1] = c.now, c.dropped[0]
 	l := resource.LocalityLoad{
-		Locality: resource.Locality{Region: "r", Zone: "z", SubZone: "s"},
-		Issued:   c.read.Issued - c.reported.Issued, Succeeded: c.read.Succeeded - c.reported.Succeeded,
-		Failed: c.read.Failed - c.reported.Failed, InProgress: c.read.InProgress,
+		Locality: resource.Locality{Region: "r", Zone: "z", SubZone: "s"}, LoadCounts: c.read.Since(c.reported),
 	}
 	out := resource.Load{Dropped: c.dropped[1] - c.dropped[2]}
 	if out.Dropped > 0 {
 		out.Drops = map[string]uint64{"x": out.Dropped}
 	}
-	if l.Issued+l.Succeeded+l.Failed+l.InProgress > 0 {
+	if l.LoadCounts != (resource.LoadCounts{}) {
 		out.Localities = []resource.LocalityLoad{l}
 	}
 	return out

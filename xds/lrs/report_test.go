@@ -56,11 +56,11 @@ func TestLocalityReport(t *testing.T) {
 	load := resource.Load{
 		Dropped: 9, Drops: map[string]uint64{"y": 3, "x": 2},
 		Localities: []resource.LocalityLoad{
-			{Locality: resource.Locality{Region: "r"}, Issued: 8, Succeeded: 4, Failed: 2, InProgress: 1, Metrics: map[string]resource.MetricLoad{
+			{Locality: resource.Locality{Region: "r"}, LoadCounts: resource.LoadCounts{Issued: 8, Succeeded: 4, Failed: 2, InProgress: 1}, Metrics: map[string]resource.MetricLoad{
 				"cpu_utilization": {Requests: 1, Total: 0.5}, "mem_utilization": {Requests: 2, Total: 0.25},
 				"application_utilization": {Requests: 3, Total: 2}, "named_metrics.q": {Requests: 4, Total: -1},
 			}},
-			{Locality: resource.Locality{Zone: "z", SubZone: "s"}, Issued: 1},
+			{Locality: resource.Locality{Zone: "z", SubZone: "s"}, LoadCounts: resource.LoadCounts{Issued: 1}},
 		},
 	}
 	runTest(t, func(k *kit) {
@@ -152,7 +152,7 @@ func TestLaterResponse(t *testing.T) {
 func TestLargeReports(t *testing.T) {
 	load := resource.Load{Localities: make([]resource.LocalityLoad, 15_000)}
 	for i := range load.Localities {
-		load.Localities[i] = resource.LocalityLoad{Locality: resource.Locality{Region: fmt.Sprintf("%0100d", i)}, Issued: 1}
+		load.Localities[i] = resource.LocalityLoad{Locality: resource.Locality{Region: fmt.Sprintf("%0100d", i)}, LoadCounts: resource.LoadCounts{Issued: 1}}
 	}
 	runTest(t, func(k *kit) {
 		k.Report(k.at("one"), keys("a", "b", "c")...)

@@ -36,11 +36,21 @@ func (l Load) Empty() bool { return l.Dropped == 0 && len(l.Localities) == 0 }
 // (envoy.config.endpoint.v3.UpstreamLocalityStats).
 type LocalityLoad struct {
 	Locality Locality
+	LoadCounts
+	Metrics map[string]MetricLoad // by name in lrs_report_endpoint_metrics; nil for none
+}
+
+// LoadCounts are counts of requests.
+type LoadCounts struct {
 	// Issued counts requests that were sent; Succeeded and Failed count those that ended,
 	// whenever they were sent.
 	Issued, Succeeded, Failed uint64
-	InProgress                uint64                // at the end of the period
-	Metrics                   map[string]MetricLoad // by name in lrs_report_endpoint_metrics; nil for none
+	InProgress                uint64 // at the end of the period
+}
+
+// Since returns the difference to an earlier reading.
+func (c LoadCounts) Since(before LoadCounts) LoadCounts {
+	return LoadCounts{c.Issued - before.Issued, c.Succeeded - before.Succeeded, c.Failed - before.Failed, c.InProgress}
 }
 
 // MetricLoad sums up one metric during a period.
