@@ -233,3 +233,10 @@ func TestStoppedRechecksTakeNothing(t *testing.T) {
 		}
 	})
 }
+
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}

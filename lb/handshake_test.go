@@ -592,10 +592,3 @@ func TestHostnamesReachConnections(t *testing.T) {
 		})
 	}
 }
-
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
