@@ -17,11 +17,11 @@ const partBytes = 16 << 10
 // the messages it keeps only the position of its watch, and what remains of the current one, whose bytes
 // all watchers share.
 type loopStream struct {
-	// Fixed after Start. caller and done are those of the request, which done ends.
+	// Fixed after Last and Start.
 	watch  *observe.Watch
 	caller *access.Caller
 	rec    *recorder
-	done   func()
+	done   func() // ends the request
 	shed   *shedStream
 
 	due atomic.Int64 // when Continue must be called, in ns since 1970
@@ -36,6 +36,11 @@ type loopStream struct {
 	begun  time.Time             // of the current message
 	moved  time.Time             // when the caller last read something, or had nothing to read
 	cut    time.Time             // when the stream ends at the latest; zero for no such time
+}
+
+// Last implements [lasting].
+func (s *loopStream) Last(caller *access.Caller, done func()) {
+	s.caller, s.done = caller, done
 }
 
 // Start implements [eventloop.Stream].

@@ -39,7 +39,13 @@ type recorder struct {
 	// loop is the ResponseWriter if the handler must not wait; nil if it may.
 	loop NonBlocking
 	// stream goes on with the response after the handler; nil for none.
-	stream *loopStream
+	stream lasting
+}
+
+// lasting is a response that lasts longer than its handler.
+type lasting interface {
+	// Last makes the response call done at its end, which ends the request of caller.
+	Last(caller *access.Caller, done func())
 }
 
 // NonBlocking is the ResponseWriter of a server that answers many callers in one goroutine. A handler

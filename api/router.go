@@ -181,7 +181,7 @@ func (e *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // lasts leaves the end of a request to its response.
 func (e *route) lasts(w *recorder, r *http.Request, start time.Time) {
 	entry := e.accessEntry(w, r, start)
-	w.stream.caller, w.stream.done = w.caller, func() { e.done(w, entry, start) }
+	w.stream.Last(w.caller, func() { e.done(w, entry, start) })
 	w.ResponseWriter, w.loop = nil, nil
 }
 
