@@ -18,7 +18,7 @@ type DaemonStream struct {
 // @Description Its name, version and start time, and its conditions: problems of the whole daemon, such as an unreachable management server, rejected resources, invalid files, held changes, a shortage of file descriptors, or a failing store. At most 10 conditions of each kind are listed. A caller with clusters does not get those about other resources and about files.
 // @Success     200 {object} observe.DaemonState "the daemon's state"
 // @Router      /v1/daemon [get]
-func (h *handlers) getDaemon(w *recorder, r *http.Request) error {
+func (h *handlers) getDaemon(w *recorder, _ *http.Request) error {
 	return reply(w, h.State.Daemon(scopeOf(w)), nil)
 }
 

@@ -8,7 +8,7 @@ import (
 // @Description The files of the resource directory that have resources, the files that are invalid, with the reason, and the changes that are held until they are permitted. Empty without a resource directory. A caller with clusters gets the files that have resources, all of these names, and no held changes.
 // @Success     200 {object} sources.FilesState "sorted by name"
 // @Router      /v1/files [get]
-func (h *handlers) listFiles(w *recorder, r *http.Request) error {
+func (h *handlers) listFiles(w *recorder, _ *http.Request) error {
 	return reply(w, h.Resources.Files().Within(scopeOf(w)), nil)
 }
 
