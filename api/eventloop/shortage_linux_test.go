@@ -113,10 +113,11 @@ func dialWithoutDescriptors(t *testing.T, s *Server, l *listener, failed <-chan 
 		woken.Add(1)
 		loop.post(func() {
 			defer woken.Done()
-			accepts := func() bool { return loop.epoll.watch(unix.EPOLL_CTL_MOD, l.fd, unix.EPOLLIN) == nil }
-			before := accepts() // not while it waits after an earlier error
-			loop.accept(loop.sockets[l.fd])
-			if before && !accepts() {
+			ln := loop.sockets[l.fd]
+			accepts := func() bool { return errors.Is(loop.epoll.watch(unix.EPOLL_CTL_ADD, l.fd, unix.EPOLLIN), syscall.EEXIST) }
+			if !accepts() { // it still waits after an earlier error
+				loop.pause(ln)
+			} else if loop.accept(ln); !accepts() {
 				t.Error("a loop stops accepting because no connection waits")
 			}
 		})
