@@ -17,21 +17,26 @@ type validator struct {
 	warnings problems
 }
 
-func (v *validator) problem(at int, field, format string, args []any) Problem {
+// add adds a problem to a list, unless that is full: its position takes as long as the text is.
+func (v *validator) add(to *problems, at int, field, format string, args []any) {
+	if len(to.list) == maxProblems {
+		to.more++
+		return
+	}
 	p := Problem{Field: text.Clip(field), Reason: text.Clip(fmt.Sprintf(format, args...))}
 	if at >= 0 {
 		p.Line, p.Column = text.Position(v.body, min(at, len(v.body)))
 	}
-	return p
+	to.list = append(to.list, p)
 }
 
 // reject adds an error at a byte of the text; -1 is no position.
 func (v *validator) reject(at int, field, format string, args ...any) {
-	v.problems.add(v.problem(at, field, format, args))
+	v.add(&v.problems, at, field, format, args)
 }
 
 func (v *validator) warn(at int, field, format string, args ...any) {
-	v.warnings.add(v.problem(at, field, format, args))
+	v.add(&v.warnings, at, field, format, args)
 }
 
 // rejectValue adds an error about a value, or about an absent one at its object.
@@ -153,14 +158,6 @@ func (e *InvalidError) Error() string {
 type problems struct {
 	list []Problem
 	more int
-}
-
-func (l *problems) add(p Problem) {
-	if len(l.list) == maxProblems {
-		l.more++
-		return
-	}
-	l.list = append(l.list, p)
 }
 
 // all returns the problems by position.
