@@ -2,6 +2,7 @@ package overload
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -46,15 +47,18 @@ const (
 	turnTime = 10 * time.Millisecond
 	// yieldTime is how long bulk work runs before goroutines that wait for a CPU run.
 	yieldTime = 100 * time.Microsecond
+	// minSteps is the budget of a turn in calls of Pause; work on bytes has one more for each of them. What costs in
+	// proportion to its size needs far fewer. A budget in time would refuse today, under load, what it took yesterday.
+	minSteps = 1 << 16
 )
 
 // Turns is the budget of bulk work: work that takes long, and must not delay picks. It has
 // fewer turns than there are CPUs, so that one is left for picks. Its methods are safe for
 // concurrent use. A nil Turns has no limit.
 //
-// Work that has begun lasts until it ends, but pauses for other kinds. Of each kind, only as
-// much work begins as there are turns, because each takes memory. Callers of one kind begin
-// in rotation.
+// Work that has begun lasts until it ends, its caller leaves or its budget is spent, but
+// pauses for other kinds. Of each kind, only as much work begins as there are turns, because
+// each takes memory. Callers of one kind begin in rotation.
 //
 // Deadlocks cannot happen if a goroutine with a turn never waits for another goroutine that
 // waits for one. So wait for a turn without holding a lock or another turn.
@@ -93,22 +97,29 @@ func NewTurns(n int) *Turns {
 type Turn struct {
 	// Fixed.
 	turns  *Turns
+	ctx    context.Context // of the caller
 	work   Work
 	caller string
+	size   int           // of the work in bytes; 0 if it is not known
 	ready  chan struct{} // gets a value with the turn
 
+	steps   int
 	since   time.Time // when the turn, or the wait for it, began
 	yielded time.Time
 }
 
 // Begin waits for a turn, which [Turn.End] returns. Callers by name take turns to begin; the
 // name is that of the caller of the API, of the management server or of the directory. The
-// error is that of ctx, which only ends the wait.
+// error is that of ctx, which ends the wait; [Turn.Pause] returns it once the work has begun.
 func (b *Turns) Begin(ctx context.Context, work Work, caller string) (*Turn, error) {
+	return b.begin(ctx, work, caller, 0)
+}
+
+func (b *Turns) begin(ctx context.Context, work Work, caller string, size int) (*Turn, error) {
 	if b == nil {
 		return nil, nil //nolint:nilnil // a nil Turn is valid
 	}
-	t := &Turn{turns: b, work: work, caller: caller, ready: make(chan struct{}, 1), since: time.Now()}
+	t := &Turn{turns: b, ctx: ctx, work: work, caller: caller, size: size, ready: make(chan struct{}, 1), since: time.Now()}
 	b.mu.Lock()
 	b.queues[work].add(t)
 	b.stats[work].Waiting++
@@ -131,7 +142,7 @@ func (b *Turns) BeginSized(ctx context.Context, work Work, caller string, size i
 	if size <= SmallWork {
 		return nil, nil //nolint:nilnil // a nil Turn is valid
 	}
-	return b.Begin(ctx, work, caller)
+	return b.begin(ctx, work, caller, size)
 }
 
 // leave removes a turn that waits to begin. It reports false if the turn has begun.
@@ -206,14 +217,20 @@ func (b *Turns) release(t *Turn) {
 
 // Pause lets others run: goroutines that wait for a CPU, and, if the turn has lasted for
 // 10 ms, work of other kinds. Call it in long loops, about every 100 µs of work, and without
-// holding a lock. It does not end with a context: work that has begun ends soon.
-func (t *Turn) Pause() {
+// holding a lock. An error ends the work: that of the caller's context, or a *[BudgetError].
+func (t *Turn) Pause() error {
 	if t == nil {
-		return
+		return nil
+	}
+	if t.steps++; t.steps > minSteps+t.size {
+		return &BudgetError{t.steps, t.size}
 	}
 	now := time.Now()
 	if now.Sub(t.yielded) < yieldTime {
-		return
+		return nil
+	}
+	if err := t.ctx.Err(); err != nil {
+		return err
 	}
 	if now.Sub(t.since) >= turnTime && t.turns.resign(t, now) {
 		<-t.ready
@@ -222,6 +239,14 @@ func (t *Turn) Pause() {
 		runtime.Gosched()
 	}
 	t.yielded = now
+	return nil
+}
+
+// BudgetError is why work ends that costs more than its size permits.
+type BudgetError struct{ steps, size int }
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("takes more work than its size permits: %d steps for %d bytes; divide it into smaller parts", e.steps, e.size)
 }
 
 // resign puts a turn behind those of other kinds that wait. It reports false if there are none.

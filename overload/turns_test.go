@@ -2,6 +2,7 @@ package overload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -182,17 +183,17 @@ func TestPause(t *testing.T) {
 		}
 		t.begin(PushWork, "same", nil)
 		time.Sleep(2 * turnTime)
-		turn.Pause()
+		_ = turn.Pause()
 		time.Sleep(turnTime / 2)
 		end := make(chan struct{})
 		t.begin(SourceWork, "server", end)
-		turn.Pause() // its time has begun again
+		_ = turn.Pause() // its time has begun again
 		if n := t.running.Load(); n != 0 {
 			t.Errorf("%d run beside it", n)
 		}
 		time.Sleep(turnTime)
 		go close(end)
-		turn.Pause()
+		_ = turn.Pause()
 		t.mu.Lock()
 		if !slices.Equal(t.order, []string{"server"}) {
 			t.Errorf("ran %q during a pause", t.order)
@@ -218,7 +219,7 @@ func TestPauseGivesTheTurnToAnother(t *testing.T) {
 		time.Sleep(turnTime)
 		var resumed atomic.Bool
 		go func() {
-			long.Pause()
+			_ = long.Pause()
 			resumed.Store(true)
 			long.End()
 		}()
@@ -244,7 +245,7 @@ func TestTurnBeginsAfterTheWait(t *testing.T) {
 				return
 			}
 			time.Sleep(turnTime / 2)
-			turn.Pause()
+			_ = turn.Pause()
 			t.mu.Lock()
 			if !slices.Equal(t.order, []string{"first"}) {
 				t.Errorf("ran %q during a pause", t.order)
@@ -281,7 +282,7 @@ func TestPauseYields(t *testing.T) {
 	})
 	for range pauses {
 		turn.yielded = time.Now().Add(-yieldTime)
-		turn.Pause()
+		_ = turn.Pause()
 	}
 	end.Store(true)
 	other.Wait()
@@ -307,7 +308,7 @@ func TestNoTurns(t *testing.T) {
 		if turn != nil || err != nil {
 			t.Errorf("%v, %v", turn, err)
 		}
-		turn.Pause()
+		_ = turn.Pause()
 		turn.End()
 	}
 	if turn, err := none.Begin(t.Context(), PushWork, ""); turn != nil || err != nil || none.Len() != 0 || none.Stats(PushWork) != (TurnStats{}) {
@@ -344,7 +345,7 @@ func TestTurnsUnderStress(t *testing.T) {
 							running.Add(-1)
 							turn.since = time.Time{} // its time is over
 							turn.yielded = time.Time{}
-							turn.Pause()
+							_ = turn.Pause()
 						}
 						turn.End()
 					}
@@ -357,4 +358,37 @@ func TestTurnsUnderStress(t *testing.T) {
 			t.Errorf("%d turns of %d are left", turns.free, n)
 		}
 	}
+}
+
+// TestWorkEnds: work that has begun ends when its caller leaves, and when it costs more than its size permits.
+func TestWorkEnds(t *testing.T) {
+	testTurns(t, 1, func(t *turnTest) {
+		ctx, leave := context.WithCancel(t.Context())
+		turn, err := t.BeginSized(ctx, PushWork, "a", SmallWork+1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range minSteps + SmallWork {
+			if err := turn.Pause(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := turn.Pause(); err != nil {
+			t.Errorf("at the end of the budget: %v", err)
+		}
+		if err := turn.Pause(); !errors.As(err, new(*BudgetError)) {
+			t.Errorf("after the budget: %v", err)
+		}
+		turn.End()
+		if turn, err = t.Begin(ctx, TreeWork, "b"); err != nil {
+			t.Fatal(err)
+		}
+		leave()
+		time.Sleep(yieldTime)
+		if err := turn.Pause(); !errors.Is(err, context.Canceled) {
+			t.Errorf("after the caller left: %v", err)
+		}
+		turn.End()
+		t.ran()
+	})
 }

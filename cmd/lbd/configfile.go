@@ -39,7 +39,7 @@ func readConfigFile(path string) (*configFile, error) {
 		return nil, fmt.Errorf("read the configuration: %w", err)
 	}
 	f := &configFile{path: path}
-	values, err := text.FromYAML(body)
+	values, err := text.FromYAML(body, nil)
 	if err == nil {
 		err = json.Unmarshal(values, &f.values)
 	}

@@ -150,7 +150,7 @@ func Parse(data []byte) (*Identities, error) {
 	if len(data) > MaxFileBytes {
 		return nil, fmt.Errorf("larger than %d bytes", MaxFileBytes)
 	}
-	asJSON, err := text.FromYAML(data)
+	asJSON, err := text.FromYAML(data, nil)
 	if errors.Is(err, text.ErrEmpty) {
 		return nil, errors.New("the file is empty: it must have tokens, certificates or unix_peers")
 	}

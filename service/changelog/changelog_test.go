@@ -90,7 +90,7 @@ func (m *model) records() []store.Entry { return Records(m.now.Of(Type)) }
 // contents were not known.
 func (m *model) at() (unknown int) {
 	m.t.Helper()
-	q := Query{Records: m.records(), Hash: hash, Pause: func() {}, Now: func(k resource.Key) ([]byte, bool) {
+	q := Query{Records: m.records(), Hash: hash, Pause: func() error { return nil }, Now: func(k resource.Key) ([]byte, bool) {
 		e, exists := m.now.Get(k)
 		return e.Raw, exists
 	}}
@@ -211,7 +211,7 @@ func TestChangesOfOneCommit(t *testing.T) {
 		return after
 	}
 	now := commit(commit(new(store.Snapshot), 0, 1), 1, len(contents))
-	q := Query{Records: Records(now.Of(Type)), Hash: hash, Pause: func() {}, Now: func(k resource.Key) ([]byte, bool) {
+	q := Query{Records: Records(now.Of(Type)), Hash: hash, Pause: func() error { return nil }, Now: func(k resource.Key) ([]byte, bool) {
 		e, exists := now.Get(k)
 		return e.Raw, exists
 	}}
@@ -345,7 +345,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		List([]store.Entry{e}, nil, Filter{Limit: 1, Name: "a"}, time.Time{})
-		q := Query{Records: []store.Entry{e}, Hash: hash, Pause: func() {}, Now: func(resource.Key) ([]byte, bool) { return nil, false }}
+		q := Query{Records: []store.Entry{e}, Hash: hash, Pause: func() error { return nil }, Now: func(resource.Key) ([]byte, bool) { return nil, false }}
 		_, _ = q.At(0)
 	})
 }

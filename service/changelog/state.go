@@ -121,8 +121,8 @@ type Query struct {
 	Hash func([]byte) string
 	// Of reports whether a resource is of interest; nil for all.
 	Of func(resource.Key) bool
-	// Pause is called between records.
-	Pause func()
+	// Pause is called between records. An error ends the query.
+	Pause func() error
 }
 
 // At returns the resources that are different now from what they were at an index, as they were then.
@@ -130,7 +130,9 @@ func (q *Query) At(index uint64) (map[resource.Key]Content, error) {
 	was := map[resource.Key]Content{}
 	checked := map[resource.Key]bool{}
 	for _, e := range q.Records {
-		q.Pause()
+		if err := q.Pause(); err != nil {
+			return nil, err
+		}
 		r, err := Decode(e)
 		if err == nil {
 			if e.Index == 0 || e.Index > index {

@@ -37,8 +37,8 @@ type Request struct {
 	ConnectMode resource.ConnectMode
 	// Recent returns what happened to the picks of a cluster in the last minutes; nil if that is not known.
 	Recent func(cluster string) observe.Recent
-	// Pause is called between clusters.
-	Pause func()
+	// Pause is called between clusters. An error ends the forecast.
+	Pause func() error
 }
 
 // changed returns the first targets that an outcome changes, by name, and how many more there are.
@@ -79,7 +79,9 @@ func Of(ctx context.Context, r *Request) (*Effect, error) {
 		endpoints += n
 		e.Clusters = append(e.Clusters, *c)
 		if r.Pause != nil {
-			r.Pause()
+			if err := r.Pause(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	slices.SortStableFunc(e.Clusters, func(a, b ClusterEffect) int {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
@@ -167,7 +166,7 @@ func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit)
 		}
 		done := ready
 		if done == nil || !bytes.Equal(done.before, before.Raw) {
-			again, err := c.edited(r, before.Raw, by, runtime.Gosched)
+			again, err := c.edited(r, before.Raw, by, letOthersRun)
 			if err != nil {
 				return err
 			}
@@ -204,7 +203,7 @@ func (c endpointChanges) prepare(ctx context.Context, r *EndpointRequest, by edi
 }
 
 // edited makes the change, and validates the assignment.
-func (c endpointChanges) edited(r *EndpointRequest, raw []byte, by edit, pause func()) (*editedEndpoint, error) {
+func (c endpointChanges) edited(r *EndpointRequest, raw []byte, by edit, pause func() error) (*editedEndpoint, error) {
 	after, added, err := by(raw)
 	if wrong, ok := errors.AsType[*decode.EndpointError](err); ok {
 		return nil, fault.Errorf(fault.InvalidArgument, "%v", wrong).Of(r.Cluster, "")

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"runtime"
 	"slices"
 	"time"
 
@@ -110,7 +110,7 @@ func (r Range) Has(key resource.Key) bool {
 }
 
 // query returns a query of what was pushed, as get and the records of all have it.
-func query(all []store.Entry, get getter, of func(resource.Key) bool, pause func()) *changelog.Query {
+func query(all []store.Entry, get getter, of func(resource.Key) bool, pause func() error) *changelog.Query {
 	return &changelog.Query{Records: all, Hash: hash, Of: of, Pause: pause, Now: func(key resource.Key) ([]byte, bool) {
 		e, exists := get(key)
 		return e.Raw, exists
@@ -170,7 +170,9 @@ func (p *pushes) Compare(ctx context.Context, caller string, from, to uint64, pa
 	maps.Copy(keys, after)
 	out := &Difference{From: from, To: to, Changes: []VersionChange{}}
 	for _, key := range slices.SortedFunc(maps.Keys(keys), store.CompareKeys) {
-		turn.Pause()
+		if err := turn.Pause(); err != nil {
+			return nil, unreadable(err)
+		}
 		a, b := at(before, key), at(after, key)
 		if a.Unknown == nil && b.Unknown == nil && a.Hash == b.Hash {
 			continue
@@ -191,6 +193,9 @@ func sizeOf(entries []store.Entry) int {
 }
 
 func unreadable(err error) error {
+	if gone, ok := errors.AsType[*fault.Error](fault.FromContext(err)); ok {
+		return gone
+	}
 	return fault.Errorf(fault.UnknownChange, "the history cannot be read: %v", err)
 }
 
@@ -289,7 +294,7 @@ func (p *pushes) prepare(ctx context.Context, r *RestoreRequest) (decodedContent
 }
 
 // restorable returns the contents in the range of a restore that are to be replaced.
-func (p *pushes) restorable(records []store.Entry, get getter, index uint64, r *RestoreRequest, pause func()) (map[resource.Key]changelog.Content, error) {
+func (p *pushes) restorable(records []store.Entry, get getter, index uint64, r *RestoreRequest, pause func() error) (map[resource.Key]changelog.Content, error) {
 	if err := reachable(records, r.Index, index); err != nil {
 		return nil, err
 	}
@@ -305,7 +310,7 @@ func (p *pushes) restorable(records []store.Entry, get getter, index uint64, r *
 	return was, nil
 }
 
-func (p *pushes) decodeContent(key resource.Key, raw []byte, pause func()) (*decode.Decoded, error) {
+func (p *pushes) decodeContent(key resource.Key, raw []byte, pause func() error) (*decode.Decoded, error) {
 	o := p.decoding(Protobuf)
 	o.Name, o.Lenient, o.Pause, o.Previous = key.Name, true, pause, p.previous
 	d, err := decode.One(key.Type, raw, o)
@@ -321,7 +326,7 @@ func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decod
 	if err != nil {
 		return err
 	}
-	was, err := p.restorable(changelog.Records(tx.Of(changelog.Type)), tx.Get, st.Snapshot().Index(), r, runtime.Gosched)
+	was, err := p.restorable(changelog.Records(tx.Of(changelog.Type)), tx.Get, st.Snapshot().Index(), r, letOthersRun)
 	if err != nil {
 		return err
 	}
@@ -333,7 +338,7 @@ func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decod
 		}
 		d := ready[key]
 		if d == nil || !bytes.Equal(d.Raw, raw) {
-			if d, err = p.decodeContent(key, raw, runtime.Gosched); err != nil {
+			if d, err = p.decodeContent(key, raw, letOthersRun); err != nil {
 				return err
 			}
 		}
@@ -350,7 +355,7 @@ func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decod
 			c.res.Hash = hash(e.Raw)
 		}
 	} else {
-		c.res.Hash = hashAll(visible(tx.All(), r.Scope), runtime.Gosched)
+		c.res.Hash = hashAll(visible(tx.All(), r.Scope), letOthersRun)
 	}
 	return nil
 }

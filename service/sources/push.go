@@ -108,7 +108,10 @@ func decodeError(what, cluster string, err error) error {
 	if syntax, ok := errors.AsType[*decode.SyntaxError](err); ok && syntax.Line > 0 {
 		e.Problems = []fault.Problem{{Resource: what, Field: syntax.Field, Reason: syntax.Reason, Line: syntax.Line, Column: syntax.Column}}
 	}
-	if _, ok := errors.AsType[*decode.SizeError](err); ok {
+	if gone, ok := errors.AsType[*fault.Error](fault.FromContext(err)); ok {
+		return gone
+	}
+	if errors.As(err, new(*decode.SizeError)) || errors.As(err, new(*overload.BudgetError)) {
 		e.Code = fault.TooLarge
 	}
 	if invalid, ok := errors.AsType[*decode.InvalidError](err); ok {
@@ -218,7 +221,7 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 		}
 		c.res.Warnings = append(c.res.Warnings, p.unknownReferences(tx, b)...)
 		if c.res.Hash = before; before == "" || len(c.res.Changes) > 0 {
-			c.res.Hash = hashAll(tx.All(), runtime.Gosched)
+			c.res.Hash = hashAll(tx.All(), letOthersRun)
 		}
 		return nil
 	}
@@ -229,7 +232,7 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 // stores their hash.
 func currentSnapshot(in *ledger.Scope, hash *string) func(*store.Tx) (string, string, bool) {
 	return func(tx *store.Tx) (string, string, bool) {
-		*hash = hashAll(visible(tx.All(), in), runtime.Gosched)
+		*hash = hashAll(visible(tx.All(), in), letOthersRun)
 		return "the snapshot", *hash, true // it exists even if it is empty
 	}
 }
@@ -276,13 +279,19 @@ func visible(all iter.Seq[store.Entry], in *ledger.Scope) iter.Seq[store.Entry] 
 	}
 }
 
+// letOthersRun is the pause of work within a transaction, which has no turn and no end before its own.
+func letOthersRun() error {
+	runtime.Gosched()
+	return nil
+}
+
 // hashAll is the hash of resources with their names. A snapshot does not have the
 // targets that are hosted by name.
 // It calls pause between them.
-func hashAll(all iter.Seq[store.Entry], pause func()) string {
+func hashAll(all iter.Seq[store.Entry], pause func() error) string {
 	h := sha256.New()
 	for e := range all {
-		pause()
+		_ = pause() // whoever leaves needs no hash
 		if !isResource(e.Key) {
 			continue
 		}

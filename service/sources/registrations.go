@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -149,7 +148,7 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 	done, err := r.endpoints.edited(&EndpointRequest{Cluster: x.Cluster}, x.Raw, func(raw []byte) (after []byte, added bool, err error) {
 		after, _, err = decode.RemoveEndpoints(raw, x.Addresses...)
 		return after, false, err
-	}, runtime.Gosched)
+	}, letOthersRun)
 	if err != nil {
 		p.Logger.Error("endpoints that were not renewed cannot be removed", "cluster", x.Cluster, "error", err)
 		return false

@@ -98,6 +98,9 @@ func (p *pushes) render(ctx context.Context, caller string, s *store.Snapshot, i
 	tag := hashAll(slices.Values(entries), turn.Pause)
 	body, err := decode.RenderBundle(tag, resources, f, turn.Pause)
 	if err != nil {
+		if ctx.Err() != nil {
+			return nil, fault.FromContext(ctx.Err())
+		}
 		return nil, fault.Errorf(fault.Internal, "%v", err)
 	}
 	return &Stored{Body: body, Hash: tag}, nil

@@ -77,9 +77,6 @@ func decodeResponse(m *discoveryv3.DiscoveryResponse, o decode.Options, cached c
 	r.index = make(map[string]int, len(m.GetResources()))
 	var detail nackDetail
 	for i, a := range m.GetResources() {
-		if o.Pause != nil {
-			o.Pause()
-		}
 		item, ok := cached.item(i, r.kind, a)
 		var err error
 		if !ok {

@@ -75,7 +75,7 @@ func (d *bundling) read(body []byte) error {
 	case FormatProtobuf:
 		return d.binary(body)
 	case FormatYAML:
-		body, err := fromYAML(body)
+		body, err := fromYAML(body, &d.options)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (d *bundling) item(at string, k resource.Key, decode func(*report, *resourc
 	var syntax *SyntaxError
 	var invalid *InvalidError
 	switch {
-	case errors.As(err, new(*SizeError)):
+	case errors.As(err, new(*SizeError)), errors.As(err, new(*StoppedError)):
 		return err
 	case errors.As(err, &syntax) && at == "":
 		k.Name = cmp.Or(k.Name, v.Name)

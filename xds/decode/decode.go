@@ -34,7 +34,7 @@ func Item(i resource.Item, o Options) (_ resource.Item, warnings []Problem, err 
 
 // One reads a resource of type t, or a DiscoveryResponse with only one, which is also the
 // form of the file that Envoy's file-based EDS reads. As of all functions here, the error
-// is a *SyntaxError, a *SizeError or an *InvalidError.
+// is a *SyntaxError, a *SizeError, an *InvalidError or a *StoppedError.
 func One(t resource.Type, body []byte, o Options) (*Decoded, error) {
 	r := o.begin(resource.Key{Type: t, Name: o.Name})
 	var d Decoded
@@ -131,9 +131,12 @@ func rawSize(r *report, it *resource.Item, md protoreflect.MessageDescriptor) er
 	return binarySize(it.Raw, md, MaxProtobufEntries)
 }
 
-// rejectPanic turns a panic into a rejection: a resource must not end the process.
+// rejectPanic turns a panic into a rejection: a resource must not end the process. That of pause is the error itself.
 func rejectPanic(k resource.Key, err *error) {
-	if p := recover(); p != nil {
+	p := recover()
+	if stopped, ok := p.(*StoppedError); ok {
+		*err = stopped
+	} else if p != nil {
 		*err = &InvalidError{Problems: []Problem{{
 			Resource: k.String(),
 			Reason:   fmt.Sprintf("decoding panicked, which is a fault of lbd: %v", p),
@@ -148,7 +151,7 @@ func readText(r *report, body []byte, m proto.Message) (err error) {
 	case FormatText:
 		return readTextList(body, m)
 	case FormatYAML:
-		if body, err = fromYAML(body); err != nil {
+		if body, err = fromYAML(body, &r.Options); err != nil {
 			return err
 		}
 	}
@@ -177,8 +180,8 @@ func rejectOtherType(r *report, m proto.Message) {
 }
 
 // fromYAML converts one YAML document to JSON.
-func fromYAML(body []byte) ([]byte, error) {
-	body, err := text.FromYAML(body)
+func fromYAML(body []byte, o *Options) ([]byte, error) {
+	body, err := text.FromYAML(body, o.pause)
 	return body, textError(FormatYAML, err)
 }
 
@@ -217,6 +220,7 @@ func Resource(t resource.Type, a *anypb.Any, o Options) (resource.Item, error) {
 
 func decodeAny(r *report, it *resource.Item, a *anypb.Any) (err error) {
 	defer rejectPanic(r.key, &err)
+	r.pause()
 	if a, r.key.Name, err = wrappedResource(a); err != nil {
 		return err
 	}

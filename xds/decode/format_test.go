@@ -69,7 +69,7 @@ func TestSyntaxErrors(t *testing.T) {
 		{"a YAML text", decode.FormatYAML, "orders", `read YAML: unexpected token "orders", where an object is wanted`},
 		{"a key twice", decode.FormatYAML, "policy: {}\ncluster_name: a\ncluster_name: b\n", `read YAML: line 3: key "cluster_name" already set in map`},
 		{"two documents", decode.FormatYAML, "cluster_name: a\n---\ncluster_name: b\n", "read YAML: the body holds several documents, where one is wanted"},
-		{"a list as key", decode.FormatYAML, "? [a]\n: b\n", `read YAML: invalid map key: []interface {}{"a"}`},
+		{"a list as key", decode.FormatYAML, "? [a]\n: b\n", `read YAML: invalid map key: ["a"]`},
 		{"empty protobuf", decode.FormatProtobuf, "", "read protobuf: byte 0: the body is empty"},
 		{"protobuf cut short", decode.FormatProtobuf, "\x0a\x06ord", "read protobuf: byte 1: cluster_name: the message is cut short"},
 		{

@@ -60,6 +60,7 @@ func rereadJSON(r *report, body []byte, f Format, root proto.Message, first erro
 	if d.Decode(&tree) != nil {
 		return jsonError(body, f, md, first)
 	}
+	r.pause()
 	w := jsonWalk{report: r}
 	w.value(tree, md, "")
 	if w.rewritten {

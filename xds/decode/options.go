@@ -65,8 +65,9 @@ type Options struct {
 	// with the same Origin. An Assignment shares with it what is equal, where that is easily
 	// found. It may be nil.
 	Previous func(resource.Key) resource.Item
-	// Pause is called in long loops, where others may run. It may be nil.
-	Pause func()
+	// Pause is called in long loops, about every 100 µs, where others may run. An error ends the decoding,
+	// with a *StoppedError. It may be nil.
+	Pause func() error
 	// Bare lets All take a single resource without an envelope.
 	Bare bool
 
@@ -76,10 +77,13 @@ type Options struct {
 // pauseEndpoints is the number of endpoints between two calls of Pause.
 const pauseEndpoints = 256
 
-// pause calls Pause.
+// pause calls Pause, and panics with a *StoppedError, which rejectPanic returns.
 func (o *Options) pause() {
-	if o.Pause != nil {
-		o.Pause()
+	if o.Pause == nil {
+		return
+	}
+	if err := o.Pause(); err != nil {
+		panic(&StoppedError{err})
 	}
 }
 

@@ -100,6 +100,14 @@ type SizeError struct {
 // Error returns the format and the reason.
 func (e *SizeError) Error() string { return "read " + e.Format.String() + ": " + e.Reason }
 
+// StoppedError is why Options.Pause ended the decoding.
+type StoppedError struct{ Err error }
+
+func (e *StoppedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error of Options.Pause.
+func (e *StoppedError) Unwrap() error { return e.Err }
+
 // problemList is a list of problems that does not grow beyond MaxProblems.
 type problemList struct {
 	list []Problem

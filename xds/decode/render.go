@@ -57,8 +57,8 @@ func renderText(m proto.Message, f Format, what string) ([]byte, error) {
 
 // RenderBundle writes resources, of which it uses Key and Raw, as a DiscoveryResponse,
 // which [All] reads, in a format: in parts, so that a large response is never copied. Equal
-// resources give equal text. It calls pause between resources, unless that is nil.
-func RenderBundle(version string, resources []resource.Item, f Format, pause func()) ([][]byte, error) {
+// resources give equal text. It calls pause between resources, unless that is nil, and ends with its error.
+func RenderBundle(version string, resources []resource.Item, f Format, pause func() error) ([][]byte, error) {
 	whole := &discoveryv3.DiscoveryResponse{VersionInfo: version}
 	if len(resources) == 0 {
 		body, err := renderMessage(whole, f, "no resources")
@@ -71,7 +71,9 @@ func RenderBundle(version string, resources []resource.Item, f Format, pause fun
 	parts := append(make([][]byte, 0, 2*len(resources)+1), head)
 	for i, r := range resources {
 		if pause != nil {
-			pause()
+			if err := pause(); err != nil {
+				return nil, err
+			}
 		}
 		if i > 0 && len(separator) > 0 {
 			parts = append(parts, separator)

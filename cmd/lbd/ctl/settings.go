@@ -78,7 +78,7 @@ func loadSettings() (settings, error) {
 	if err != nil {
 		return s, usage("read the configuration of lbd ctl: %w", err)
 	}
-	values, err := text.FromYAML(body)
+	values, err := text.FromYAML(body, nil)
 	if errors.Is(err, text.ErrEmpty) {
 		return s, nil
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"iter"
+	"slices"
 )
 
 // MaxDepth limits the nesting of JSON and YAML.
@@ -103,23 +105,26 @@ type Member struct {
 
 // Members returns the members of an object or a list, as far as the text is valid JSON.
 // They share the text's memory.
-func Members(text []byte) Object {
-	var o Object
+func Members(text []byte) Object { return slices.Collect(each(text)) }
+
+// each yields the members of an object or a list, as Members returns them.
+func each(text []byte) iter.Seq[Member] { return func(yield func(Member) bool) { walk(text, yield) } }
+
+func walk(text []byte, yield func(Member) bool) {
 	var m Member
 	depth, start := 0, 0
 	trimmed := func(end int) (part []byte, at int) {
 		part = bytes.TrimLeft(text[start:end], " \t\r\n")
 		return bytes.TrimRight(part, " \t\r\n"), end - len(part)
 	}
-	end := func(i int) {
+	end := func(i int) (more bool) {
 		m.Value, m.ValueAt = trimmed(i)
 		if m.Quoted == nil {
 			m.At = m.ValueAt
 		}
-		if len(m.Value) > 0 || m.Quoted != nil {
-			o = append(o, m)
-		}
+		more = len(m.Value) == 0 && m.Quoted == nil || yield(m)
 		m, start = Member{}, i+1
+		return more
 	}
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -136,7 +141,7 @@ func Members(text []byte) Object {
 		case '}', ']':
 			if depth--; depth == 0 {
 				end(i)
-				return o
+				return
 			}
 		case ':':
 			if depth == 1 && m.Quoted == nil {
@@ -145,19 +150,21 @@ func Members(text []byte) Object {
 				start = i + 1
 			}
 		case ',':
-			if depth == 1 {
-				end(i)
+			if depth == 1 && !end(i) {
+				return
 			}
 		}
 	}
 	if depth > 0 {
 		end(len(text))
 	}
-	return o
 }
 
 // unquote returns the value of a JSON string, or "" if text is not one.
 func unquote(text []byte) string {
+	if n := len(text); n > 1 && text[0] == '"' && text[n-1] == '"' && simple(string(text[1:n-1])) {
+		return string(text[1 : n-1])
+	}
 	var s string
 	if json.Unmarshal(text, &s) != nil {
 		return ""

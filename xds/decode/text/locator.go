@@ -3,7 +3,6 @@ package text
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -15,15 +14,20 @@ import (
 type Locator struct {
 	body []byte
 	yaml bool
+	bad  bool       // it is JSON that is not valid
 	root *yaml.Node // nil for JSON, and for invalid YAML
+	left int        // of the members that all searches in root may look at
 }
 
 // LocateJSON returns a Locator for a JSON text, which each call of Find reads.
-func LocateJSON(body []byte) *Locator { return &Locator{body: trimBOM(body)} }
+func LocateJSON(body []byte) *Locator {
+	body = trimBOM(body)
+	return &Locator{body: body, bad: !json.Valid(body)}
+}
 
 // LocateYAML returns a Locator for a YAML text, which is read once.
 func LocateYAML(body []byte) *Locator {
-	l := &Locator{body: trimBOM(body), yaml: true}
+	l := &Locator{body: trimBOM(body), yaml: true, left: yamlSearchBudget}
 	var document yaml.Node
 	if yaml.Unmarshal(l.body, &document) == nil && len(document.Content) == 1 {
 		l.root = document.Content[0]
@@ -39,14 +43,12 @@ func trimBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff"
 // lacks it; it is 0, 0 if the text before it is invalid.
 func (l *Locator) Find(field string) (line, column int) {
 	switch {
-	case !l.yaml:
-		if at := locateJSON(l.body, fieldSteps(field)); at >= 0 {
-			return Position(l.body, at)
-		}
+	case l.bad:
 		return 0, 0
+	case !l.yaml:
+		return Position(l.body, locateJSON(l.body, fieldSteps(field)))
 	case l.root != nil:
-		w := yamlSearch{budget: yamlSearchBudget}
-		n := w.find(l.root, fieldSteps(field))
+		n := l.find(l.root, fieldSteps(field))
 		return n.Line, l.bytes(n.Line, n.Column)
 	default:
 		return 0, 0
@@ -123,12 +125,8 @@ func fieldSteps(field string) []fieldStep {
 	return steps
 }
 
-// locateJSON returns the index into body to which the steps lead, as far as they exist; -1
-// if body is no JSON.
+// locateJSON returns the index into body, which is valid, to which the steps lead, as far as they exist.
 func locateJSON(body []byte, steps []fieldStep) int {
-	if !json.Valid(body) {
-		return -1
-	}
 	at := len(body) - len(bytes.TrimLeft(body, " \t\r\n"))
 	value, start := body[at:], at
 	for _, step := range steps {
@@ -136,29 +134,28 @@ func locateJSON(body []byte, steps []fieldStep) int {
 		if !isList && value[0] != '{' {
 			return at
 		}
-		members := Members(value)
-		i := slices.IndexFunc(members, func(m Member) bool { return !isList && step.is(m.Name) })
-		if isList && step.element {
-			i = step.index
+		found, i := false, 0
+		for m := range each(value) {
+			if found = isList && step.element && i == step.index || !isList && step.is(m.Name); found {
+				at, value, start = start+m.At, m.Value, start+m.ValueAt
+				break
+			}
+			i++
 		}
-		if i < 0 || i >= len(members) {
+		if !found {
 			return at
 		}
-		m := members[i]
-		at, value, start = start+m.At, m.Value, start+m.ValueAt
 	}
 	return at
 }
 
-// yamlSearchBudget limits the mappings of one search: merged ones may refer to each other
-// many times.
-const yamlSearchBudget = 10_000
-
-type yamlSearch struct{ budget int }
+// yamlSearchBudget limits the members of mappings that the searches of a Locator look at: merged mappings may
+// refer to each other many times.
+const yamlSearchBudget = 1 << 24
 
 // find returns the node to which the steps lead, as far as they exist: of a mapping's
 // member, the key.
-func (w *yamlSearch) find(n *yaml.Node, steps []fieldStep) *yaml.Node {
+func (l *Locator) find(n *yaml.Node, steps []fieldStep) *yaml.Node {
 	at := n
 	for _, step := range steps {
 		for n.Kind == yaml.AliasNode && n.Alias != nil {
@@ -169,7 +166,7 @@ func (w *yamlSearch) find(n *yaml.Node, steps []fieldStep) *yaml.Node {
 			n = n.Content[step.index]
 			at = n
 		case n.Kind == yaml.MappingNode:
-			key, value := w.member(n, step)
+			key, value := l.member(n, step, MaxDepth)
 			if key == nil {
 				return at
 			}
@@ -181,12 +178,11 @@ func (w *yamlSearch) find(n *yaml.Node, steps []fieldStep) *yaml.Node {
 	return at
 }
 
-// member returns the key and value of a step in a mapping, or in those merged into it.
-func (w *yamlSearch) member(n *yaml.Node, step fieldStep) (key, value *yaml.Node) {
-	if w.budget == 0 {
+// member returns the key and value of a step in a mapping, or in those merged into it, up to a depth.
+func (l *Locator) member(n *yaml.Node, step fieldStep, depth int) (key, value *yaml.Node) {
+	if l.left -= len(n.Content) + 1; l.left <= 0 || depth == 0 {
 		return nil, nil
 	}
-	w.budget--
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if step.is(n.Content[i].Value) {
 			return n.Content[i], n.Content[i+1]
@@ -200,7 +196,7 @@ func (w *yamlSearch) member(n *yaml.Node, step fieldStep) (key, value *yaml.Node
 			if m.Kind != yaml.MappingNode {
 				continue
 			}
-			if key, value := w.member(m, step); key != nil {
+			if key, value := l.member(m, step, depth-1); key != nil {
 				return key, value
 			}
 		}

@@ -2,6 +2,7 @@ package text
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,8 +21,14 @@ const (
 	// a key's colon, a dash or a question mark of a block. An endpoint has 6 to 13.
 	MaxYAMLEntries = 1 << 19
 
-	yamlGrowth     = 16                 // of the size as JSON: only aliases grow by more than quotes and commas
+	maxDirectives = 100 // the parser compares all with each other
+
+	// yamlGrowth limits the size as JSON, and the nodes that are visited, for each byte of text: without aliases there
+	// are fewer nodes than bytes, and quotes and commas add less.
+	yamlGrowth     = 16
 	maxYAMLNodes   = 5 * MaxYAMLEntries // that are visited: a text without aliases has fewer
+	pauseNodes     = 1024               // that are visited between two calls of pause
+	pauseReads     = 64                 // of lines, or of parts of them
 	growsTooMuch   = "aliases make the body grow too much: write it out"
 	sendOtherwise  = "as YAML: send it as JSON or protobuf"
 	notMapsToMerge = "map merge requires map or sequence of maps as the value"
@@ -31,9 +38,13 @@ func yamlSize(body []byte) error {
 	if len(body) > MaxYAMLBytes {
 		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body is %d bytes long, of at most %d %s", len(body), MaxYAMLBytes, sendOtherwise)}
 	}
-	entries := 0
+	entries, directives := 0, 0
 	for i, c := range body {
 		switch c {
+		case '%':
+			if i == 0 || body[i-1] == '\n' {
+				directives++
+			}
 		case ',', '[', '{':
 			entries++
 		case ':', '-', '?':
@@ -41,6 +52,9 @@ func yamlSize(body []byte) error {
 				entries++
 			}
 		}
+	}
+	if directives > maxDirectives {
+		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d lines that begin with %%, of at most %d %s", directives, maxDirectives, sendOtherwise)}
 	}
 	if entries > MaxYAMLEntries {
 		return &Error{TooLarge: true, Reason: fmt.Sprintf("the body has %d entries, of at most %d %s", entries, MaxYAMLEntries, sendOtherwise)}
@@ -51,11 +65,16 @@ func yamlSize(body []byte) error {
 // FromYAML converts one YAML document to JSON. As in YAML 1.1, yes and off are booleans.
 // The members of an object are in the order of their names. The error is an *Error,
 // ErrEmpty for null and for a text without a document.
-func FromYAML(body []byte) ([]byte, error) {
+//
+// It calls pause about every 100 µs, unless that is nil; pause may panic.
+func FromYAML(body []byte, pause func()) ([]byte, error) {
 	if err := yamlSize(body); err != nil {
 		return nil, err
 	}
-	in := &lineReader{rest: body}
+	if pause == nil {
+		pause = func() {}
+	}
+	in := &lineReader{rest: body, pause: pause}
 	d := yaml.NewDecoder(in)
 	document, err := nextDocument(d, in)
 	if err != nil {
@@ -69,7 +88,8 @@ func FromYAML(body []byte) ([]byte, error) {
 	} else if next != nil {
 		return nil, &Error{Reason: "the body holds several documents, where one is wanted"}
 	}
-	w := yamlWriter{json: make([]byte, 0, len(body)), limit: 1024 + yamlGrowth*len(body)}
+	limit := 1024 + yamlGrowth*len(body)
+	w := yamlWriter{json: make([]byte, 0, len(body)), limit: limit, pause: pause}
 	if bytes.IndexByte(body, '*') >= 0 {
 		w.open = map[*yaml.Node]bool{}
 	}
@@ -97,8 +117,9 @@ func nextDocument(d *yaml.Decoder, in *lineReader) (*yaml.Node, error) {
 
 type yamlWriter struct {
 	json       []byte
-	limit      int                 // of the bytes
-	nodes      int                 // that were visited, those of aliases each time
+	limit      int // of the bytes, and of the nodes
+	nodes      int // that were visited, those of aliases each time
+	pause      func()
 	open       map[*yaml.Node]bool // mappings and sequences that are being written; nil without aliases
 	duplicates []*Error            // keys
 }
@@ -115,9 +136,20 @@ func (w *yamlWriter) within(n *yaml.Node, write func() error) error {
 	return write()
 }
 
-func (w *yamlWriter) value(n *yaml.Node) error {
-	if w.nodes++; w.nodes > maxYAMLNodes || len(w.json) > w.limit {
+// visit counts a node. The error is that the text has more of them than its size permits.
+func (w *yamlWriter) visit() error {
+	if w.nodes++; w.nodes > min(w.limit, maxYAMLNodes) || len(w.json) > w.limit {
 		return &Error{Reason: growsTooMuch}
+	}
+	if w.nodes%pauseNodes == 0 {
+		w.pause()
+	}
+	return nil
+}
+
+func (w *yamlWriter) value(n *yaml.Node) error {
+	if err := w.visit(); err != nil {
+		return err
 	}
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -182,8 +214,8 @@ func (w *yamlWriter) object(n *yaml.Node) error {
 // members appends the members of a mapping, and of those that it merges, to list.
 func (w *yamlWriter) members(list []yamlMember, n *yaml.Node) ([]yamlMember, error) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if w.nodes++; w.nodes > maxYAMLNodes {
-			return nil, &Error{Reason: growsTooMuch}
+		if err := w.visit(); err != nil {
+			return nil, err
 		}
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
@@ -201,7 +233,7 @@ func (w *yamlWriter) members(list []yamlMember, n *yaml.Node) ([]yamlMember, err
 			}
 			continue
 		}
-		k, err := yamlKey(key)
+		k, err := w.key(key)
 		if err != nil {
 			return nil, err
 		}
@@ -229,17 +261,17 @@ func merged(value *yaml.Node) []*yaml.Node {
 	return list
 }
 
-// yamlKey returns the key of a mapping, a scalar that is not null.
-func yamlKey(n *yaml.Node) (any, error) {
+// key returns the key of a mapping, a scalar that is not null.
+func (w *yamlWriter) key(n *yaml.Node) (any, error) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if n.Kind != yaml.ScalarNode {
-		var key any
-		if err := n.Decode(&key); err != nil {
-			return nil, &Error{Reason: yamlReason(err)}
+	if n.Kind != yaml.ScalarNode { // it is not decoded: that compares all keys of a mapping with each other
+		at := len(w.json)
+		if err := w.value(n); err != nil {
+			return nil, err
 		}
-		return nil, &Error{Reason: Clip(fmt.Sprintf("invalid map key: %#v", key))}
+		return nil, &Error{Reason: Clip("invalid map key: " + string(w.json[at:]))}
 	}
 	key, err := scalar(n)
 	if err == nil && key == nil {
@@ -256,6 +288,9 @@ func (w *yamlWriter) duplicateKeys() error {
 	slices.SortStableFunc(w.duplicates, func(a, b *Error) int { return a.Line - b.Line })
 	first := w.duplicates[0]
 	for _, e := range w.duplicates[1:] {
+		if len(first.Reason) > maxWords { // there may be as many as lines
+			break
+		}
 		first.Reason += "; " + e.Error()
 	}
 	first.Reason = Clip(first.Reason)
@@ -267,20 +302,23 @@ func (w *yamlWriter) duplicateKeys() error {
 type lineReader struct {
 	rest  []byte
 	lines int
+	reads int
+	pause func()
 }
 
 func (r *lineReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 {
 		return 0, io.EOF
 	}
-	n := bytes.IndexByte(r.rest, '\n') + 1
-	if n == 0 {
-		n = len(r.rest)
+	if r.reads++; r.reads%pauseReads == 0 {
+		r.pause()
 	}
-	if n <= len(p) {
+	p = p[:min(len(p), len(r.rest))]
+	n := bytes.IndexByte(r.rest[:len(p)], '\n') + 1
+	if n > 0 || len(p) == len(r.rest) {
 		r.lines++
 	}
-	n = copy(p, r.rest[:n])
+	n = copy(p, r.rest[:cmp.Or(n, len(p))])
 	r.rest = r.rest[n:]
 	return n, nil
 }
@@ -295,8 +333,12 @@ func yamlReason(err error) string {
 
 // ToYAML converts JSON to YAML, whose mappings are sorted.
 func ToYAML(text []byte) ([]byte, error) {
-	var value any
-	if err := yaml.Unmarshal(text, &value); err != nil {
+	var document yaml.Node
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return nil, err
+	}
+	value, err := valueOf(&document)
+	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
@@ -307,4 +349,28 @@ func ToYAML(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	return out.Bytes(), e.Close()
+}
+
+// valueOf returns the value of a node that was JSON. The YAML package would compare all keys of an object with each
+// other.
+func valueOf(n *yaml.Node) (value any, err error) {
+	switch n.Kind {
+	case yaml.DocumentNode:
+		return valueOf(n.Content[0])
+	case yaml.MappingNode:
+		object := make(map[string]any, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content) && err == nil; i += 2 {
+			object[n.Content[i].Value], err = valueOf(n.Content[i+1])
+		}
+		return object, err
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i := 0; i < len(list) && err == nil; i++ {
+			list[i], err = valueOf(n.Content[i])
+		}
+		return list, err
+	default:
+		err = n.Decode(&value)
+		return value, err
+	}
 }
