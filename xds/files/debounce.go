@@ -4,17 +4,19 @@ import "time"
 
 type timing struct {
 	quiet  time.Duration // without a change, until files are read
-	most   time.Duration // after the first change, until they are read anyway
+	long   time.Duration // the same for a file that may be unfinished
+	most   time.Duration // after the first change, until files are read that do not wait for a writer
 	rescan time.Duration // between listings without a notification
 }
 
-var defaultTiming = timing{quiet: 100 * time.Millisecond, most: time.Second, rescan: 30 * time.Second}
+var defaultTiming = timing{quiet: 100 * time.Millisecond, long: 2 * time.Second, most: time.Second, rescan: 30 * time.Second}
 
 // debounce delays the reading after a change until there was none for a while, so that no
 // file is read half-written.
 type debounce struct {
 	timing
 	begun bool
+	last  time.Time // change
 	due   time.Time // of the next check
 	end   time.Time // of the delay at the latest
 	// unnotified is the listing after a change without a notification, of which the next
@@ -30,6 +32,7 @@ func (u *debounce) change(now time.Time, unnotified *listing) {
 	if unnotified != nil {
 		u.unnotified = unnotified
 	}
+	u.last = now
 	if u.due = now.Add(u.quiet); u.due.After(u.end) {
 		u.due = u.end
 	}

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/lbd-dev/lbd/xds/decode"
 )
@@ -99,8 +98,9 @@ type directory struct {
 }
 
 // read reads the files of a listing that may have changed, and removes those that are gone.
-// While the directory cannot be read, nothing changes.
-func (d *directory) read(l listing, now time.Time) *Scan {
+// While the directory cannot be read, nothing changes; neither do files that wait.
+func (d *directory) read(l listing, k *look, waiting map[string]bool) *Scan {
+	now := k.now
 	if l.err != nil {
 		return &Scan{Err: l.err}
 	}
@@ -111,11 +111,13 @@ func (d *directory) read(l listing, now time.Time) *Scan {
 	s := &Scan{Identity: l.identity, Files: make(map[string]*File, len(l.files))}
 	names := slices.Sorted(maps.Keys(l.files))
 	for i, name := range names {
-		f := d.files[name]
-		if f == nil {
-			f = &file{budget: d.budget, decoding: d.decoding}
-			d.files[name] = f
+		f := d.file(name)
+		if waiting[name] {
+			f.wait(k)
+			s.Files[name] = f.state
+			continue
 		}
+		f.settle()
 		switch seen := l.files[name]; {
 		case i >= MaxFiles:
 			f.fail(fmt.Errorf("is not read: %d files come before it by name, and no more are read", i), now)
@@ -123,6 +125,7 @@ func (d *directory) read(l listing, now time.Time) *Scan {
 			f.fail(seen.err, now)
 		default:
 			f.read(filepath.Join(d.path, name), seen.info, now)
+			delete(k.writing, name) // what it became is read
 		}
 		s.Files[name] = f.state
 	}
@@ -131,6 +134,15 @@ func (d *directory) read(l listing, now time.Time) *Scan {
 			d.path, len(names), MaxFiles, names[MaxFiles])
 	}
 	return s
+}
+
+func (d *directory) file(name string) *file {
+	f := d.files[name]
+	if f == nil {
+		f = &file{budget: d.budget, decoding: d.decoding}
+		d.files[name] = f
+	}
+	return f
 }
 
 // fresh reports whether a file may have changed without a visible difference, or could not

@@ -56,6 +56,10 @@ type file struct {
 	fresh bool        // it was modified so shortly before that a later change may not change stamp
 	short bool        // it could not be read because lbd lacks a resource
 
+	seen       fs.FileInfo // by the last look
+	seenAt     time.Time   // when a look first saw that
+	waitsSince time.Time   // for its writer; zero if it does not wait
+
 	state *File // when it was last read
 }
 
@@ -71,7 +75,7 @@ const freshness = 2 * time.Second
 
 // read reads and validates the file if it may have changed; info is the current one.
 func (f *file) read(path string, info fs.FileInfo, now time.Time) {
-	if f.stamp != nil && !f.fresh && sameFile(f.stamp, info) {
+	if f.unchanged(info) {
 		return
 	}
 	body, stamp, err := load(path)
@@ -97,12 +101,21 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	o.Format, _ = FormatOf(path) // a listing has no others
 	o.Name = NameOf(path)
 	o.Pause = turn.Pause
-	if state.Bundle, state.Err = decode.All(body, o); state.Err != nil {
+	state.Bundle, state.Err = decode.All(body, o)
+	if errors.As(state.Err, new(*decode.StoppedError)) && f.ctx.Err() != nil {
+		return // the watcher is closed
+	}
+	if state.Err != nil {
 		o.Lenient = true
 		state.Valid = decode.Valid(body, o)
 		state.Since = f.badSince(now)
 	}
 	f.state = state
+}
+
+// unchanged reports whether the file is certainly the one that was read.
+func (f *file) unchanged(info fs.FileInfo) bool {
+	return f.stamp != nil && !f.fresh && sameFile(f.stamp, info)
 }
 
 func (f *file) fail(err error, now time.Time) {

@@ -119,6 +119,12 @@ func summary(s *Scan) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Files)) {
 		f := s.Files[name]
+		if !f.Waits.IsZero() {
+			parts = append(parts, "waits "+name)
+			if f.Sum == "" {
+				continue
+			}
+		}
 		if (f.Bundle == nil) == (f.Err == nil) || (f.Err == nil) != f.Since.IsZero() || f.Sum != "" && f.Modified.IsZero() {
 			parts = append(parts, fmt.Sprintf("broken %+v", f))
 		}

@@ -19,6 +19,8 @@ type notifier struct {
 	errors <-chan error
 	dir    watched
 	parent watched
+	// writers watches the directory as well.
+	writers *writers
 }
 
 type watched struct {
@@ -28,7 +30,7 @@ type watched struct {
 }
 
 func newNotifier(dir string, logger *slog.Logger) *notifier {
-	n := &notifier{logger: logger, dir: watched{path: dir}, parent: watched{path: filepath.Dir(dir)}}
+	n := &notifier{logger: logger, dir: watched{path: dir}, parent: watched{path: filepath.Dir(dir)}, writers: newWriters()}
 	var err error
 	if n.system, err = fsnotify.NewWatcher(); err != nil {
 		n.system = nil
@@ -67,7 +69,9 @@ func (n *notifier) watch(w *watched) {
 		}
 		return
 	}
-	w.info, w.logged = info, ""
+	if w.info, w.logged = info, ""; w == &n.dir {
+		n.writers.watch(w.path)
+	}
 }
 
 // watches reports whether the directory that now has the path is watched. The system
@@ -90,6 +94,7 @@ func (n *notifier) concerns(e fsnotify.Event) bool {
 }
 
 func (n *notifier) close() {
+	n.writers.close()
 	if n.system != nil {
 		_ = n.system.Close() // which always succeeds
 	}

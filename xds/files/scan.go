@@ -31,6 +31,8 @@ type File struct {
 	Err   error
 	Since time.Time
 	Valid *decode.Bundle // the valid resources of a bad file; nil for none
+	// Waits is since when the file waits for its writer; zero if it does not. The rest is what was read before.
+	Waits time.Time
 }
 
 func (s *Scan) same(o *Scan) bool {
@@ -48,7 +50,8 @@ type Set struct {
 	// Empty are the clusters without usable endpoints, by File: they had none before, or
 	// the operator permitted it.
 	Empty map[string][]decode.Problem
-	Sums  map[string]string // SHA-256 sums, in hex, of the contents in use, by File
+	Waits map[string]time.Time // since when files wait for their writers, by File
+	Sums  map[string]string    // SHA-256 sums, in hex, of the contents in use, by File
 }
 
 // Resource is one resource in use.

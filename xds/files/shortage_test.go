@@ -47,12 +47,12 @@ func TestAFileInAShortage(t *testing.T) {
 	write(t, path, assignment("a", "h"))
 	d := &directory{budget: &budget{}, path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
 	now := time.Now().Add(time.Hour)
-	d.read(readListing(dir), now)
+	d.read(readListing(dir), &look{now: now}, nil)
 	before := *d.files["a.yaml"]
 	write(t, path, assignment("a", "other"))
 	write(t, filepath.Join(dir, "new.yaml"), assignment("new", "h"))
 	seen := readListing(dir)
-	withoutDescriptors(t, func() { d.read(seen, now) })
+	withoutDescriptors(t, func() { d.read(seen, &look{now: now}, nil) })
 	a, fresh := d.files["a.yaml"], d.files["new.yaml"]
 	if a.state != before.state || a.state.Err != nil || !d.fresh() {
 		t.Errorf("a file that cannot be read: %+v", a)
@@ -60,7 +60,7 @@ func TestAFileInAShortage(t *testing.T) {
 	if fresh.state.Err == nil || fresh.state.Bundle != nil {
 		t.Errorf("a file that was never read: %+v", fresh)
 	}
-	d.read(seen, now)
+	d.read(seen, &look{now: now}, nil)
 	if a.state == before.state || fresh.state.Bundle == nil || fresh.state.Err != nil || d.fresh() {
 		t.Errorf("after the shortage: %+v, %+v", a, fresh)
 	}

@@ -61,8 +61,9 @@ type Watcher struct {
 // bundle, or one resource without an envelope, as decode.All takes it.
 //
 // A change is read when the directory has not changed for 100 ms, at most a second after
-// the change. Without notifications (network file systems, targets of symlinks elsewhere)
-// a change is found within 30 s.
+// the change, except that of a file which may be unfinished ([file.waits]). Without
+// notifications (network file systems, targets of symlinks elsewhere) a change is found
+// within 30 s.
 //
 // The error is that the directory cannot be read. The Scan reports bad files.
 func Open(dir string, o Options) (*Watcher, error) {
@@ -98,8 +99,10 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		w.notify.close()
 		return nil, fmt.Errorf("open directory of resources: %w", seen.err)
 	}
-	w.read(seen)
-	go w.watch()
+	k := &look{timing: t, now: time.Now(), first: true}
+	waiting := w.directory.waiting(seen, k)
+	w.read(seen, k, waiting)
+	go w.watch(len(waiting) > 0)
 	return w, nil
 }
 
@@ -110,13 +113,16 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-func (w *Watcher) watch() {
+// watch reads what changes. It looks again soon if files wait that the first look has found.
+func (w *Watcher) watch(waiting bool) {
 	defer close(w.quiet)
 	defer w.notify.close()
 	rescan := time.NewTicker(w.timing.rescan)
 	defer rescan.Stop()
-	due := time.NewTimer(0)
-	due.Stop()
+	due := time.NewTimer(w.timing.quiet)
+	if !waiting {
+		due.Stop()
+	}
 	defer due.Stop()
 
 	u := debounce{timing: w.timing}
@@ -138,13 +144,24 @@ func (w *Watcher) watch() {
 			}
 			unnotified = &seen
 		case now := <-due.C:
-			if seen := w.list(); u.over(now, seen) {
-				w.read(seen)
+			w.notify.writers.update()
+			seen := w.list()
+			k := &look{w.timing, now, false, now.Sub(u.last) >= u.quiet, u.unnotified == nil, w.notify.writers.files}
+			waiting := w.directory.waiting(seen, k)
+			if now.Before(u.end) && len(waiting) > 0 {
+				due.Reset(u.quiet) // what changed together is read together
 				continue
 			}
-			due.Reset(time.Until(u.due))
+			if !u.over(now, seen) {
+				due.Reset(time.Until(u.due))
+				continue
+			}
+			if w.read(seen, k, waiting); len(waiting) > 0 {
+				due.Reset(max(u.quiet, u.most/2))
+			}
 			continue
 		}
+		w.notify.writers.update() // before too many wait
 		w.notify.arm()
 		u.change(time.Now(), unnotified)
 		due.Reset(time.Until(u.due))
@@ -159,13 +176,13 @@ func (w *Watcher) list() listing {
 
 // read reads the files of a listing that may have changed, and reports the first Scan and
 // each that differs.
-func (w *Watcher) read(seen listing) {
+func (w *Watcher) read(seen listing, k *look, waiting map[string]bool) {
 	w.last = seen
 	if _, short := overload.Of(seen.err); short && w.current != nil {
 		return // the next listing without error differs
 	}
 	w.warn(seen.ignored)
-	s := w.directory.read(seen, time.Now())
+	s := w.directory.read(seen, k, waiting)
 	if w.quit.Err() != nil {
 		return // it may not have been read
 	}

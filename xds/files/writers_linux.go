@@ -1,0 +1,96 @@
+package files
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// writers knows from notifications of the system which files of a directory programs write. fsnotify does not
+// report that a writer has closed a file. One goroutine at a time uses it.
+type writers struct {
+	fd    int // of inotify; -1 for none
+	files map[string]writing
+}
+
+func newWriters() *writers { return &writers{fd: -1} }
+
+// watch forgets everything, and watches a directory from now on. Without notifications nothing is known.
+func (w *writers) watch(dir string) {
+	w.close()
+	w.files = map[string]writing{}
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		return
+	}
+	w.fd = fd
+	const mask = unix.IN_MODIFY | unix.IN_CLOSE_WRITE | unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_TO | unix.IN_MOVED_FROM
+	if _, err := unix.InotifyAddWatch(fd, dir, mask); err != nil {
+		w.close()
+	}
+}
+
+// update reads the notifications so far.
+func (w *writers) update() {
+	var buffer [16 << 10]byte
+	for w.fd >= 0 {
+		n, err := unix.Read(w.fd, buffer[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return
+		}
+		for b := buffer[:n]; len(b) >= unix.SizeofInotifyEvent; {
+			mask, size := binary.NativeEndian.Uint32(b[4:]), binary.NativeEndian.Uint32(b[12:])
+			name, _, _ := bytes.Cut(b[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+size], []byte{0})
+			w.event(mask, string(name))
+			b = b[unix.SizeofInotifyEvent+size:]
+		}
+	}
+}
+
+func (w *writers) event(mask uint32, name string) {
+	switch {
+	case mask&unix.IN_Q_OVERFLOW != 0: // notifications are lost
+		clear(w.files)
+	case mask&unix.IN_MODIFY != 0:
+		w.files[name] = written
+	case mask&unix.IN_MOVED_TO != 0:
+		w.files[name] = moved
+	case mask&unix.IN_CREATE != 0:
+		w.files[name] = created
+	case mask&unix.IN_CLOSE_WRITE == 0: // it is gone
+		delete(w.files, name)
+	case w.files[name] != moved:
+		w.files[name] = closed
+	}
+}
+
+func (w *writers) close() {
+	if w.fd >= 0 {
+		_ = unix.Close(w.fd)
+	}
+	w.fd = -1
+}
+
+// hasWriter reports whether a program has an open file open for writing. The system answers only for files of
+// lbd's own user, and not for all file systems: then known is false.
+func hasWriter(f *os.File) (has, known bool) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return false, false
+	}
+	var lease error
+	if conn.Control(func(fd uintptr) { // a lease for reading is refused while there are writers, who then wait for its end
+		if _, lease = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK); lease == nil {
+			_, lease = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK)
+		}
+	}) != nil {
+		return false, false
+	}
+	return lease == syscall.EAGAIN, lease == nil || lease == syscall.EAGAIN
+}
