@@ -202,6 +202,7 @@ func (f *Files) set(now time.Time) files.Set {
 	s := files.Set{
 		Resources: map[resource.Key]files.Resource{}, Rejected: map[resource.Key]files.Rejected{},
 		Warnings: map[string][]decode.Problem{}, Notes: map[string][]decode.Problem{}, Empty: map[string][]decode.Problem{}, Sums: map[string]string{},
+		Waits: map[string]time.Time{},
 	}
 	for _, h := range f.held {
 		s.Held = append(s.Held, h.Held)
@@ -212,6 +213,9 @@ func (f *Files) set(now time.Time) files.Set {
 	slices.Sort(known)
 	for _, name := range slices.Compact(known) {
 		v := f.inUse[name]
+		if seen := f.scan.Files[name]; seen != nil && !seen.Waits.IsZero() {
+			s.Waits[name] = seen.Waits
+		}
 		f.addBad(&s, name, v)
 		if v == nil {
 			continue

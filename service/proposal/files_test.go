@@ -206,7 +206,8 @@ func TestADirectoryThatIsAwayRemovesNothing(t *testing.T) {
 	d.expect("removed", d.scanOf(below, files1)+d.scanOf(below, directory{}), "a=2")
 }
 
-func TestPushesCountForTheGuard(t *testing.T) {
+func TestPushesAndPicksCountForTheGuard(t *testing.T) {
+	picked := setting{guard: proposal.Guard{Picked: func(cluster string) bool { return cluster == "a" }}}
 	for name, c := range map[string]struct {
 		setting
 
@@ -236,7 +237,12 @@ func TestPushesCountForTheGuard(t *testing.T) {
 		"a server may have the assignment": {
 			setting{server: true}, [2]directory{{"f": file(cluster("c", "a"), endpoints("a", 1))}, {"f": file(cluster("c", "elsewhere"), endpoints("a", 1))}}, false,
 		},
-		"no cluster needs it": {setting{}, [2]directory{{"f": file(endpoints("a", 1))}, {}}, false},
+		"no cluster needs it":                       {setting{}, [2]directory{{"f": file(endpoints("a", 1))}, {}}, false},
+		"its cluster has picks":                     {picked, [2]directory{{"f": file(endpoints("a", 1))}, {}}, true},
+		"its cluster has picks, and the file stays": {picked, [2]directory{{"f": file(endpoints("a", 1))}, {"f": "{resources: []}"}}, true},
+		"its cluster has picks, and no endpoint":    {picked, [2]directory{{"f": file(endpoints("a", 0))}, {}}, false},
+		"its cluster has picks, and it moves":       {picked, [2]directory{{"f": file(endpoints("a", 1))}, {"g": file(endpoints("a", 1))}}, false},
+		"another cluster has picks":                 {picked, [2]directory{{"f": file(endpoints("b", 1))}, {}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := start(t, c.setting)

@@ -21,6 +21,8 @@ const (
 	Empty
 	// Unsecured: the connections of a cluster would lose TLS.
 	Unsecured
+	// Removed: a cluster that has usable endpoints, and callers, would not exist.
+	Removed
 )
 
 // Loss is what a proposal would take away.
@@ -41,6 +43,8 @@ type Guard struct {
 	// TLS is true if the daemon's connect mode is tls: connections of a cluster without configuration are
 	// secured, by the system's roots.
 	TLS bool
+	// Picked reports whether a cluster has had picks lately. If it is nil, clusters can be removed.
+	Picked func(cluster string) bool
 }
 
 // Losses returns the losses of the clusters in an outcome, by cluster: one of each kind.
@@ -56,6 +60,10 @@ func (g Guard) Losses(o *Outcome) []Loss {
 	for t := range o.transitions {
 		if l, ok := emptied(&t, set); ok {
 			out = append(out, l)
+		}
+		if n := t.was.usable(); n > 0 && t.is.config == nil && g.Picked != nil && g.Picked(t.cluster) {
+			reason := fmt.Sprintf("removes cluster %q, which has %d usable endpoints and had picks in the last minutes", t.cluster, n)
+			out = append(out, Loss{Kind: Removed, Cluster: t.cluster, Reason: reason, needs: t.needs})
 		}
 		if why := g.unsecured(&t); why != "" {
 			out = append(out, Loss{Kind: Unsecured, Cluster: t.cluster, Reason: why, needs: t.needs})

@@ -26,7 +26,7 @@ const (
 
 // FilesState is the state of the resource directory.
 type FilesState struct {
-	// Files are those with resources in use, and the bad and held ones, by name.
+	// Files are those with resources in use, and the bad, held and waiting ones, by name.
 	Files []FileState `json:"files"`
 	// Held are the changes that wait for the operator's decision, the oldest first.
 	Held []files.Held `json:"held"`
@@ -49,6 +49,9 @@ type FileState struct {
 	Error  string          `json:"error,omitempty"`
 	Errors []fault.Problem `json:"errors,omitempty"`
 	Since  *time.Time      `json:"since,omitempty"`
+	// WaitingSince is since when a change of the file waits: a program has the file open for
+	// writing, or may not have finished it.
+	WaitingSince *time.Time `json:"waiting_since,omitempty"`
 	// KeptLastGood is true if the earlier content of the bad file is in use.
 	KeptLastGood bool `json:"kept_last_good,omitempty"`
 	// Partial is true if the valid resources of the bad file are in use, because no
@@ -84,6 +87,9 @@ func (f *resourceFiles) Files() FilesState {
 			file := get(c.File)
 			file.State, file.Held = FileHeld, h.Hash
 		}
+	}
+	for name, since := range set.Waits {
+		get(name).WaitingSince = observe.Optional(since)
 	}
 	for _, b := range set.Bad {
 		get(b.File).addBad(b)

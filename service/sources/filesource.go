@@ -63,6 +63,8 @@ type Permission struct {
 // of them yet. It is called once, before the first call of scanned.
 func (f *resourceFiles) follow(archive FileArchive, st store.Store, unpublished func(store.Store) []*resolver.Proposal) {
 	kept, id := archive.Load()
+	guard := f.guard()
+	guard.Picked = f.picked
 	f.archive, f.directory = archive, id
 	f.proposals = proposal.NewFiles(proposal.FilesOptions{
 		Evaluate: func(is *resolver.Proposal, earlier ...*resolver.Proposal) (o *proposal.Outcome) {
@@ -70,7 +72,7 @@ func (f *resourceFiles) follow(archive FileArchive, st store.Store, unpublished 
 			f.withResolver(func(r *resolver.Resolver) { o = proposal.Evaluate(r, is, earlier...) })
 			return o
 		},
-		Guard:      f.guard(),
+		Guard:      guard,
 		MaxRemoved: f.MaxRemoved,
 		Pushed: func(key resource.Key) bool {
 			_, ok := st.Snapshot().Get(key)
@@ -79,6 +81,27 @@ func (f *resourceFiles) follow(archive FileArchive, st store.Store, unpublished 
 		InUse:     proposal.Restore(kept, f.decoding(Protobuf)),
 		Directory: id,
 	})
+}
+
+// picked reports whether a cluster has had picks in RecentSpan, or ever if its history is shorter.
+func (f *resourceFiles) picked(cluster string) bool {
+	var recent observe.Recent
+	if f.Recent != nil {
+		recent = f.Recent(cluster, RecentSpan)
+	}
+	if recent.Picks > 0 || recent.Over > RecentSpan/2 {
+		return recent.Picks > 0
+	}
+	for t := range f.Ledger.Hosted().All() {
+		if m := t.View().Clusters.Get(cluster); m != nil {
+			for _, n := range m.Results() {
+				if n > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // set returns what the files provide; nothing before the first scan. It must not be changed.
@@ -179,6 +202,11 @@ func (f *resourceFiles) report(before, after *files.Set, vs difference.Versions)
 	f.reportChanged(before, after, vs)
 	f.reportBad(before, after)
 	f.reportHeld(before, after)
+	for _, file := range slices.Sorted(maps.Keys(after.Waits)) {
+		if before.Waits[file].IsZero() {
+			f.Logger.Info("resource file waits until the program that writes it has closed it", "file", file, "since", after.Waits[file])
+		}
+	}
 	f.reportEmpty(before, after)
 }
 
