@@ -121,6 +121,31 @@ func gauges(t *testing.T, g prometheus.Gatherer, names ...string) map[string]flo
 	return out
 }
 
+// The last cluster can be removed from the files, but not while it has picks.
+func TestAClusterWithPicksIsNotRemoved(t *testing.T) {
+	d := startFiled(t, &archive{})
+	for _, c := range []struct {
+		cluster string
+		picks   int
+		held    int
+	}{{"a", 0, 0}, {"b", 1, 1}} {
+		d.scan(map[string]int{c.cluster: 2})
+		servicetest.Must(t, d.Sources.Settle(t.Context()))
+		for range c.picks {
+			if code := d.picks(c.cluster); code != "" {
+				t.Fatalf("pick of %s: %s", c.cluster, code)
+			}
+		}
+		d.scan(nil)
+		if held := d.Sources.Files().Held; len(held) != c.held {
+			t.Errorf("%s with %d picks: held %+v", c.cluster, c.picks, held)
+		}
+	}
+	if code := d.picks("b"); code != "" {
+		t.Errorf("pick of the cluster that is held: %s", code)
+	}
+}
+
 func TestAHeldChangeIsReportedUntilItIsPermitted(t *testing.T) {
 	d := startFiled(t, &archive{})
 	d.scan(map[string]int{"a": 2, "b": 1})
