@@ -291,7 +291,7 @@ func TestPauseYields(t *testing.T) {
 	}
 	before := time.Now().Add(time.Hour)
 	turn.yielded = before
-	if turn.Pause(); turn.yielded != before {
+	if _ = turn.Pause(); turn.yielded != before {
 		t.Error("it paused before its time")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -282,6 +283,32 @@ func TestBundlesHoldAHundredThousandResources(t *testing.T) {
 		_, err := decode.All(body, decode.Options{})
 		if got := broken(t, err); len(got) > decode.MaxProblems+1 || got[len(got)-1] != c.want {
 			t.Errorf("%d problems, the last %s; want %s", len(got), got[len(got)-1], c.want)
+		}
+	}
+}
+
+// TestAllocatedBytesGrowWithTheInput: eight times the input takes about eight times the memory. make test-slope
+// measures many more shapes, and time.
+func TestAllocatedBytesGrowWithTheInput(t *testing.T) {
+	for name, body := range map[string]func(n int) string{
+		"one key many times":   func(n int) string { return strings.Repeat("a: 1\n", n) },
+		"a mapping as key":     func(n int) string { return "? {" + strings.Repeat("a: 1, ", n) + "}\n: 1\n" },
+		"a merged list":        func(n int) string { return "x: &a {b: 1}\ny: {<<: [" + strings.Repeat("*a, ", n) + "]}\n" },
+		"members of a mapping": func(n int) string { return "endpoints: [{" + strings.Repeat("a, ", n) + "}]\n" },
+	} {
+		allocated := func(n int) float64 {
+			text := []byte(body(n))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if _, err := decode.All(text, decode.Options{Format: decode.FormatYAML, Bare: true}); err == nil {
+				t.Errorf("%s: no error", name)
+			}
+			runtime.ReadMemStats(&after)
+			return float64(after.TotalAlloc - before.TotalAlloc)
+		}
+		allocated(1)
+		if growth := allocated(8000) / allocated(1000); growth > 12 {
+			t.Errorf("%s: eight times the input allocates %.1f times as much", name, growth)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package files
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"syscall"
 
@@ -38,7 +39,7 @@ func (w *writers) update() {
 	var buffer [16 << 10]byte
 	for w.fd >= 0 {
 		n, err := unix.Read(w.fd, buffer[:])
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil || n <= 0 {
@@ -92,5 +93,6 @@ func hasWriter(f *os.File) (has, known bool) {
 	}) != nil {
 		return false, false
 	}
-	return lease == syscall.EAGAIN, lease == nil || lease == syscall.EAGAIN
+	has = errors.Is(lease, syscall.EAGAIN)
+	return has, has || lease == nil
 }
