@@ -62,7 +62,9 @@ func (f *file) waits(path string, info fs.FileInfo, k *look) bool {
 	switch has, known, ended := inspect(path); {
 	case has || how == written && !known:
 		return true
-	case how == moved, k.first && known, k.notified && f.replaced(path, info, how):
+	case how == moved, k.notified && f.replaced(path, info, how):
+		return false
+	case k.first && (known || ended || isLink(path)): // whoever waits for the start needs them
 		return false
 	case (known || how == closed) && ended:
 		return !k.still && age < k.quiet
@@ -73,11 +75,12 @@ func (f *file) waits(path string, info fs.FileInfo, k *look) bool {
 
 // replaced reports whether a link to the file was replaced, or a directory on its path.
 func (f *file) replaced(path string, info fs.FileInfo, how writing) bool {
-	if how == created {
-		link, err := os.Lstat(path)
-		return err == nil && link.Mode()&fs.ModeSymlink != 0
-	}
-	return how == unnotified && f.stamp != nil && !os.SameFile(f.stamp, info)
+	return how == created && isLink(path) || how == unnotified && f.stamp != nil && !os.SameFile(f.stamp, info)
+}
+
+func isLink(path string) bool {
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
 // inspect reports whether a file has a writer, whether that is known, and whether the file ends as a complete one
