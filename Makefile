@@ -128,7 +128,7 @@ image: ## Build the container image lbd:latest (BUILDER=docker or buildah)
 	BUILDAH_FORMAT=docker $(BUILDER) build --build-arg VERSION=$(VERSION) -t lbd:latest .
 
 .PHONY: test-all
-test-all: test test-prometheus test-ccore test-schema test-web ## Run test, its longer variants, the tests of the other modules, and each fuzz target for FUZZTIME (20s)
+test-all: test test-slope test-prometheus test-ccore test-schema test-web ## Run test, its longer variants, the tests of the other modules, and each fuzz target for FUZZTIME (20s)
 	LBD_TEST_LONG=1 go test -race -count=1 -timeout 30m ./...
 	for module in $(filter-out .,$(MODULES)); do go test -C "$$module" -timeout 30m ./...; done
 	if command -v buildah >/dev/null && [ "$$(id -u)" = 0 ]; then $(MAKE) test-image; else echo 'no buildah, or not root: the image is not built'; fi
@@ -137,6 +137,14 @@ test-all: test test-prometheus test-ccore test-schema test-web ## Run test, its 
 		echo "fuzz $${func#func } in $$(dirname "$$file")"; \
 		go test -C "$$(dirname "$$file")" -run '^$$' -fuzz "^$${func#func }$$" -fuzztime $(FUZZTIME) . </dev/null; \
 	done
+
+# The packages that read input, whose blocks test-slope counts.
+READERS := ./...,go.yaml.in/yaml/v3,google.golang.org/protobuf/...,encoding/json,strings,bytes,fmt,sort,slices,maps,strconv,regexp,regexp/syntax,net/url
+
+.PHONY: test-slope
+test-slope: ## Measure each shape of input at four sizes: fails if CPU time, blocks or bytes grow faster than the input
+	go run ./test/slope $(SLOPE)
+	mkdir -p bin/slope && GOCOVERDIR=bin/slope go run -cover -covermode=atomic -coverpkg=$(READERS) ./test/slope $(SLOPE); rm -r bin/slope
 
 .PHONY: parity
 parity: ## Test each listed difference from grpc-go; compare both in PARITY_N (200) scenarios of clusters and PARITY_TARGETS (100) of targets, seed PARITY_SEED (default random)
