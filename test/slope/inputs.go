@@ -247,7 +247,7 @@ func inputs() []input {
 		if strings.HasPrefix(s.begin, `{"resources"`) || s.begin[0] == '[' || s.end == "" {
 			continue
 		}
-		if protobufs(s.body(1)) != nil {
+		if raw := protobufs(s.body(1)); raw != nil && len(protobufs(s.body(2))) > len(raw) {
 			all = append(all, input{"protobuf: " + s.name, s.n, func(n int) []byte { return protobufs(s.body(n)) }, readBinary})
 		}
 	}
@@ -323,11 +323,9 @@ func query() func([]byte) {
 	if err != nil {
 		panic(err)
 	}
-	handler := api.New(api.Options{
-		Picks: s.Picks, Leases: s.Picks, Replicas: s.Replicas, Changes: s.Sources, Resources: s.Sources, Index: s.Sources,
-		Overlays: s.Overlays, State: s.State, Watches: s.Watches, Events: s.Events.Last, History: s.History.Of, Report: s.Reports.Take,
-		Metrics: s.Metrics, Readiness: s.Readiness, Doctor: s.Doctor, Logger: discard,
-	})
+	o := api.OptionsFor(s)
+	o.Logger = discard
+	handler := api.New(o)
 	return func(body []byte) {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			r := httptest.NewRequestWithContext(context.Background(), method, string(body), http.NoBody)
