@@ -247,7 +247,7 @@ func inputs() []input {
 		if strings.HasPrefix(s.begin, `{"resources"`) || s.begin[0] == '[' || s.end == "" {
 			continue
 		}
-		if raw := protobufs(s.body(1)); raw != nil && len(protobufs(s.body(2))) > len(raw) {
+		if raw := protobufs(s.body(s.n)); raw != nil && len(protobufs(s.body(8*s.n))) > len(raw) {
 			all = append(all, input{"protobuf: " + s.name, s.n, func(n int) []byte { return protobufs(s.body(n)) }, readBinary})
 		}
 	}
