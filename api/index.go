@@ -82,10 +82,13 @@ func (h *handlers) readServedNamed(w *recorder, r *http.Request, in string, know
 // awaitIndex returns when picks use the index that a read requires. The time is no longer in
 // q.wait. While it waits, the request counts as a stream.
 func (h *handlers) awaitIndex(w *recorder, r *http.Request, q *requiredIndex) error {
+	if q.index == 0 {
+		return nil
+	}
+	defer setIndex(w) // also if the index was reached just now, after the header was set
 	if h.Index.Index() >= q.index {
 		return nil
 	}
-	defer setIndex(w)
 	if q.wait == 0 {
 		return h.Index.AwaitIndex(r.Context(), q.index, 0)
 	}
@@ -103,10 +106,10 @@ func (h *handlers) awaitIndex(w *recorder, r *http.Request, q *requiredIndex) er
 // wait of the picks, and counts against the same quota.
 func (s *picking) awaitIndex(w *recorder, r *http.Request, h *handlers) error {
 	q := &s.request
+	defer setIndex(w) // as above
 	if h.Index.Index() >= s.minIndex {
 		return nil
 	}
-	defer setIndex(w)
 	if !s.waits || q.Wait == 0 {
 		return h.Index.AwaitIndex(r.Context(), s.minIndex, 0)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/quota"
+	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -261,4 +262,31 @@ func TestDrainEndsTheWaitForAnIndex(t *testing.T) {
 			}
 		}
 	})
+}
+
+// growing is an index that is reached between two calls.
+type growing struct {
+	realIndex
+	calls int
+}
+
+type realIndex interface{ api.Index }
+
+func (g *growing) Index() uint64 {
+	g.calls++
+	return min(uint64(g.calls), 2)
+}
+
+// A response to a request that required an index has at least this index, also if it was reached while the request
+// was read.
+func TestTheHeaderHasTheRequiredIndex(t *testing.T) {
+	g := &growing{}
+	d := startServing(t, nil, sources.Connections{}, func(o *api.Options) { g.realIndex, o.Index = o.Index, g })
+	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
+	for _, path := range []string{"/pick?cluster=orders&min_index=2", "/v1/clusters?min_index=2"} {
+		g.calls = 0
+		if got := d.must(http.StatusOK, "GET", path, "").Header().Get(at); got != "2" {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
 }
