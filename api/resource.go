@@ -15,7 +15,7 @@ import (
 type PushAnswer struct {
 	Generation int64 `json:"generation"`
 	// Index is that of the store's commit with the change: min_index waits until another replica
-	// serves it. With dry_run, or if nothing changed, it is that of the last commit.
+	// serves it, and, if a warning says that the change is not in force yet, until it is. With dry_run, or if nothing changed, it is that of the last commit.
 	Index uint64 `json:"index" example:"4711"`
 	// ETag is the hash of the content, for If-Match; empty after a deletion. The ETag header
 	// of GET adds a suffix for the representation, which If-Match ignores.

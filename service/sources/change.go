@@ -148,7 +148,8 @@ func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) error {
 	if isResource(i.Key) {
 		after.Value = i
 	}
-	if !exists || !bytes.Equal(before.Raw, i.Raw) {
+	unchanged := exists && bytes.Equal(before.Raw, i.Raw)
+	if !unchanged {
 		how := "added"
 		if exists {
 			how = "modified"
@@ -158,6 +159,9 @@ func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) error {
 	p.withResolver(func(r *resolver.Resolver) {
 		if w, ok := coverWarning(r, i); ok && len(c.res.Warnings) < decode.MaxProblems {
 			c.res.Warnings = append(c.res.Warnings, w)
+		}
+		if unchanged && r.Waits(i.Key) && len(c.res.Warnings) < decode.MaxProblems {
+			c.res.Warnings = append(c.res.Warnings, notInForce(i.Key))
 		}
 	})
 	return tx.PutValue(i.Key, i.Raw, after.Value) // unchanged content fails unless the disk has it
@@ -187,26 +191,32 @@ func (p *pushes) changed(c *change, how string, before, after store.Entry) {
 // inFlight are the changes that the store's writer runs. It commits several together.
 type inFlight struct {
 	mu      sync.Mutex
-	changes map[*change][]string // targets that the commit affected
+	changes map[*change]landed
+}
+
+// landed is what a commit has done.
+type landed struct {
+	affected []string       // targets with new configs
+	waits    []resource.Key // what targets do not use yet
 }
 
 // begin is called by the writer, before it commits c.
 func (f *inFlight) begin(c *change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.changes[c] = nil
+	f.changes[c] = landed{}
 }
 
-func (f *inFlight) committed(affected []string) {
+func (f *inFlight) committed(is landed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c, all := range f.changes {
-		f.changes[c] = append(all, affected...)
+		f.changes[c] = landed{append(all.affected, is.affected...), append(all.waits, is.waits...)}
 	}
 }
 
-// end returns the targets that the commit of c affected, and perhaps those of the one after it.
-func (f *inFlight) end(c *change) []string {
+// end returns what the commit of c has done, and perhaps the one after it.
+func (f *inFlight) end(c *change) landed {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer delete(f.changes, c)
@@ -265,7 +275,7 @@ func (p *pushes) make(ctx context.Context, c *change) error {
 		p.inFlight.begin(c)
 		return p.record(tx, st, c)
 	})
-	affected := p.inFlight.end(c)
+	is := p.inFlight.end(c)
 	p.deciding.Lock()
 	delete(p.permitted, c)
 	p.deciding.Unlock()
@@ -282,15 +292,20 @@ func (p *pushes) make(ctx context.Context, c *change) error {
 	// would be wrong. It may affect several targets: an assignment can serve more clusters
 	// than the one of its name. Unchanged content may have been pushed a moment ago.
 	if len(c.res.Changes) == 0 || c.options.DryRun {
-		affected = nil
+		is.affected = nil
 	}
-	if err := p.Ledger.Settle(context.WithoutCancel(ctx), append(affected, c.subject())); err != nil {
+	if err := p.Ledger.Settle(context.WithoutCancel(ctx), append(is.affected, c.subject())); err != nil {
 		return fault.Errorf(fault.Internal, "the change is stored, and a tree rejected it: %v", err)
 	}
 	c.res.Index = p.served.now()
 	if after != nil { // no dry run
 		p.served.check(p.Ledger.Settled)
 		c.res.Index = after.Index()
+		for _, key := range is.waits {
+			if slices.ContainsFunc(c.replaced, func(r changelog.Replaced) bool { return r.Key == key }) && len(c.res.Warnings) < decode.MaxProblems {
+				c.res.Warnings = append(c.res.Warnings, notInForce(key))
+			}
+		}
 	}
 	if t := p.Ledger.Hosted().Named(c.subject()); t != nil {
 		c.res.Generation = t.Channel.Generation()

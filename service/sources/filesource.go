@@ -56,6 +56,8 @@ type Permission struct {
 	// Kept is false if the permission could not be written to disk: a restart before it
 	// can be written holds the change again.
 	Kept bool `json:"kept"`
+	// NotInForce is true if picks do not use all of it yet: GET /v1/files has what.
+	NotInForce bool `json:"not_in_force,omitempty"`
 }
 
 // follow prepares for scans of the resource directory, beginning with the
@@ -155,7 +157,7 @@ func (f *resourceFiles) FilesChanged(set files.Set) (affected []string) {
 func PermitPath(hash string) string { return "/v1/files/held/" + hash + "/permit" }
 
 // PermitFiles brings a held change of resource files into use. When it returns, picks
-// see it. It permits exactly the change with that hash, and only once: if the same change
+// see it, unless NotInForce says that they do not yet. It permits exactly the change with that hash, and only once: if the same change
 // is made again, it is held again. To permit it twice changes nothing. PermitFiles fails
 // with UnknownChange if no such change is held, or was permitted lately.
 func (f *resourceFiles) PermitFiles(ctx context.Context, hash, by string) (Permission, error) {
@@ -166,6 +168,7 @@ func (f *resourceFiles) PermitFiles(ctx context.Context, hash, by string) (Permi
 	if err := f.Ledger.Settle(context.WithoutCancel(ctx), affected); err != nil {
 		return p, fault.Errorf(fault.Internal, "the change is in use, and a tree rejected it: %v", err)
 	}
+	p.NotInForce = len(f.notInForce()) > 0
 	return p, nil
 }
 

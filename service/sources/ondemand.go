@@ -260,14 +260,21 @@ func (d *onDemand) removeUnknown(cluster string) {
 	}
 }
 
-// confirm gives unknown names that turn out to be known a place among the known clusters.
-// If the limit of these is reached, the cluster is released: its next pick is refused.
+// confirm gives unknown names that turn out to be known a place among the known clusters, and adopted ones a place
+// among the unknown. If a limit is reached, the cluster is released: its next pick is refused, or asks again.
 func (d *onDemand) confirm(changes []resolver.TargetConfig) {
 	var refused []string
 	d.mu.Lock()
 	for _, c := range changes {
 		cluster, ok := resolver.Cluster(c.Target)
 		e := d.unknown[cluster]
+		if c.Adopted && len(d.unknown) < d.maxUnknown && !d.closed {
+			d.addUnknown(&demanded{cluster: cluster, since: time.Now(), used: time.Now()})
+			continue
+		}
+		if c.Adopted {
+			refused = append(refused, cluster)
+		}
 		if !ok || e == nil || !d.isKnown(cluster) {
 			continue
 		}

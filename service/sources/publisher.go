@@ -25,6 +25,8 @@ type publisher struct {
 	// subscribe is called after each change of the resolver, with the lock held: it
 	// subscribes to the resources that the targets need now.
 	subscribe func(*resolver.Resolver)
+	// updated is called after that with the published configs, and what Waiting of the resolver returns.
+	updated func(changes []resolver.TargetConfig, waiting map[string][]resource.Key)
 	// confirm is called with the published configs, without the lock.
 	confirm func([]resolver.TargetConfig)
 	// index returns the index of the store that picks use.
@@ -65,6 +67,7 @@ func (p *publisher) update(f func(*resolver.Resolver) []resolver.TargetConfig) (
 	ended = p.Ledger.Apply(changes)
 	p.dns.Want(p.resolver.Hosts())
 	p.subscribe(p.resolver)
+	p.updated(changes, p.resolver.Waiting())
 	p.setAmbientErrors(changes)
 	return changes, ended
 }

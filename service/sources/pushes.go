@@ -57,7 +57,7 @@ func newPushes(p *publisher, files *resourceFiles) *pushes {
 	return &pushes{
 		publisher: p, files: files, results: newResults(p.Registry),
 		storeHealth: storeHealth{logger: p.Logger, events: p.Events},
-		inFlight:    inFlight{changes: make(map[*change][]string)},
+		inFlight:    inFlight{changes: make(map[*change]landed)},
 		permitted:   make(map[*change]*resolver.Proposal),
 		served:      newServed(),
 		registered:  registration.New(registration.Options{MaxExpired: cmp.Or(p.MaxExpired, DefaultMaxExpired), Shared: p.SharedStore}),
@@ -139,7 +139,11 @@ func (p *pushes) load(st store.Store) (index uint64) {
 		is.Hosted[name] = true
 	}
 	p.register(is)
-	p.updateAndClose(func(r *resolver.Resolver) []resolver.TargetConfig { return r.Accept(&is.Proposal) })
+	p.updateAndClose(func(r *resolver.Resolver) []resolver.TargetConfig {
+		changes := r.Accept(&is.Proposal)
+		p.served.hold(r.Waiting(), stored, is.Updates)
+		return changes
+	})
 	p.expireOverlays(stored, is)
 	p.loaded, p.unloaded, p.unloadedOf = true, nil, nil
 	return stored.Index()
@@ -175,10 +179,14 @@ func (p *pushes) committed(c store.Commit) {
 	defer p.deciding.Unlock()
 	is := p.propose(c.After, c.Changed)
 	p.register(is)
-	affected, _ := p.publish(&is.Proposal)
+	var done landed
+	done.affected, _ = p.publish(&is.Proposal, func(r *resolver.Resolver) []resolver.TargetConfig {
+		done.waits = p.served.hold(r.Waiting(), c.After, is.Updates)
+		return nil
+	})
 	p.expireOverlays(c.After, is)
-	p.served.published(c.After.Index(), affected)
-	p.inFlight.committed(affected)
+	p.served.published(c.After.Index(), done.affected)
+	p.inFlight.committed(done)
 }
 
 // expireOverlays sets the time at which the next overlay of a snapshot expires, if overlays have changed.

@@ -10,16 +10,21 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 // served is the index of the last commit that picks use. A commit becomes that when the trees
 // of all targets that it changed have their configs. A tree that takes longer than treeTimeout
-// keeps no commit back.
+// keeps no commit back; a target that waits for a resource does until it uses the commit.
 type served struct {
 	index atomic.Uint64
 
 	mu       sync.Mutex
+	holds    []*hold
+	trees    uint64              // index of the last commit that the trees have, but for holds
 	latest   uint64              // index of the last commit that was published
 	changed  map[string]struct{} // targets with new configs since index
 	settling map[string]struct{} // of these, the ones whose trees are waited for
@@ -29,6 +34,68 @@ type served struct {
 	ctx    context.Context
 	end    context.CancelFunc
 	ending sync.WaitGroup
+}
+
+// hold is a commit that a target does not use yet.
+type hold struct {
+	target string
+	index  uint64
+	ended  bool // the config of the target has it; its tree is waited for
+}
+
+// hold records which of some updates targets do not use yet: it keeps back their commits, and later ones. now is
+// what is stored. It returns the keys of these updates.
+func (s *served) hold(waiting map[string][]resource.Key, now *store.Snapshot, updates []resource.Update) (keys []resource.Key) {
+	if len(waiting) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	indices := make(map[resource.Key]uint64, len(updates))
+	for i := range updates {
+		key := updates[i].Key
+		e, exists := now.Get(key)
+		if indices[key] = e.Index; !exists { // its removal is in one of the commits since the last
+			indices[key] = max(s.latest, s.trees) + 1
+		}
+	}
+	for target, waits := range waiting {
+		for _, key := range waits {
+			index, changed := indices[key]
+			if !changed {
+				continue
+			}
+			at := slices.IndexFunc(s.holds, func(h *hold) bool { return h.target == target && !h.ended })
+			if at < 0 {
+				at, s.holds = len(s.holds), append(s.holds, &hold{target: target, index: index})
+			}
+			s.holds[at].index = min(s.holds[at].index, index)
+			if !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// updated records that targets have new configs, also those of a management server: a later commit may need no other
+// ones. It ends the holds of the targets that wait no more.
+func (s *served) updated(changes []resolver.TargetConfig, waiting map[string][]resource.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range changes {
+		s.changed[c.Target] = struct{}{}
+	}
+	for _, h := range s.holds {
+		if _, waits := waiting[h.target]; !waits && !h.ended {
+			h.ended = true
+			s.changed[h.target] = struct{}{}
+			s.wake.Wake()
+		}
+	}
+	if len(s.changed) > 0 {
+		s.wake.Wake()
+	}
 }
 
 // treeTimeout is the time in which trees must have a config, or the index does not wait for them.
@@ -55,13 +122,13 @@ func (s *served) published(index uint64, targets []string) {
 func (s *served) newest() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(s.latest, s.index.Load())
+	return max(s.latest, s.trees)
 }
 
 // start begins with an index that picks use, and follows what was published since. settle
 // returns when the picks of targets use their newest configs.
 func (s *served) start(index uint64, settle func(context.Context, []string) error) {
-	s.advance(index)
+	s.advance(index, nil)
 	s.ending.Go(func() {
 		for {
 			select {
@@ -77,7 +144,7 @@ func (s *served) start(index uint64, settle func(context.Context, []string) erro
 // follow waits for the trees of what was published, and sets the index.
 func (s *served) follow(settle func(context.Context, []string) error) {
 	s.mu.Lock()
-	latest := s.latest
+	latest, ended := s.latest, s.ended()
 	s.changed, s.settling = s.settling, s.changed // settling is empty
 	targets := slices.Collect(maps.Keys(s.settling))
 	s.mu.Unlock()
@@ -92,24 +159,36 @@ func (s *served) follow(settle func(context.Context, []string) error) {
 	s.mu.Lock()
 	clear(s.settling)
 	s.mu.Unlock()
-	s.advance(latest)
+	s.advance(latest, ended)
+}
+
+// ended returns the holds that have ended.
+func (s *served) ended() []*hold {
+	return slices.DeleteFunc(slices.Clone(s.holds), func(h *hold) bool { return !h.ended })
 }
 
 // check sets the index to that of the last commit if all trees have their configs already.
 func (s *served) check(settled func(iter.Seq[string]) bool) {
 	s.mu.Lock()
-	latest := s.latest
+	latest, ended := s.latest, s.ended()
 	is := settled(maps.Keys(s.changed)) && settled(maps.Keys(s.settling))
 	s.mu.Unlock()
 	if is {
-		s.advance(latest)
+		s.advance(latest, ended)
 	}
 }
 
-// advance sets the index, and ends the waits for it.
-func (s *served) advance(index uint64) {
+// advance sets the index of the trees, removes holds whose trees have their configs, and ends the waits for what
+// picks use now.
+func (s *served) advance(index uint64, ended []*hold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.trees = max(index, s.trees)
+	index = s.trees
+	s.holds = slices.DeleteFunc(s.holds, func(h *hold) bool { return slices.Contains(ended, h) })
+	for _, h := range s.holds {
+		index = min(index, h.index-1)
+	}
 	s.index.Store(max(index, s.index.Load()))
 	for len(s.waiting) > 0 && s.waiting[0].index <= s.index.Load() {
 		close(heap.Pop(&s.waiting).(*indexWaiter).reached) //nolint:errcheck // it has nothing else

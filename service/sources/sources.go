@@ -69,7 +69,7 @@ func New(o Options) (*Sources, Inbound) {
 	s.endpointChanges = endpointChanges{s.pushes}
 	s.registrations = newRegistrations(s.pushes, s.endpointChanges)
 	p.index = s.pushes.Index
-	p.subscribe, p.confirm = s.servers.subscribeNeeded, s.onDemand.confirm
+	p.subscribe, p.updated, p.confirm = s.servers.subscribeNeeded, s.pushes.served.updated, s.onDemand.confirm
 	o.Registry.MustRegister(observe.Collector(s.resourceFiles.collect), observe.Collector(s.servers.collect), observe.Collector(s.pushes.collectHistory),
 		observe.Collector(s.overlayChanges.collect), observe.Collector(s.collectCovered), observe.Collector(s.registrations.collect))
 	return s, Inbound{Commit: s.pushes.committed, StoreLost: s.pushes.storeLost, ServerUpdate: s.servers.update, ServerEvent: s.servers.event}

@@ -21,11 +21,11 @@ func (f FilesState) Within(s *ledger.Scope) FilesState {
 	if s.All() {
 		return f
 	}
-	out := FilesState{Files: []FileState{}, Held: []files.Held{}}
 	has := func(name string) bool { return s.Resource(difference.Change{Resource: name}.Key()) }
 	visible := func(all []fault.Problem) []fault.Problem {
 		return slices.DeleteFunc(slices.Clone(all), func(p fault.Problem) bool { return p.Resource == "" || !has(p.Resource) })
 	}
+	out := FilesState{Files: []FileState{}, Held: []files.Held{}, NotInForce: visible(f.NotInForce)}
 	for _, file := range f.Files {
 		if len(file.Resources) == 0 || slices.ContainsFunc(file.Resources, func(name string) bool { return !has(name) }) {
 			continue

@@ -18,6 +18,6 @@
 // needs and that neither a push nor a file has.
 //
 // The first config of a target, and one with a new resource, waits until all resources are
-// known; the last config stays in use. An error of a cluster affects this cluster; an error
-// of the Listener or the routes affects the target.
+// known; the last config stays in use, with the changes that people make meanwhile. An error
+// of a cluster affects this cluster; an error of the Listener or the routes affects the target.
 package resolver

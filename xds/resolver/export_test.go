@@ -7,7 +7,7 @@ func (r *Resolver) Held() int {
 	n := len(r.targets) + len(r.needs) + len(r.hostNames) + len(r.hosts) +
 		len(r.requests.current) + len(r.requests.unchecked) +
 		len(r.failing.keys) + len(r.failing.changed) +
-		len(r.layers.shared) + len(r.layers.ads) + len(r.covered) + len(r.overlays)
+		len(r.layers.shared) + len(r.layers.ads) + len(r.covered) + len(r.overlays) + len(r.held) + len(r.waiting)
 	for _, t := range r.targets {
 		n += t.byCluster.Len() + t.parts.Len()
 	}

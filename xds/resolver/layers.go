@@ -75,6 +75,8 @@ func (r *result) notFound() bool {
 
 func (r *result) good() bool { return r != nil && r.Value != resource.Value{} }
 
+func (r *result) known() bool { return r.good() || r.Err != nil }
+
 func (r *result) from() resource.Provenance {
 	return resource.Provenance{Source: r.source, Updated: r.Updated, Version: r.Version}
 }

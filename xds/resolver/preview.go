@@ -91,6 +91,9 @@ func (r *Resolver) touched(p *Proposal, names map[string]struct{}) {
 		for t := range r.needs[key].All() {
 			names[t.name] = struct{}{}
 		}
+		for t := range r.held[key] {
+			names[t.name] = struct{}{}
+		}
 	}
 	for i := range p.Updates {
 		key := p.Updates[i].Key
@@ -136,7 +139,13 @@ func (r *Resolver) fork(targets map[string]struct{}) *Resolver {
 	}
 	f.settle(&b)
 	for name, t := range f.targets {
-		t.config = r.targets[name].config // an equal one
+		is := r.targets[name]
+		if t.config = is.config; is.waits() { // else it is an equal one
+			for _, x := range is.serving {
+				t.serving = append(t.serving, f.acquire(t, x.cluster))
+			}
+			f.hold(t, is.held, nil)
+		}
 	}
 	return f
 }

@@ -208,6 +208,9 @@ func (m *model) note(changes []resolver.TargetConfig) {
 			delete(m.routed, c.Target)
 		} else {
 			m.current[c.Target] = c.Config
+			if c.Adopted {
+				m.demanded[c.Target] = true
+			}
 		}
 	}
 }
@@ -554,8 +557,12 @@ func (m *model) check(t *rapid.T, r *resolver.Resolver, o resolver.Options) {
 	}
 	for target, c := range m.current {
 		want := fresh[target]
-		if want.Pending { // then what there was before stays
+		if pending(want) { // then what there was before stays, with the changes by hand
+			m.checkHeld(t, r, c)
 			continue
+		}
+		if waits := r.Waiting()[target]; waits != nil {
+			t.Fatalf("%s waits for nothing, but %v", target, waits)
 		}
 		if got, want := picture(target, c), picture(target, want); got != want {
 			t.Fatalf("%s is\n%s\nshould be\n%s", target, got, want)

@@ -23,6 +23,9 @@ func Cluster(target string) (name string, ok bool) { return strings.CutPrefix(ta
 type TargetConfig struct {
 	Target string           // "cluster:NAME" or "xds:///NAME"
 	Config *resource.Config // nil if the target was removed
+	// Adopted is true for a cluster: target that stays, as if Host were called, although the push or the file that
+	// hosted it was removed.
+	Adopted bool
 }
 
 // Options are the parameters of a Resolver.
@@ -64,6 +67,9 @@ type Resolver struct {
 	requests  requests
 	reused    reused
 	failing   failing
+
+	held    map[resource.Key]map[*target]struct{} // what targets that wait use: target.held
+	waiting map[string][]resource.Key             // see Waiting
 }
 
 // New returns a Resolver without resources.
@@ -77,6 +83,8 @@ func New(o Options) *Resolver {
 		targets:   make(map[string]*target),
 		needs:     make(map[resource.Key]*few.Map[*target, *need]),
 		hostNames: make(map[string]bool),
+		held:      make(map[resource.Key]map[*target]struct{}),
+		waiting:   make(map[string][]resource.Key),
 		requests:  requests{current: make(map[targetResource]struct{}), unchecked: make(map[targetResource]struct{})},
 		failing:   failing{keys: make(map[string]map[resource.Key]struct{}), changed: make(map[string]struct{})},
 	}
@@ -95,7 +103,7 @@ type Proposal struct {
 
 // Accept makes the changes of a proposal at once, and returns the changed targets by name.
 func (r *Resolver) Accept(p *Proposal) []TargetConfig {
-	var b batch
+	b := batch{byHand: p.From.ByHand()}
 	r.apply(p.From, p.Updates, &b)
 	for cluster, list := range p.Overlays {
 		r.applyOverlays(cluster, list, &b)
@@ -308,6 +316,7 @@ func (r *Resolver) demand(name string, hosted bool, b *batch) {
 
 // batch has what a call affects.
 type batch struct {
+	byHand  bool                 // people make the change
 	roots   map[*root]struct{}   // to resolve
 	routed  map[*target]struct{} // to route
 	targets map[*target]struct{} // to publish
@@ -317,6 +326,9 @@ type batch struct {
 func (r *Resolver) touch(key resource.Key, b *batch) {
 	for t, n := range r.needs[key].All() {
 		b.touch(t, n)
+	}
+	for t := range r.held[key] {
+		b.publish(t)
 	}
 }
 
@@ -357,7 +369,7 @@ func yield(i int) {
 func (r *Resolver) settle(b *batch) []TargetConfig {
 	for x := range b.roots {
 		r.traced(x)
-		if r.resolve(x) && x.chosen {
+		if r.resolve(x) && x.chosen || x.target.waits() {
 			b.publish(x.target)
 		}
 		r.traced(x)
@@ -369,7 +381,7 @@ func (r *Resolver) settle(b *batch) []TargetConfig {
 	var changes []TargetConfig
 	for i, t := range slices.SortedFunc(maps.Keys(b.targets), func(a, b *target) int { return strings.Compare(a.name, b.name) }) {
 		yield(i)
-		if c, ok := r.publish(t); ok {
+		if c, ok := r.publish(t, b); ok {
 			changes = append(changes, c)
 		}
 	}

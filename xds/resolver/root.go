@@ -130,6 +130,11 @@ type walk struct {
 	names    []string // of leaves
 	leaves   []*resource.ClusterConfig
 	err      error // why the aggregate as a whole cannot be used
+
+	// last is the config in use of a target that waits, for [Resolver.publishHeld]; else nil.
+	last *resource.Config
+	// waits are changes by hand that are not used yet; aggregates are the Clusters of aggregates.
+	waits, aggregates []resource.Key
 }
 
 // root returns a root's config, with the leaves of an AGGREGATE.
@@ -140,6 +145,11 @@ func (w *walk) root(cluster string) (*resource.ClusterConfig, []*resource.Cluste
 	}
 	w.seen = map[string]bool{cluster: true}
 	w.aggregate(own.Cluster, 0)
+	return w.compose(own)
+}
+
+// compose returns the config of an aggregate with its leaves.
+func (w *walk) compose(own *resource.ClusterConfig) (*resource.ClusterConfig, []*resource.ClusterConfig) {
 	config := *own
 	if config.Err = w.err; w.err == nil && len(w.leaves) == 0 {
 		config.Err = errors.New("aggregate cluster graph has no leaf clusters")
@@ -162,6 +172,7 @@ func (w *walk) root(cluster string) (*resource.ClusterConfig, []*resource.Cluste
 // does not exist or has an error becomes a leaf with the error, so that the others can be
 // used (gRFC A74). A graph that is too deep fails the whole aggregate.
 func (w *walk) aggregate(c *resource.Cluster, depth int) {
+	w.aggregates = append(w.aggregates, resource.Key{Type: resource.TypeCluster, Name: c.Name})
 	for _, name := range c.Leaves {
 		if depth+1 >= maxAggregateDepth {
 			w.err = fmt.Errorf("aggregate cluster graph exceeds max depth (%d)", maxAggregateDepth)
@@ -184,12 +195,15 @@ func (w *walk) aggregate(c *resource.Cluster, depth int) {
 func (w *walk) cluster(name string) *resource.ClusterConfig {
 	r := w.resolver
 	w.needs = append(w.needs, resource.Key{Type: resource.TypeCluster, Name: name})
+	if w.last != nil {
+		return w.heldCluster(name, false)
+	}
 	p := w.target.parts.Get(name)
 	if p == nil {
 		p = &part{}
 		w.target.parts.Set(name, p)
 	}
-	is, need := r.cluster(w.target, name, p)
+	is, need := r.cluster(func(key resource.Key) *result { return r.top(w.target, key) }, name, p)
 	r.overlay(name, p, &is)
 	if need.Name != "" {
 		w.needs = append(w.needs, need)
@@ -200,12 +214,27 @@ func (w *walk) cluster(name string) *resource.ClusterConfig {
 	return p.config
 }
 
+// top returns the result in use of a resource or a DNS name for a target.
+func (r *Resolver) top(t *target, key resource.Key) *result {
+	if key.Type != typeHost {
+		return r.layers.top(t.name, key)
+	}
+	at := r.hosts[key.Name]
+	if at == nil && r.base != nil {
+		at = r.base.hosts[key.Name]
+	}
+	if at == nil {
+		return &unknown
+	}
+	return at
+}
+
 // cluster returns the config of a single cluster, and the resource that it needs in addition
-// to the Cluster; none if it is unknown or an aggregate.
-func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.ClusterConfig, need resource.Key) {
+// to the Cluster; none if it is unknown or an aggregate. top returns the resources to use.
+func (r *Resolver) cluster(top func(resource.Key) *result, name string, p *part) (cc resource.ClusterConfig, need resource.Key) {
 	key := resource.Key{Type: resource.TypeCluster, Name: name}
 	assigned := r.layers.covered(resource.Key{Type: resource.TypeAssignment, Name: name})
-	c := r.layers.top(t.name, key)
+	c := top(key)
 	switch {
 	case c.Cluster != nil:
 		cc.Cluster, cc.ClusterFrom = c.Cluster, c.from()
@@ -229,29 +258,96 @@ func (r *Resolver) cluster(t *target, name string, p *part) (cc resource.Cluster
 		return cc, need
 	}
 	cc.AssignmentFrom = cc.ClusterFrom
-	switch cc.Cluster.Type {
-	case resource.ClusterAggregate:
+	if cc.Cluster.Type == resource.ClusterAggregate {
 		return cc, need
-	case resource.ClusterLogicalDNS:
-		need = resource.Key{Type: typeHost, Name: cc.Cluster.DNSHostname}
-		at := r.hosts[need.Name]
-		if at == nil && r.base != nil {
-			at = r.base.hosts[need.Name]
-		}
-		if at != nil {
-			assign(&cc, at)
-		}
-		cc.Pending = cc.Assignment == nil && cc.AssignmentErr == nil
-	default:
-		need = resource.Key{Type: resource.TypeAssignment, Name: cc.Cluster.AssignmentName()}
-		assign(&cc, r.layers.top(t.name, need))
-		if cc.Assignment == nil && cc.AssignmentErr == nil {
-			if cc.Pending = r.options.Server; !cc.Pending {
-				cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known", need)
-			}
+	}
+	need = needOf(cc.Cluster)
+	assign(&cc, top(need))
+	if cc.Assignment == nil && cc.AssignmentErr == nil {
+		if cc.Pending = r.options.Server || need.Type == typeHost; !cc.Pending {
+			cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known", need)
 		}
 	}
 	return cc, need
+}
+
+// former returns a root as it was, with the changes by hand of its leaves.
+func (w *walk) former(cluster string, was *resource.ClusterConfig) (*resource.ClusterConfig, []*resource.ClusterConfig) {
+	if len(was.Leaves) == 0 {
+		return w.heldCluster(cluster, true), nil
+	}
+	for _, name := range was.Leaves {
+		w.names, w.leaves = append(w.names, name), append(w.leaves, w.cluster(name))
+	}
+	own := *was
+	own.AssignmentFrom = own.ClusterFrom
+	return w.compose(&own)
+}
+
+// heldCluster returns a single cluster of a target that waits, and adds its needs. former is true to use the
+// Cluster that is in use, even if people have changed it.
+func (w *walk) heldCluster(name string, former bool) *resource.ClusterConfig {
+	r, was := w.resolver, w.last.Clusters.Get(name)
+	key := resource.Key{Type: resource.TypeCluster, Name: name}
+	// The defaults are in use, and will not be: they go with endpoints by hand only, which may need no TLS.
+	defaults := was != nil && was.ClusterFrom.Source == resource.SourceDefault && !r.layers.covered(resource.Key{Type: resource.TypeAssignment, Name: name})
+	is, need := r.cluster(func(of resource.Key) *result {
+		now, before := r.top(w.target, of), inUse(was, of)
+		switch {
+		case before == nil:
+			return now
+		case of == key && former:
+			return before
+		case of == key && defaults && now.known():
+			defaults = false
+			return now
+		case of != key && defaults && !now.source.ByHand():
+			w.waits = append(w.waits, of)
+			return before
+		case now.known() && (now.source.ByHand() || before.source.ByHand()):
+			return now
+		case before.source.ByHand() && before.good():
+			w.waits = append(w.waits, of)
+		}
+		return before
+	}, name, &part{})
+	if need.Name != "" {
+		w.needs = append(w.needs, need)
+	}
+	if is.Pending && was != nil && !former {
+		w.waits = append(w.waits, key)
+		return w.heldCluster(name, true)
+	}
+	r.overlay(name, &part{config: was}, &is)
+	if was != nil && equal(was, &is) {
+		return was
+	}
+	return &is
+}
+
+// inUse returns the result of a resource that a config uses; nil if it does not use the resource.
+func inUse(cc *resource.ClusterConfig, key resource.Key) *result {
+	if cc == nil {
+		return nil
+	}
+	cluster, assignment := cc.Source()
+	is, from := &result{Value: resource.Value{Cluster: cluster}, Err: cc.Err}, cc.ClusterFrom
+	if key.Type != resource.TypeCluster {
+		if cluster == nil || key != needOf(cluster) {
+			return nil
+		}
+		is, from = &result{Value: resource.Value{Assignment: assignment}, Err: cc.AssignmentErr}, cc.AssignmentFrom
+	}
+	is.source, is.Updated, is.Version = from.Source, from.Updated, from.Version
+	return is
+}
+
+// needOf returns the resource that a Cluster needs; of an AGGREGATE, none that it has.
+func needOf(c *resource.Cluster) resource.Key {
+	if c.Type == resource.ClusterLogicalDNS {
+		return resource.Key{Type: typeHost, Name: c.DNSHostname}
+	}
+	return resource.Key{Type: resource.TypeAssignment, Name: c.AssignmentName()}
 }
 
 func assign(cc *resource.ClusterConfig, a *result) {

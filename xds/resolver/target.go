@@ -19,11 +19,13 @@ const (
 type target struct {
 	name     string
 	demanded bool // by Demand or Host
+	unhosted bool // by a push or a file that was removed
 
 	// Of xds: targets. err is why there are no usable routes; if it is nil, routing has the
 	// last ones, or is nil before the first.
 	needs   []resource.Key
 	routing *resource.Routing
+	unknown bool // the Listener or the RouteConfiguration is not known now
 	err     error
 
 	// roots are those that the current routes name; pending of them are Pending. serving
@@ -34,6 +36,7 @@ type target struct {
 	byCluster few.Map[string, *root] // those of roots and serving
 	parts     few.Map[string, *part] // by cluster
 	config    *resource.Config       // nil before the first
+	held      []resource.Key         // what config needs besides the needs, while the target waits
 }
 
 // ofCluster reports whether the target serves one cluster by name.
@@ -87,8 +90,11 @@ func (r *Resolver) host(name string, b *batch) {
 		}
 		return
 	}
-	if !t.ofCluster() { // its Listener may have changed
+	switch {
+	case !t.ofCluster(): // its Listener may have changed
 		insert(&b.routed, t)
+	case !r.hosted(t):
+		t.unhosted = true
 	}
 	b.publish(t)
 }
@@ -116,6 +122,7 @@ func (r *Resolver) add(t *target, b *batch) {
 func (r *Resolver) remove(t *target) {
 	delete(r.targets, t.name)
 	delete(r.failing.changed, t.name)
+	r.hold(t, nil, nil)
 	r.choose(t, nil)
 	r.serve(t)
 	r.watch(t, nil)
@@ -140,6 +147,7 @@ func (r *Resolver) listener(t *target) resource.Key {
 func (r *Resolver) route(t *target) {
 	key := r.listener(t)
 	keys := []resource.Key{key}
+	t.unknown = false
 	defer func() { r.watch(t, keys) }()
 	l := r.layers.top(t.name, key)
 	if l.Listener == nil {
@@ -180,6 +188,8 @@ func (r *Resolver) unrouted(t *target, key resource.Key, found *result) {
 		r.fail(t, unusable(key, found))
 	case !r.options.Server:
 		r.fail(t, &NotFoundError{Key: key})
+	default:
+		t.unknown = true
 	}
 }
 
@@ -236,32 +246,43 @@ func (r *Resolver) serve(t *target) {
 	t.serving = t.roots
 }
 
-// publish updates the config of a target. ok is false if it does not change, also while a
-// new resource is unknown (gRFC A74).
-func (r *Resolver) publish(t *target) (c TargetConfig, ok bool) {
+// publish updates the config of a target. ok is false if it does not change. While a new resource is
+// unknown, only changes by hand do that (gRFC A74); see publishHeld.
+func (r *Resolver) publish(t *target, b *batch) (c TargetConfig, ok bool) {
+	adopted := false
 	if !r.hosted(t) {
-		r.remove(t)
-		return TargetConfig{Target: t.name}, t.config != nil
+		if adopted = r.adopt(t); !adopted {
+			r.remove(t)
+			return TargetConfig{Target: t.name}, t.config != nil
+		}
 	}
+	t.unhosted = false
 	is := &resource.Config{Target: t.name}
 	switch {
 	case t.err != nil:
 		is.Err = t.err
-	case t.config != nil && (t.pending > 0 || t.routing == nil && !t.ofCluster()):
-		return TargetConfig{}, false
+	case t.waits():
+		is = r.publishHeld(t, b)
 	case !t.ofCluster() && (t.pending > 0 || t.routing == nil):
 		is.Pending = true
 	default:
 		fill(is, t)
 	}
-	if !is.Pending {
+	if !is.Pending && !t.waits() {
 		r.serve(t)
 	}
-	if t.config != nil && same(t.config, is) {
-		return TargetConfig{}, false
+	ok = t.config == nil || !same(t.config, is)
+	if ok {
+		t.config = is
 	}
-	t.config = is
-	return TargetConfig{Target: t.name, Config: is}, true
+	switch {
+	case t.waits(): // publishHeld has set it
+	case t.unknown && !is.Pending:
+		r.hold(t, routesInUse(t), r.routingWaits(t))
+	default:
+		r.hold(t, nil, nil)
+	}
+	return TargetConfig{Target: t.name, Config: t.config, Adopted: adopted}, ok || adopted
 }
 
 func fill(c *resource.Config, t *target) {
@@ -282,3 +303,118 @@ func same(a, b *resource.Config) bool {
 }
 
 func sameRouting(a, b *resource.Routing) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// A target that waits for a resource which is not known keeps its last config. gRFC A74 holds back the
+// updates of a management server, all of them, until the resource is known. A change by hand is not held
+// back: the clusters of the last config get the current overlays, and the current resources of pushes and
+// files. Only a change that itself leads to an unknown resource waits with the target.
+
+// Waiting returns the resources that were changed or removed by hand, and that targets do not use as they are
+// now, by target. It must not be changed.
+func (r *Resolver) Waiting() map[string][]resource.Key { return r.waiting }
+
+// Waits reports whether a resource is one of Waiting.
+func (r *Resolver) Waits(key resource.Key) bool {
+	for _, keys := range r.waiting {
+		if slices.Contains(keys, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// waits reports whether the target keeps its last config.
+func (t *target) waits() bool {
+	return t.config != nil && t.err == nil && (t.pending > 0 || t.routing == nil && !t.ofCluster())
+}
+
+// publishHeld returns the config of a target that waits: the last one, with changes by hand.
+func (r *Resolver) publishHeld(t *target, b *batch) *resource.Config {
+	last, byHand := t.config, b.byHand || r.waiting[t.name] != nil
+	if last.Pending || t.ofCluster() && last.Clusters.Get(last.Roots[0]).Pending || // picks queue
+		!byHand && t.held != nil {
+		return last
+	}
+	is := *last
+	is.Clusters = few.Map[string, *resource.ClusterConfig]{}
+	needs, waits := routesInUse(t), r.routingWaits(t)
+	for _, x := range t.serving {
+		was := last.Clusters.Get(x.cluster)
+		w := walk{resolver: r, target: t, last: last}
+		cc, leaves := w.root(x.cluster)
+		if cc.Pending { // an aggregate of a cluster that is not known
+			unknown := slices.DeleteFunc(slices.Clone(w.needs), func(key resource.Key) bool { return r.top(t, key).known() })
+			w.waits, w.names, w.leaves, w.err = append(w.aggregates, unknown...), nil, nil, nil
+			cc, leaves = w.former(x.cluster, was)
+		}
+		if equal(was, cc) {
+			cc = was
+		}
+		is.Clusters.Set(x.cluster, cc)
+		for i, leaf := range leaves {
+			is.Clusters.Set(cc.Leaves[i], leaf)
+		}
+		needs, waits = append(needs, w.needs...), append(waits, w.waits...)
+	}
+	if r.hold(t, needs, waits); !byHand {
+		return last
+	}
+	return &is
+}
+
+// routesInUse returns the RouteConfiguration that the config of a target uses, if there is one.
+func routesInUse(t *target) []resource.Key {
+	if in := t.config.Routing; in != nil && in.RouteName != "" {
+		return []resource.Key{{Type: resource.TypeRoutes, Name: in.RouteName}}
+	}
+	return nil
+}
+
+// routingWaits returns the Listener and the RouteConfigurations by hand that a target does not use as they are.
+func (r *Resolver) routingWaits(t *target) (waits []resource.Key) {
+	in := t.config.Routing
+	if in == nil {
+		none := resource.Provenance{Source: resource.SourceDefault}
+		in = &resource.Routing{ListenerFrom: none, RoutesFrom: none}
+	}
+	for _, key := range slices.Concat(t.needs, routesInUse(t)) {
+		now, from := r.layers.top(t.name, key), in.ListenerFrom
+		same := now.Listener == in.Listener
+		if key.Type == resource.TypeRoutes {
+			from, same = in.RoutesFrom, now.Routes != nil && now.Routes.VirtualHost(t.authority()) == in.VirtualHost
+		}
+		if !same && (from.Source.ByHand() || now.known() && now.source.ByHand()) {
+			waits = append(waits, key)
+		}
+	}
+	return waits
+}
+
+// hold sets what a target needs for the config that it keeps, and the changes that it does not use yet.
+func (r *Resolver) hold(t *target, needs, waits []resource.Key) {
+	for _, key := range t.held {
+		if delete(r.held[key], t); len(r.held[key]) == 0 {
+			delete(r.held, key)
+		}
+	}
+	for _, key := range needs {
+		of := r.held[key]
+		insert(&of, t)
+		r.held[key] = of
+	}
+	t.held = needs
+	if delete(r.waiting, t.name); waits != nil {
+		r.waiting[t.name] = waits
+	}
+}
+
+// adopt reports whether a cluster: target stays that only a push or a file has hosted: a management server may have
+// the cluster. It is hosted as by Host.
+func (r *Resolver) adopt(t *target) bool {
+	if !t.unhosted || !r.options.Server || t.config == nil {
+		return false
+	}
+	cc := t.config.Clusters.Get(t.roots[0].cluster)
+	t.demanded = cc.Assignment != nil || cc.Leaves != nil
+	return t.demanded
+}

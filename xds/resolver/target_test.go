@@ -347,12 +347,13 @@ func TestTargets(t *testing.T) {
 		"a push covers the server's, which is watched all the same": {steps: after(hosted,
 			step{apply(push, eds(t, "s", "p1")), "s=p1(push); shop{a=p1(push)}", "+Cluster/s"},
 			step{apply(ads, eds(t, "s", "h2")), "", ""},
-			step{apply(push, without(eds(t, "s"))), "s gone; shop{a=h2(ads)}", "-Cluster/s"},
-			step{apply(ads, eds(t, "s", "h3")), "shop{a=h3(ads)}", ""})},
+			step{apply(push, without(eds(t, "s"))), "s=p1(push); shop{a=h2(ads)}", ""}, // cluster:s stays until it is known whether there is one
+			step{apply(ads, eds(t, "s", "h3")), "shop{a=h3(ads)}", ""},
+			step{apply(ads, notFound(cds(t, "s", ""))), "s!Cluster/s" + doesNotExist, ""})},
 		"the server deletes what a push covers, and is not asked any more": {steps: after(hosted,
 			step{apply(push, eds(t, "s", "p1")), "s=p1(push); shop{a=p1(push)}", "+Cluster/s"},
 			step{apply(ads, notFound(eds(t, "s"))), "", "-ClusterLoadAssignment/s"},
-			step{apply(push, without(eds(t, "s"))), "s gone", "+ClusterLoadAssignment/s -Cluster/s"}, // the pushed ones stay until the server speaks
+			step{apply(push, without(eds(t, "s"))), "s=p1(push)", "+ClusterLoadAssignment/s"}, // the pushed ones stay until the server speaks
 			step{apply(ads, eds(t, "s", "h3")), "shop{a=h3(ads)}", ""})},
 		"what was kept serves when a cover goes": {steps: after(hosted,
 			step{apply(file, eds(t, "s", "f1")), "s=f1(file); shop{a=f1(file)}", "+Cluster/s"},
@@ -360,7 +361,7 @@ func TestTargets(t *testing.T) {
 			step{apply(ads, notFound(eds(t, "s"))), "", ""},
 			step{apply(cache, without(eds(t, "s"))), "", "-ClusterLoadAssignment/s"},
 			step{apply(cache, eds(t, "s", "h1")), "", "+ClusterLoadAssignment/s"},
-			step{apply(file, without(eds(t, "s"))), "s gone; shop{a=h1(cache)}", "-Cluster/s -ClusterLoadAssignment/s"})},
+			step{apply(file, without(eds(t, "s"))), "s=f1(file); shop{a=h1(cache)}", "-ClusterLoadAssignment/s"})},
 		"a pushed Listener hosts its target": {steps: []step{
 			{apply(push, lds("shop", "r")), "shop pending", "+RouteConfiguration/r"},
 			{apply(push, rds("r", "*: a"), eds(t, "a", "h1")), "a=h1(push); shop{a=h1(push)}", "+Cluster/a -RouteConfiguration/r"},
@@ -373,7 +374,8 @@ func TestTargets(t *testing.T) {
 			{apply(ads, notFound(cds(t, "a", ""))), "", ""},
 			{apply(ads, cds(t, "a", "s")), "", "+ClusterLoadAssignment/s"},
 			{apply(ads, eds(t, "s", "h1")), "a=h1(ads)", ""},
-			{apply(push, without(eds(t, "a"))), "a gone", "-Cluster/a -ClusterLoadAssignment/s"},
+			{apply(push, without(eds(t, "a"))), "a=h1(ads)", ""}, // as if it were on demand
+			{unhost("cluster:a"), "a gone", "-Cluster/a -ClusterLoadAssignment/s"},
 		}},
 
 		"a cluster on demand": {steps: []step{
