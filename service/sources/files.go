@@ -10,9 +10,6 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
-	"github.com/lbd-dev/lbd/xds/resolver"
-	"github.com/lbd-dev/lbd/xds/resource"
-	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // FileCondition is the condition of a resource file.
@@ -105,25 +102,6 @@ func (f *resourceFiles) Files() FilesState {
 		out.Files = append(out.Files, *byName[name])
 	}
 	return out
-}
-
-// notInForce returns a warning about a resource that was changed or removed by hand, and that a target does not use as
-// it is now.
-func notInForce(key resource.Key) fault.Problem {
-	return fault.Problem{Resource: key.String(), Reason: "the change is not in force yet: " +
-		"picks go on with what was there before, until all that it leads to is known, for about 15 s at most"}
-}
-
-// notInForce returns the warnings of all such resources.
-func (p *publisher) notInForce() (warnings []fault.Problem) {
-	p.withResolver(func(r *resolver.Resolver) {
-		keys := slices.Concat(slices.Collect(maps.Values(r.Waiting()))...)
-		slices.SortFunc(keys, store.CompareKeys)
-		for _, key := range slices.Compact(keys) {
-			warnings = append(warnings, notInForce(key))
-		}
-	})
-	return warnings
 }
 
 func (f *FileState) addBad(b files.Bad) {

@@ -2,6 +2,7 @@ package sources
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -10,10 +11,12 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service/changelog"
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // publisher owns the resolver. Every source changes resources through it, one change at
@@ -86,6 +89,18 @@ func (p *publisher) setAmbientErrors(changes []resolver.TargetConfig) {
 			t.SetAmbient(p.resolver.AmbientErrors(name))
 		}
 	}
+}
+
+// notInForce returns the warnings of all such resources.
+func (p *publisher) notInForce() (warnings []fault.Problem) {
+	p.withResolver(func(r *resolver.Resolver) {
+		keys := slices.Concat(slices.Collect(maps.Values(r.Waiting()))...)
+		slices.SortFunc(keys, store.CompareKeys)
+		for _, key := range slices.Compact(keys) {
+			warnings = append(warnings, notInForce(key))
+		}
+	})
+	return warnings
 }
 
 // publish makes the changes of a proposal, and then more. It returns the targets with new configs, and the versions of

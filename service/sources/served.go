@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -96,6 +97,13 @@ func (s *served) updated(changes []resolver.TargetConfig, waiting map[string][]r
 	if len(s.changed) > 0 {
 		s.wake.Wake()
 	}
+}
+
+// notInForce returns a warning about a resource that was changed or removed by hand, and that a target does not use as
+// it is now.
+func notInForce(key resource.Key) fault.Problem {
+	return fault.Problem{Resource: key.String(), Reason: "the change is not in force yet: " +
+		"picks go on with what was there before, until all that it leads to is known, for about 15 s at most"}
 }
 
 // treeTimeout is the time in which trees must have a config, or the index does not wait for them.
