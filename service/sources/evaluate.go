@@ -24,9 +24,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// RecentSpan is the time of the picks that a forecast considers.
-const RecentSpan = 5 * time.Minute
-
 // MaxForecasts limits the forecasts that run, or wait for their turns with the resources of their changes:
 // together, they cost at most as much as so many of the largest changes.
 const MaxForecasts = 8

@@ -18,6 +18,9 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
+// RecentSpan is the time of the picks that a forecast considers, and for which a file cannot remove their cluster.
+const RecentSpan = 5 * time.Minute
+
 // Options configure New.
 type Options struct {
 	Settings

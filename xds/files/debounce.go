@@ -2,13 +2,6 @@ package files
 
 import "time"
 
-type timing struct {
-	quiet  time.Duration // without a change, until files are read
-	long   time.Duration // the same for a file that may be unfinished
-	most   time.Duration // after the first change, until files are read that do not wait for a writer
-	rescan time.Duration // between listings without a notification
-}
-
 var defaultTiming = timing{quiet: 100 * time.Millisecond, long: 2 * time.Second, most: time.Second, rescan: 30 * time.Second}
 
 // debounce delays the reading after a change until there was none for a while, so that no

@@ -21,6 +21,13 @@ const (
 	moved                     // it was written elsewhere, and renamed
 )
 
+type timing struct {
+	quiet  time.Duration // without a change, until files are read
+	long   time.Duration // the same for a file that may be unfinished
+	most   time.Duration // after the first change, until files are read that do not wait for a writer
+	rescan time.Duration // between listings without a notification
+}
+
 // look is what a look at the directory knows besides its listing.
 type look struct {
 	timing
