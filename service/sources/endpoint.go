@@ -173,7 +173,7 @@ func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit)
 			done = again
 		}
 		ch.res.New, ch.res.Hash = done.added, hash(done.Raw)
-		ch.res.Warnings, ch.res.Notes = done.Warnings, done.Notes
+		ch.res.Warnings, ch.res.Notes = c.pushes.judged(done.Warnings, nil), done.Notes
 		return p.put(tx, ch, done.Item)
 	}
 	return p.apply(ctx, ch)

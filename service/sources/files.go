@@ -83,7 +83,7 @@ func (f *resourceFiles) Files() FilesState {
 	for name, sum := range set.Sums {
 		file := get(name)
 		file.SHA256, file.Notes = sum, set.Notes[name]
-		file.Warnings = slices.Concat(set.Empty[name], set.Warnings[name])
+		file.Warnings = slices.Concat(set.Empty[name], f.judged(set.Warnings[name], nil))
 	}
 	for _, h := range set.Held {
 		for _, c := range h.Files {

@@ -345,7 +345,7 @@ func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decod
 		if err := p.put(tx, c, d.Item); err != nil {
 			return err
 		}
-		c.res.Warnings = append(c.res.Warnings, d.Warnings...)
+		c.res.Warnings = append(c.res.Warnings, p.judged(d.Warnings, nil)...)
 	}
 	if err := removesAtMost(c, r.MaxRemoved, "the restore"); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/changelog"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/proposal"
@@ -81,6 +82,25 @@ const (
 // decoding returns the options with which resources that people write are decoded.
 func (o *Options) decoding(f Format) decode.Options {
 	return decode.Options{Origin: decode.ByHand, Format: f, Policies: lb.PolicyTraits, Certificates: o.Bootstrap.Instances(), Fleet: o.SharedStore}
+}
+
+// judged corrects the warnings about an assignment with its clusters in force, unless they are in the same
+// bundle, which may be nil.
+func (o *Options) judged(warnings []fault.Problem, b *decode.Bundle) []fault.Problem {
+	d := o.decoding(JSON)
+	return d.JudgeWeights(warnings, func(assignment string) (out []*resource.Cluster) {
+		if b != nil && b.ClustersOf(assignment) != nil {
+			return nil
+		}
+		o.Ledger.Hosted().Clusters(func(m *ledger.Cluster, _ []string) {
+			for _, cc := range m.Config.Leaves(m.Name) {
+				if c := cc.Cluster; c != nil && c.Type == resource.ClusterEDS && c.AssignmentName() == assignment {
+					out = append(out, c)
+				}
+			}
+		})
+		return out
+	})
 }
 
 func (o *Options) guard() proposal.Guard {

@@ -41,7 +41,7 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 		p.report(c, err)
 		return nil, err
 	}
-	c.res = &PushResult{Hash: hash(d.Item.Raw), Warnings: d.Warnings, Notes: d.Notes}
+	c.res = &PushResult{Hash: hash(d.Item.Raw), Warnings: p.judged(d.Warnings, nil), Notes: d.Notes}
 	c.allowEmpty, c.misspelled = r.AllowEmpty, func(err error) error {
 		return misspelled(err, d.Warnings, func(unknown []fault.Problem) { decode.Place(r.Body, r.Format, true, unknown) })
 	}
@@ -204,7 +204,7 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 	for _, i := range b.Items {
 		c.pushed[i.Key] = i
 	}
-	c.res = &PushResult{Warnings: b.Warnings, Notes: b.Notes}
+	c.res = &PushResult{Warnings: p.judged(b.Warnings, b), Notes: b.Notes}
 	c.allowEmpty, c.misspelled = r.AllowEmpty, func(err error) error {
 		return misspelled(err, b.Warnings, func(unknown []fault.Problem) { decode.Place(r.Body, r.Format, false, unknown) })
 	}

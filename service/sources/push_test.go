@@ -45,6 +45,35 @@ func TestPushedEndpointsBecomePicks(t *testing.T) {
 	}
 }
 
+// TestWeightsAreJudgedWithTheCluster: a push says that a policy ignores weights of endpoints if the Cluster in the
+// same push has such a policy, else if the one in force has.
+func TestWeightsAreJudgedWithTheCluster(t *testing.T) {
+	uneven := servicetest.Endpoints("a", 2)
+	uneven[0]["load_balancing_weight"] = 7
+	assignment := servicetest.Object{"@type": resource.TypeAssignment.URL(), "cluster_name": "orders", "endpoints": []servicetest.Object{{"lb_endpoints": uneven}}}
+	cluster := func(policy string) servicetest.Object {
+		return servicetest.Object{"@type": resource.TypeCluster.URL(), "name": "orders", "type": "EDS", "lb_policy": policy}
+	}
+	s, _ := servicetest.Start(t, "", nil)
+	for i, step := range []struct {
+		push []servicetest.Object
+		want string
+	}{
+		{[]servicetest.Object{assignment}, "round_robin ignores it"},
+		{[]servicetest.Object{assignment, cluster("RING_HASH")}, ""},
+		{[]servicetest.Object{assignment}, ""},
+		{[]servicetest.Object{cluster("ROUND_ROBIN"), assignment}, "round_robin ignores it"},
+		{[]servicetest.Object{cluster("LEAST_REQUEST")}, ""},
+		{[]servicetest.Object{assignment}, "least_request_experimental ignores it"},
+	} {
+		got := ""
+		for _, w := range servicetest.PushAll(t, s, step.push...).Warnings {
+			_, got, _ = strings.Cut(w.Reason, "load_balancing_weight: ")
+		}
+		servicetest.Expect(t, fmt.Sprint("step ", i), got, step.want)
+	}
+}
+
 func TestPushRefusals(t *testing.T) {
 	good := servicetest.Usable("a", 1)
 	empty := servicetest.Assignment(nil)

@@ -89,6 +89,7 @@ func (v *assignmentValidator) localities(a *resource.Assignment, groups []locali
 	}
 	for i := range groups {
 		if v.leftOut(i, &groups[i]) {
+			a.LeftOut++
 			continue
 		}
 		a.Localities = append(a.Localities, v.locality(i, &groups[i], endpoints))
@@ -99,8 +100,8 @@ func (v *assignmentValidator) localities(a *resource.Assignment, groups []locali
 		v.warn("endpoints", "hold %d priorities, and a priority is used until it fails as a whole: "+
 			"Envoy's defaults, an overprovisioning factor of 1.4 and a panic threshold of 50 %%, are not applied", len(v.sums))
 	}
-	if v.uneven {
-		v.warnByHand("endpoints", "endpoints differ in load_balancing_weight: round_robin ignores it")
+	if v.uneven && !v.Stored {
+		v.warnByHand("endpoints", ignoresWeights, resource.PolicyRoundRobin) // see JudgeWeights
 	}
 }
 

@@ -48,7 +48,7 @@ func All(body []byte, o Options) (b *Bundle, err error) {
 		return nil, err
 	}
 	whole := resource.Key{Type: typeBundle}
-	d.bundle.Warnings, d.bundle.Notes = d.warnings.of(whole), d.notes.of(whole)
+	d.bundle.Warnings, d.bundle.Notes = o.JudgeWeights(d.warnings.of(whole), d.bundle.ClustersOf), d.notes.of(whole)
 	if o.Places {
 		Place(body, o.Format, false, d.bundle.Warnings, d.bundle.Notes)
 	}

@@ -37,7 +37,7 @@ func applyToAssignment(list []*resource.Overlay, a *resource.Assignment) *resour
 	if a == nil {
 		return nil
 	}
-	out := &resource.Assignment{Name: a.Name, Drops: drops(list, a.Drops), Localities: slices.Clone(a.Localities)}
+	out := &resource.Assignment{Name: a.Name, Drops: drops(list, a.Drops), Localities: slices.Clone(a.Localities), LeftOut: a.LeftOut}
 	weights := slices.ContainsFunc(list, func(o *resource.Overlay) bool { return o.Kind == resource.OverlayWeight })
 	for i, l := range out.Localities {
 		out.Localities[i] = masked(list, l)

@@ -98,6 +98,8 @@ type Assignment struct {
 	// Localities all have a weight; their priorities have no gap from 0 to the highest.
 	// None is valid, and means no endpoint.
 	Localities []*LocalityEndpoints
+	// LeftOut is how many localities are not in Localities, because their weight is 0 or absent.
+	LeftOut int
 }
 
 // Usable counts the endpoints that picks may use.

@@ -19,11 +19,11 @@ func (a *Assignment) Reuse(prev *Assignment) *Assignment {
 	drops := a.Drops
 	if slices.Equal(drops, prev.Drops) {
 		drops = prev.Drops
-		if a.Name == prev.Name && slices.Equal(localities, prev.Localities) {
+		if a.Name == prev.Name && a.LeftOut == prev.LeftOut && slices.Equal(localities, prev.Localities) {
 			return prev
 		}
 	}
-	return &Assignment{Name: a.Name, Drops: drops, Localities: localities}
+	return &Assignment{Name: a.Name, Drops: drops, Localities: localities, LeftOut: a.LeftOut}
 }
 
 type rank struct {
