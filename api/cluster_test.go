@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -118,20 +119,23 @@ func TestClusterStateOfABrokenCluster(t *testing.T) {
 	w := d.must(200, "GET", "/v1/clusters/all", "")
 	const (
 		begin = `{"name":"all","state":"TRANSIENT_FAILURE","priority_in_use":-1,` +
+			`"trouble":{"fails":"picks","cause":"%s","since":"T","checks":"/v1/doctor?cluster=all&dial=true"},` +
 			`"endpoints":{"ready":0,"connecting":0,"idle":0,"transient_failure":0,"ejected":0,"unhealthy":0,"total":0},` +
-			`"source":"push","updated_at":"T","stale":false,"generation":G,`
+			`"source":"push","updated_at":"T","stale":false,"generation":G,"state_since":"T",`
 		why     = `Cluster/unknown is not known`
 		skipped = `"why":"skipped: ` + why + `","state":"TRANSIENT_FAILURE",`
-		want    = begin + `"error":"every leaf of the aggregate is skipped: leaf unknown: ` + why + `","config_source":"push",` +
+		none    = `every leaf of the aggregate is skipped: leaf unknown: ` + why
+		loop    = `aggregate cluster graph has no leaf clusters`
+		want    = begin + `"error":"` + none + `","config_source":"push",` +
 			`"type":"AGGREGATE","leaves":[{"name":"unknown","in_use":false,` + skipped + `"skipped":"` + why + `","drops":[]}],"age":"A","drops":[],` +
 			`"priorities":[{"priority":0,"cluster":"unknown","in_use":false,` + skipped + `"started":false,"error":"` + why + `","localities":[]}],"leases":0}`
-		itself = begin + `"error":"aggregate cluster graph has no leaf clusters","config_source":"push","age":"A","drops":[],"priorities":[],"leases":0}`
+		itself = begin + `"error":"` + loop + `","config_source":"push","age":"A","drops":[],"priorities":[],"leases":0}`
 	)
-	if got := still(w.Body.String()); got != want+"\n" {
-		t.Errorf("got  %swant %s", got, want)
+	if got := still(w.Body.String()); got != fmt.Sprintf(want, none)+"\n" {
+		t.Errorf("got  %swant %s", got, fmt.Sprintf(want, none))
 	}
 	d.must(http.StatusOK, "PUT", "/v1/clusters/all/config", aggregate("all"))
-	d.expect("/v1/clusters/all", itself)
+	d.expect("/v1/clusters/all", fmt.Sprintf(itself, loop))
 	if list := d.must(200, "GET", "/v1/clusters", "").Body.String(); strings.Contains(list, "circuit_breaker") {
 		t.Errorf("in the list: %s", list)
 	}

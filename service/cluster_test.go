@@ -40,7 +40,7 @@ func TestClusterState(t *testing.T) {
 	if since := c.Priorities[0].InUseSince; since == nil || time.Since(*since) > time.Minute {
 		t.Errorf("in use since %v", since)
 	}
-	c.Generation, c.Updated, c.Age, c.Priorities[0].InUseSince = 0, time.Time{}, "0s", new(time.Time)
+	c.Generation, c.Updated, c.Age, c.Priorities[0].InUseSince, c.StateSince = 0, time.Time{}, "0s", new(time.Time), nil
 	got, err := json.MarshalIndent(c, "", "  ")
 	servicetest.Must(t, err)
 	got = append(got, '\n')

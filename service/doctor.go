@@ -155,9 +155,8 @@ func (d *Doctor) Examine(ctx context.Context, e *Examination, tried []doctor.Att
 			clusters[0].Similar = similar(e.Cluster, daemon.Clusters)
 		}
 	} else {
-		drops := d.dropping()
 		for i := range daemon.Clusters {
-			if !suspicious(&daemon.Clusters[i]) && !drops[daemon.Clusters[i].Name] {
+			if !suspicious(&daemon.Clusters[i]) {
 				continue
 			}
 			if len(clusters) == doctor.MaxClusters {
@@ -231,7 +230,7 @@ func (d *Doctor) examineTargets(in *ledger.Scope) []doctor.Target {
 			continue
 		}
 		v := t.View()
-		x := doctor.Target{Name: t.Label, Pending: v.Config.Pending}
+		x := doctor.Target{Name: t.Label, Pending: v.Config.Pending, Refusing: t.Unrouted.Refusing.Now()}
 		if err := v.Config.Err; err != nil {
 			_, x.Error = observe.Unusable(&lb.TargetError{Target: t.Name, Err: err})
 		}
@@ -255,21 +254,8 @@ func (d *Doctor) examineTargets(in *ledger.Scope) []doctor.Target {
 
 // suspicious reports whether a cluster should be examined.
 func suspicious(c *observe.ClusterSummary) bool {
-	return c.State == connectivity.TransientFailure.String() || c.Breaker != nil && c.Breaker.Open || c.Stale ||
+	return c.Trouble != nil || c.State == connectivity.TransientFailure.String() || c.Breaker != nil && c.Breaker.Open || c.Stale ||
 		c.PriorityInUse > 0 || c.Endpoints.TransientFailure > 0 || c.Endpoints.Ejected > 0 || c.Endpoints.Total == c.Endpoints.Unhealthy
-}
-
-// dropping returns the clusters with a category that drops all picks.
-func (d *Doctor) dropping() map[string]bool {
-	out := make(map[string]bool)
-	d.parts.targets.Hosted().Clusters(func(m *ledger.Cluster, _ []string) {
-		for _, leaf := range m.Leaves {
-			if a := leaf.Assignment; a != nil && slices.ContainsFunc(a.Drops, func(d resource.Drop) bool { return d.PerMillion >= 1_000_000 }) {
-				out[m.Name] = true
-			}
-		}
-	})
-	return out
 }
 
 func (d *Doctor) examineCluster(ctx context.Context, name string, in *ledger.Scope) *doctor.Cluster {
@@ -277,6 +263,15 @@ func (d *Doctor) examineCluster(ctx context.Context, name string, in *ledger.Sco
 	m, err := d.parts.targets.Find(name, "")
 	if err == nil {
 		out.State, err = d.parts.State.Cluster(ctx, name, "", true)
+	}
+	if err == nil && out.State.Trouble != nil && out.State.Trouble.Target != m.Target.Label { // in another tree
+		trouble := out.State.Trouble
+		if m, err = d.parts.targets.Find(name, trouble.Target); err == nil {
+			out.State, err = d.parts.State.Cluster(ctx, name, trouble.Target, true)
+		}
+		if err == nil {
+			out.State.Trouble = trouble
+		}
 	}
 	if err != nil {
 		out.Err = err
@@ -307,7 +302,7 @@ func partOf(name string, cc *resource.ClusterConfig) doctor.Part {
 		for _, l := range a.Localities {
 			out.Endpoints += len(l.Endpoints)
 		}
-		out.Usable = a.Usable()
+		out.Usable, out.LeftOut = a.Usable(), a.LeftOut
 	}
 	return out
 }
@@ -315,13 +310,21 @@ func partOf(name string, cc *resource.ClusterConfig) doctor.Part {
 // maxSimilar is the maximum number of similar names.
 const maxSimilar = 3
 
-// similar returns the names of clusters that are spelled like a name.
+// similar returns the names of clusters that are spelled like a name, or that are it with or without a
+// prefix, such as prod/.
 func similar(name string, among []observe.ClusterSummary) []string {
 	var out []string
 	for i := range among {
-		if n := among[i].Name; len(out) < maxSimilar && strings.EqualFold(n, name) || len(name) > 3 && text.Edits(n, name, 3) <= min(2, len(name)/4) {
+		n := among[i].Name
+		if strings.EqualFold(n, name) || isPart(n, name) || isPart(name, n) || len(name) > 3 && text.Edits(n, name, 3) <= min(2, len(name)/4) {
 			out = append(out, n)
 		}
 	}
 	return out[:min(len(out), maxSimilar)]
+}
+
+// isPart reports whether a name ends with another one, after a separator.
+func isPart(of, end string) bool {
+	prefix, ok := strings.CutSuffix(of, end)
+	return ok && strings.TrimRight(prefix, "/.:_-|") != prefix
 }

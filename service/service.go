@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
@@ -110,13 +111,22 @@ func New(o Options) *Service {
 	s.State = observe.NewState(observe.StateOptions{
 		Logger: o.Logger, Events: s.Events, Ledger: s.targets, Overload: o.Overload, Turns: o.Turns, ConnectMode: o.Sources.ConnectMode,
 		Name: o.Name, Version: o.Version, Draining: s.draining, Conditions: append(slices.Clip(o.Conditions), s.Sources.Conditions),
-		Hosts: s.Sources.Hosts, Covers: s.Sources.Covers, Registered: s.Sources.Registration,
+		Hosts: s.Sources.Hosts, Covers: s.Sources.Covers, Covered: s.covered, Registered: s.Sources.Registration,
 	})
 	s.Watches = observe.NewWatches(s.State, o.MaxWatchers)
 	s.Metrics = observe.NewMetrics(registry, s.State, s.Timeline)
 	s.Overlays = &Overlays{sources: s.Sources, picks: s.Picks, targets: s.targets, draining: s.draining}
 	s.Doctor = &Doctor{parts: s, options: o, samples: newPickSamples(s.targets), begun: time.Now()}
 	return s
+}
+
+// covered returns the resources that are covered, each with what covers it.
+func (s *Service) covered() map[string]string {
+	out := make(map[string]string)
+	for _, c := range s.Sources.AllCovered(nil) {
+		out[c.Resource] = c.By.Phrase() + " covers that of " + c.Source.Phrase()
+	}
+	return out
 }
 
 // Start connects the sources, loads what is stored, and returns when every tree has its config.
@@ -151,6 +161,10 @@ func (s *Service) Readiness(in *ledger.Scope) []Check {
 		serving.Detail = "shutting down"
 	}
 	checks := []Check{loaded, serving}
+	if troubled := s.State.Troubled(in); len(troubled) > 0 { // not a reason to take the daemon out of use: others would fail, too
+		first := troubled[0]
+		checks = append(checks, Check{Name: "clusters", Warning: true, Detail: fmt.Sprintf("%d fail, such as %s: %v", len(troubled), first.Name, first.Trouble)})
+	}
 	for _, c := range s.State.Conditions(in) {
 		detail := c.Text
 		if c.Remedy != "" {

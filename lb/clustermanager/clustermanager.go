@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -41,6 +42,7 @@ type child = policy.ChildPolicy[string, cluster]
 type cluster struct {
 	below    *policy.Conn
 	reported connectivity.State // in the last event; CONNECTING before the first
+	since    time.Time          // of reported
 
 	summary    *policy.Summary // never changed
 	summarized uint64          // when below was touched last; 0 if the summary is out of date
@@ -80,7 +82,7 @@ func (b *clusterManager) add(name string) *child {
 		below = b.RootChild(cc, name)
 		return below
 	})
-	c.Own = cluster{below: below, reported: connectivity.Connecting}
+	c.Own = cluster{below: below, reported: connectivity.Connecting, since: time.Now()}
 	b.MarkStale()
 	return c
 }
@@ -100,7 +102,7 @@ func (b *clusterManager) Report() {
 	slices.SortFunc(changed, func(a, b *child) int { return strings.Compare(a.Key, b.Key) })
 	for _, c := range changed {
 		b.Event(policy.StateChanged{Cluster: c.Key, From: c.Own.reported, To: c.State.ConnectivityState})
-		c.Own.reported = c.State.ConnectivityState
+		c.Own.reported, c.Own.since = c.State.ConnectivityState, time.Now()
 	}
 	b.Send(b.Aggregate(), b.Picker)
 }
@@ -140,7 +142,7 @@ func (b *clusterManager) Summarize() policy.Summary {
 		own := &c.Own
 		if touched := own.below.Touched(); own.summarized == 0 || own.summarized != touched {
 			sum := c.Summarize()
-			sum.Revision = touched
+			sum.Revision, sum.Since, sum.Err = touched, own.since, policy.FailureOf(c.State)
 			own.summary, own.summarized = &sum, touched
 			changed = true
 		}

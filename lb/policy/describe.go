@@ -119,6 +119,10 @@ type Summary struct {
 	Clusters *few.Map[string, *Summary]
 	// Revision changes whenever the Node of a cluster may have changed.
 	Revision uint64
+	// Since is when a cluster got its State, and Err is why its picks fail; both are set by
+	// cluster_manager.
+	Since time.Time
+	Err   error
 	// Priority is the priority in use; -1 for none. Priorities counts the endpoints of
 	// each.
 	Priority   int

@@ -54,6 +54,8 @@ type Part struct {
 	// Endpoints is how many it has, and Usable how many of them have a health that permits picks. They
 	// are as the sources have them, without overlays.
 	Endpoints, Usable int
+	// LeftOut is how many localities are left out, because their weight is 0 or absent.
+	LeftOut int
 }
 
 // needs reports whether the cluster uses a resource of a management server.
@@ -114,12 +116,50 @@ func (c *Cluster) checks(d *Daemon) []Check {
 	if usable {
 		connections = c.connections(d)
 	}
-	out := slices.Concat([]Check{c.routes()}, c.ambient(), resources, c.overlays(d), connections, c.covers(), c.drops(), c.breakers())
+	causes := c.troubled(slices.Concat(resources, connections, c.drops(), c.breakers()))
+	out := slices.Concat([]Check{c.routes()}, causes, c.ambient(), c.overlays(d), c.covers())
 	if usable {
 		out = append(out, c.priorities(d), c.localities(), c.picks(d))
 	}
+	return append(out, c.leftOut()...)
+}
+
+// troubled gives the first problem among the causes the time since when picks or requests fail. If none of
+// them explains that, it adds one.
+func (c *Cluster) troubled(causes []Check) []Check {
+	t := c.State.Trouble
+	if t == nil {
+		return causes
+	}
+	i := -1
+	if t.Fails == "picks" {
+		i = slices.IndexFunc(causes, func(c Check) bool { return c.Status == Problem })
+	}
+	if i < 0 {
+		remedy := "GET /pick?cluster=%s&explain=true shows each step of a pick"
+		if t.Fails == "requests" {
+			remedy = "see the logs of the endpoints: GET /v1/clusters/%s shows which are in use; an overlay takes a bad one out of use"
+		}
+		i, causes = 0, slices.Insert(causes, 0, c.found(t.Fails, Problem, "%s", t.Cause).do(remedy, url.PathEscape(c.Name)))
+	}
+	causes[i].Since = t.Since
+	return causes
+}
+
+// leftOut warns about localities that are left out, unless nothing else is left: that is a problem.
+func (c *Cluster) leftOut() []Check {
+	var out []Check
+	for _, p := range c.Parts {
+		if p.LeftOut > 0 && p.Endpoints > 0 {
+			out = append(out, c.found("localities", Warning, "%s left out of ClusterLoadAssignment/%s with its endpoints: load_balancing_weight is 0 or absent",
+				difference.Plural(p.LeftOut, "locality is", "localities are"), p.Assignment).do("%s", giveWeights))
+		}
+	}
 	return out
 }
+
+// giveWeights says what to do about localities that are left out.
+const giveWeights = "give each locality that should get picks a load_balancing_weight of at least 1, or, in a resource by hand, none of them"
 
 func (c *Cluster) unknown(d *Daemon) Check {
 	if c.Err != nil && !isUnknown(c.Err) {
@@ -235,7 +275,14 @@ func (c *Cluster) part(p Part, leaf bool) (check Check, ok bool) {
 		if p.Host != "" {
 			what = fmt.Sprintf("the addresses of %q", p.Host)
 		}
-		return c.found("resources", Problem, "%s waits for %s, and its picks wait", name, what).do("check the management server, or push the resource"), false
+		check := c.found("resources", Problem, "%s waits for %s, and its picks wait", name, what).do("check the management server, or push the resource")
+		if p.Host != "" {
+			check.Check, check.Remedy = "DNS", "the DNS servers do not answer: check those of /etc/resolv.conf on the host of lbd, and the network between"
+		}
+		return check, false
+	case p.Endpoints == 0 && p.LeftOut > 0:
+		return c.found("endpoints", Problem, "%s has no endpoints: %s left out of %s from %s, as load_balancing_weight is 0 or absent",
+			name, difference.Plural(p.LeftOut, "locality is", "localities are"), of, resource.PhraseOf(p.Source)).do("%s", giveWeights), false
 	case p.Endpoints == 0:
 		return c.found("endpoints", Problem, "%s has no endpoints: %s from %s has none", name, of, resource.PhraseOf(p.Source)).
 			do("add endpoints to %s", of), false

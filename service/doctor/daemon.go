@@ -9,6 +9,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fleet/roster"
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/sources"
@@ -57,6 +58,8 @@ type Target struct {
 	Pending bool
 	// Unknown are the clusters of its routes that no source has.
 	Unknown []string
+	// Refusing says that many picks fail for which no route or cluster was found; nil if few do.
+	Refusing *ledger.Failure
 	// Unsupported are the matches of routes that lbd does not support, with the reason.
 	Unsupported []string
 }
@@ -253,6 +256,11 @@ func (d *Daemon) targets(about *Cluster) []Check {
 				do("push its Listener and routes with POST /v1/snapshot, or add them to the management server; GET /v1/targets shows why").at(r))
 		case t.Pending:
 			out = append(out, found("targets", Warning, "%s waits for its Listener and routes", t.Name).do("check the management server").at(r))
+		case t.Refusing != nil:
+			c := found("targets", Problem, "picks of %s fail before they have a cluster, most with %s", t.Name, t.Refusing.Kind).
+				do("compare path= and the headers of the picks with its routes: GET /v1/targets/NAME shows them").at(r)
+			c.Since = t.Refusing.Since.UTC()
+			out = append(out, c)
 		}
 		if len(t.Unknown) > 0 {
 			names := strings.Join(quoted(t.Unknown), ", ")

@@ -39,9 +39,6 @@ type failing struct{ address, err string }
 
 // connections checks the connections of the endpoints in use, and those that were tried.
 func (c *Cluster) connections(d *Daemon) []Check {
-	if c.State.ConnectMode == "none" && c.State.Type != "AGGREGATE" {
-		return []Check{c.found("connections", OK, "connect mode none: lbd does not connect to endpoints, and takes all as reachable")}
-	}
 	var bad []failing
 	var ejected []string
 	ready, waiting, inUse := 0, 0, 0
@@ -69,7 +66,8 @@ func (c *Cluster) connections(d *Daemon) []Check {
 	}
 	out := c.failures(bad, inUse, ready)
 	out = append(out, c.outliers(ejected, inUse)...)
-	if bad == nil {
+	out = append(out, c.neverPicked()...)
+	if bad == nil && (inUse > len(ejected) || inUse == 0) {
 		out = append(out, c.connected(ready, waiting, inUse))
 	}
 	return append(out, c.tried(d, tried)...)
@@ -78,6 +76,8 @@ func (c *Cluster) connections(d *Daemon) []Check {
 // connected is the check of connections if none has failed.
 func (c *Cluster) connected(ready, waiting, all int) Check {
 	switch {
+	case c.blind():
+		return c.found("connections", Skipped, "connect mode none: lbd does not connect to endpoints, and takes all as reachable; whether they are is not known")
 	case ready > 0:
 		return c.found("connections", OK, "%d of %s connected", ready, difference.Plural(all, "endpoint is", "endpoints are"))
 	case len(c.Attempts) > 0:
@@ -87,6 +87,11 @@ func (c *Cluster) connected(ready, waiting, all int) Check {
 	default:
 		return c.found("connections", Skipped, "lbd is connecting to %s", difference.Count(waiting, "endpoint"))
 	}
+}
+
+// blind reports whether lbd connects to no endpoints of the cluster, or of a leaf.
+func (c *Cluster) blind() bool {
+	return c.State.ConnectMode == "none" || slices.ContainsFunc(c.State.Leaves, func(l observe.LeafState) bool { return l.ConnectMode == "none" })
 }
 
 // failures groups the endpoints without connection by what is wrong. If no other is connected, that is
@@ -120,8 +125,39 @@ func (c *Cluster) outliers(ejected []string, all int) []Check {
 	if ejected == nil {
 		return nil
 	}
-	return []Check{c.found("outliers", Warning, "outlier detection has ejected %d of %s: their requests fail too often", len(ejected), difference.Count(all, "endpoint")).
+	status := Warning
+	if len(ejected) == all {
+		status = Problem
+	}
+	return []Check{c.found("outliers", status, "outlier detection has ejected %d of %s: their requests fail too often", len(ejected), difference.Count(all, "endpoint")).
 		do("check these endpoints; an overlay of the kind hold_ejections stops ejections").with(ejected...)}
+}
+
+// neverPicked names the endpoints in use that no request hash leads to: a ring has fewer entries than there
+// are endpoints.
+func (c *Cluster) neverPicked() []Check {
+	var without []string
+	all := 0
+	for p, e := range endpoints(c.State.Priorities) {
+		if !p.InUse || e.State == "UNHEALTHY" {
+			continue
+		}
+		if all++; e.Share != nil && *e.Share == 0 && (e.State == "READY" || e.State == "IDLE") {
+			without = append(without, e.Address)
+		}
+	}
+	used := c.State.Policy
+	for i := range c.State.Leaves {
+		if c.State.Leaves[i].InUse {
+			used = c.State.Leaves[i].Policy
+		}
+	}
+	if without == nil || len(without) == all || used != "ring_hash" {
+		return nil
+	}
+	return []Check{c.found("endpoints", Warning, "%d of %s of priority %d can never get a pick, because the ring has no entry for them: %s",
+		len(without), difference.Count(all, "endpoint"), c.State.PriorityInUse, difference.Few(without, maxNames)).
+		do("split the cluster, or choose another lb_policy: a ring has at most 4096 entries, or maximum_ring_size if that is less").with(without...)}
 }
 
 // tried checks what the connections that were tried add to the states of the tree.

@@ -46,6 +46,8 @@ type Check struct {
 	Remedy string `json:"remedy,omitempty"`
 	// Details are at most 10 lines, such as endpoints with their errors.
 	Details []string `json:"details,omitempty"`
+	// Since is when picks or requests began to fail; absent if they do not because of this, or if it is not known.
+	Since time.Time `json:"since,omitzero" validate:"optional"`
 
 	rank rank
 }

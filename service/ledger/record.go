@@ -4,6 +4,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -32,6 +33,12 @@ type Record struct {
 	*Counts
 
 	Totals *Totals // the cluster's; nil for unrouted picks
+
+	// Refusing finds out whether many picks are refused.
+	Refusing Failing
+	// Limited is since when drops or limits refuse every pick, with a resolution of a second; nil if some
+	// pass.
+	Limited atomic.Pointer[time.Time]
 
 	stale   atomic.Bool
 	ambient atomic.Pointer[Ambient]
@@ -90,6 +97,8 @@ type Totals struct {
 	*Ends
 
 	Leases Leases // held now
+	// Failing finds out whether many requests of leases and reports end with an error.
+	Failing Failing
 
 	users int // records and leaves; guarded by the ledger's mu
 }

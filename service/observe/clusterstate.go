@@ -32,6 +32,8 @@ type ClusterSummary struct {
 	State string `json:"state" enums:"READY,CONNECTING,IDLE,TRANSIENT_FAILURE,WARMING"`
 	// PriorityInUse is -1 if no priority is in use.
 	PriorityInUse int `json:"priority_in_use"`
+	// Trouble is why picks or requests fail now; absent if they do not.
+	Trouble *Trouble `json:"trouble,omitempty"`
 	// Endpoints counts the endpoints of all priorities.
 	Endpoints EndpointCounts `json:"endpoints"`
 	// EndpointsInUse counts those of the priority in use; absent if the cluster has only
@@ -51,6 +53,9 @@ type ClusterSummary struct {
 	// unreachable.
 	Stale      bool  `json:"stale"`
 	Generation int64 `json:"generation"`
+	// Notes say what is not as a source has it: which resources a push or a file covers, and what was
+	// refused since the last change. Only in lists of clusters; absent without any.
+	Notes []string `json:"notes,omitempty" example:"ClusterLoadAssignment/orders: a push covers that of a management server"`
 	// OverlayCount is how many overlays the cluster has; absent without any.
 	OverlayCount int `json:"overlay_count,omitempty"`
 }
@@ -95,6 +100,8 @@ type FleetShare struct {
 // ClusterState is the aggregated state of one cluster.
 type ClusterState struct {
 	ClusterSummary
+	// StateSince is when the cluster got its state; absent without a balancer tree.
+	StateSince *time.Time `json:"state_since,omitempty"`
 	// Error is why picks fail.
 	Error string `json:"error,omitempty"`
 	// AmbientErrors are the resources of a management server that the cluster uses in
@@ -283,11 +290,8 @@ var errNoAnswer = fmt.Errorf("the tree did not answer within %v", describeTimeou
 // trees, or else of the first xds target that has them.
 func (s *State) Clusters() []ClusterSummary {
 	out := []ClusterSummary{}
-	s.ledger.Hosted().Clusters(func(m *ledger.Cluster, targets []string) {
-		summary := summarize(m)
-		summary.Targets = targets
-		out = append(out, summary)
-	})
+	h, notes := s.ledger.Hosted(), s.notes()
+	h.Clusters(func(m *ledger.Cluster, targets []string) { out = append(out, summarizeAll(h, m, targets, notes(m))) })
 	slices.SortFunc(out, func(a, b ClusterSummary) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
@@ -343,7 +347,10 @@ func (s *State) Cluster(ctx context.Context, name, target string, endpoints bool
 	if cc := m.ClusterConfig(); s.options.Registered != nil && cc.Err == nil && cc.AssignmentFrom.Source == resource.SourcePush {
 		out.addRegistrations(cc.Cluster.AssignmentName(), s.options.Registered)
 	}
-	out.Targets = s.ledger.Hosted().LivesIn(name)
+	h := s.ledger.Hosted()
+	if out.Targets = h.LivesIn(name); target == "" {
+		out.Trouble = troubleOfAll(h, m, out.Targets)
+	}
 	return out, nil
 }
 
@@ -378,7 +385,7 @@ func summarize(m *ledger.Cluster) ClusterSummary {
 	channel := m.Target.Channel
 	sum := channel.ClusterSummary(m.Name)
 	out := ClusterSummary{
-		Name: m.Name, Target: m.Target.Label, State: stateOf(channel, sum.State), PriorityInUse: sum.Priority,
+		Name: m.Name, Target: m.Target.Label, State: stateOf(channel, sum.State), PriorityInUse: sum.Priority, Trouble: troubleOf(m),
 		Source: cc.AssignmentFrom.Source.String(), Version: cc.AssignmentFrom.Version, Updated: ledger.Updated(cc), Stale: m.Stale(), Generation: channel.Generation(),
 	}
 	for _, c := range sum.Priorities {
@@ -421,6 +428,10 @@ func (c ClusterSummary) Within(s *ledger.Scope) ClusterSummary {
 	c.Targets = s.Targets(c.Targets)
 	if !s.Target(c.Target) {
 		c.Target = ""
+	}
+	if t := c.Trouble; t != nil && !s.Target(t.Target) {
+		masked := *t
+		masked.Target, c.Trouble = "", &masked
 	}
 	return c
 }

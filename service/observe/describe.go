@@ -29,6 +29,9 @@ func (s *State) describe(m *ledger.Cluster, root policy.Node, endpoints bool) *C
 	if !out.Updated.IsZero() {
 		out.Age = time.Since(out.Updated).Round(time.Second).String()
 	}
+	if out.State != warming {
+		out.StateSince = Optional(m.Target.Channel.ClusterSummary(m.Name).Since)
+	}
 	cc := m.ClusterConfig()
 	out.ConfigSource = cc.ClusterFrom.Source.String()
 	if cc.Err != nil {

@@ -188,6 +188,20 @@ func (es *Events) Add(e Event) {
 	es.added.Notify()
 }
 
+// refused returns the last refusal of each cluster that was pushed, by its name, and of each resource of a
+// management server.
+func (es *Events) refused() map[string]*remembered {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	out := make(map[string]*remembered)
+	for _, e := range es.ring(EventPushRefused).kept {
+		if of := cmp.Or(e.Resource, e.Cluster); out[of] == nil || out[of].ID < e.ID {
+			out[of] = e
+		}
+	}
+	return out
+}
+
 // StreamsEnded adds an event: streams and long polls of callers without identity were ended because
 // lbd is overloaded.
 func (es *Events) StreamsEnded(n int) {

@@ -41,7 +41,7 @@ type WatchedCluster struct {
 // RateLimited and ShuttingDown.
 func (ws *Watches) WatchClusters(in *ledger.Scope, prefix, lastID string) (*Watch, error) {
 	return ws.admit(func() (reader, *sharedFeed, error) {
-		o, shared := join(ws, "overview", func() *overview { return newOverview(ws.state.ledger) })
+		o, shared := join(ws, "overview", func() *overview { return newOverview(ws.state) })
 		at, _ := strconv.ParseUint(lastID, 10, 64) // an ID that is not a number is unknown
 		return &overviewReader{overview: o, subscriber: o.add(), scope: in, prefix: prefix, at: at}, shared, nil
 	})
@@ -51,7 +51,7 @@ func (ws *Watches) WatchClusters(in *ledger.Scope, prefix, lastID string) (*Watc
 // describes those whose counters or versions changed.
 type overview struct {
 	latest[overviewView]
-	ledger *ledger.Ledger
+	state *State
 
 	// Its goroutine's only.
 	rows  map[string]*row
@@ -71,10 +71,12 @@ type seen struct {
 	generation int64
 	stale      bool
 	targets    string
+	notes      string
 	// These may change without the generation.
 	state           connectivity.State
 	priority        int
 	all, inPriority policy.Census
+	trouble         Trouble
 }
 
 // line is a cluster in a view, encoded once for all. It is never changed.
@@ -98,8 +100,8 @@ type overviewView struct {
 	removed []removal // those that are remembered, the oldest first
 }
 
-func newOverview(l *ledger.Ledger) *overview {
-	o := &overview{ledger: l, rows: make(map[string]*row)}
+func newOverview(s *State) *overview {
+	o := &overview{state: s, rows: make(map[string]*row)}
 	o.view.Store(&overviewView{})
 	return o
 }
@@ -120,8 +122,9 @@ func (o *overview) look(ctx context.Context) {
 	}
 	o.looks++
 	before := len(o.rows)
-	o.ledger.Hosted().Clusters(func(m *ledger.Cluster, targets []string) {
-		if l, changed := o.see(m, targets, next.at, now); changed {
+	h, notes := o.state.ledger.Hosted(), o.state.notes()
+	h.Clusters(func(m *ledger.Cluster, targets []string) {
+		if l, changed := o.see(h, m, targets, notes(m), next.at, now); changed {
 			next.changed = append(next.changed, l)
 		}
 	})
@@ -149,29 +152,30 @@ func (o *overview) look(ctx context.Context) {
 }
 
 // see looks at one cluster, and encodes it if it changed.
-func (o *overview) see(m *ledger.Cluster, targets []string, at uint64, now time.Time) (l line, changed bool) {
+func (o *overview) see(h *ledger.Hosted, m *ledger.Cluster, targets, notes []string, at uint64, now time.Time) (l line, changed bool) {
 	r := o.rows[m.Name]
 	if r == nil {
 		r = &row{}
 		o.rows[m.Name] = r
 	}
 	r.look = o.looks
-	seen := seenOf(m, targets)
+	seen := seenOf(h, m, targets)
+	seen.notes = strings.Join(notes, "\n")
 	if seen == r.seen {
 		return line{}, false
 	}
 	r.seen = seen
-	cluster := WatchedCluster{ClusterSummary: summarize(m), Counts: counted(m, false)}
-	cluster.Targets, cluster.Counts.Time = targets, now
+	cluster := WatchedCluster{ClusterSummary: summarizeAll(h, m, targets, notes), Counts: counted(m, false)}
+	cluster.Counts.Time = now
 	r.line = line{namingOf(&cluster.ClusterSummary), at, encode(cluster)}
 	return r.line, true
 }
 
-func seenOf(m *ledger.Cluster, targets []string) seen {
+func seenOf(h *ledger.Hosted, m *ledger.Cluster, targets []string) seen {
 	sum := m.Target.Channel.ClusterSummary(m.Name)
 	out := seen{
 		counters: countersOf(m, false), generation: m.Target.Channel.Generation(), stale: m.Stale(),
-		targets: strings.Join(targets, " "), state: sum.State, priority: sum.Priority,
+		targets: strings.Join(targets, " "), state: sum.State, priority: sum.Priority, trouble: troubleOfAll(h, m, targets).value(),
 	}
 	for i, c := range sum.Priorities {
 		out.all = out.all.Add(c)

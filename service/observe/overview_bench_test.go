@@ -24,7 +24,7 @@ func benchmarkOverview(b *testing.B) *overview {
 		a.Drops = []resource.Drop{{Category: "throttle", PerMillion: 10}}
 		apply(b, s, name, ledgertest.Config(name, a))
 	}
-	o := newOverview(s.ledger)
+	o := newOverview(s)
 	o.look(b.Context())
 	if n := len(o.view.Load().all); n != benchmarkClusters {
 		b.Fatalf("%d clusters", n)
@@ -38,7 +38,7 @@ func BenchmarkOverviewLook(b *testing.B) {
 	for _, busy := range []int{0, 100, benchmarkClusters} {
 		b.Run(fmt.Sprint("busy=", busy), func(b *testing.B) {
 			o := benchmarkOverview(b)
-			h := o.ledger.Hosted()
+			h := o.state.ledger.Hosted()
 			b.ReportAllocs()
 			for b.Loop() {
 				for i := range busy {
@@ -54,7 +54,7 @@ func BenchmarkOverviewLook(b *testing.B) {
 // 100 have changed, the socket aside.
 func BenchmarkOverviewReader(b *testing.B) {
 	o := benchmarkOverview(b)
-	h := o.ledger.Hosted()
+	h := o.state.ledger.Hosted()
 	for i := range 100 {
 		h.Own(fmt.Sprint("cluster-", i)).View().Only.CountPick(&policy.Call{Endpoint: new(resource.Endpoint)})
 	}
@@ -77,7 +77,7 @@ func BenchmarkOverviewReader(b *testing.B) {
 func BenchmarkOverviewRemoval(b *testing.B) {
 	o := benchmarkOverview(b)
 	full, rows := o.view.Load(), o.rows
-	o.ledger = ledger.New(ledger.Options{})
+	o.state.ledger = ledger.New(ledger.Options{})
 	b.ReportAllocs()
 	for b.Loop() {
 		o.view.Store(full)

@@ -37,6 +37,8 @@ type StateOptions struct {
 	Hosts func() (func(target string) []Host, error)
 	// Covers returns what the resources of a cluster cover.
 	Covers func(c *resource.ClusterConfig, name string) []Cover
+	// Covered returns the resources that a push or a file covers, each with what covers it; it may be nil.
+	Covered func() map[string]string
 	// Registered returns the ttl of a registered endpoint of an assignment, and when it expires; 0 for others.
 	Registered func(assignment, address string) (ttl time.Duration, expires time.Time)
 	// Conditions return the conditions of one part of the daemon each as they are now, or nothing. They

@@ -44,11 +44,8 @@ func NewTimeline(l *ledger.Ledger, bytes int) *Timeline {
 	return h
 }
 
-// Start records every second until Close.
+// Start records every second until Close, and notes what fails.
 func (h *Timeline) Start() {
-	if h.store == nil {
-		return
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	h.stop = cancel
 	h.running.Go(func() { h.run(ctx) })
@@ -72,6 +69,10 @@ func (h *Timeline) run(ctx context.Context) {
 }
 
 func (h *Timeline) step(now time.Time) {
+	noteTrouble(h.ledger, now)
+	if h.store == nil {
+		return
+	}
 	h.store.Record(now, func(to *timeline.Recorder) {
 		for t := range h.ledger.Hosted().All() {
 			for _, m := range t.View().Clusters.All() {

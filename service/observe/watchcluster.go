@@ -170,15 +170,16 @@ type look struct {
 	ambient    *ledger.Ambient
 	targets    string
 	limits     string // of the fleet
+	trouble    Trouble
 }
 
 func (f *clusterFeed) lookAt(m *ledger.Cluster) look {
-	channel := m.Target.Channel
+	channel, h := m.Target.Channel, f.watches.state.ledger.Hosted()
+	targets := h.LivesIn(m.Name)
 	return look{
 		record: m.Record, config: m.Version, generation: channel.Generation(), revision: channel.ClusterSummary(m.Name).Revision,
 		stale: m.Stale(), ambient: m.Ambient(),
-		targets: strings.Join(f.watches.state.ledger.Hosted().LivesIn(m.Name), " "),
-		limits:  fleetLimits(m),
+		targets: strings.Join(targets, " "), limits: fleetLimits(m), trouble: troubleOfAll(h, m, targets).value(),
 	}
 }
 

@@ -233,7 +233,7 @@ var errNoResponse = errors.New("no response in time")
 // unreachable describes why there is no response.
 func (c *client) unreachable(ctx context.Context, err error) error {
 	if errors.Is(context.Cause(ctx), errNoResponse) {
-		const format = "no response from the daemon at %s within %v (--timeout)"
+		const format = "no response from the daemon at %s within %v (--timeout); the process is stopped or overloaded, or a firewall drops packets: see its state and its log on that host"
 		return &failure{exitUnreachable, fmt.Errorf(format, c.name(), c.timeout)}
 	}
 	if ctx.Err() != nil {
@@ -248,6 +248,8 @@ func (c *client) unreachable(ctx context.Context, err error) error {
 	switch {
 	case unverified:
 		advice = "set --ca to the authorities that sign its certificate, and use a host name that the certificate has"
+	case strings.HasPrefix(err.Error(), "proxyconnect "):
+		advice = "the proxy of HTTP_PROXY or HTTPS_PROXY cannot be used: correct it, or add the daemon's host to NO_PROXY"
 	case plain || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		advice = "the daemon serves no TLS at this address: use an http:// URL"
 	case errors.Is(err, fs.ErrPermission):

@@ -39,6 +39,7 @@ type finding struct {
 	Found   string   `json:"found"`
 	Remedy  string   `json:"remedy,omitempty"`
 	Details []string `json:"details,omitempty"`
+	Since   string   `json:"since,omitempty"`
 }
 
 // The results of checks.
@@ -215,7 +216,11 @@ func (s *session) printLines(all []finding, counts map[string]int) {
 		if f.Cluster != "" {
 			name += " of " + f.Cluster
 		}
-		fmt.Fprintf(s.stdout, "%s %s: %s\n", paint(f.Status, color), escape(name), escape(f.Found))
+		since := ""
+		if f.Since != "" {
+			since = ", since " + f.Since
+		}
+		fmt.Fprintf(s.stdout, "%s %s: %s%s\n", paint(f.Status, color), escape(name), escape(f.Found), escape(since))
 		for _, d := range f.Details {
 			if f.Status != checkOK && (len(f.Details) > 1 || !strings.Contains(f.Found, d)) {
 				fmt.Fprintf(s.stdout, "    %s\n", escape(d))

@@ -28,6 +28,7 @@ type clusterState struct {
 	Target         string          `json:"target"`
 	State          string          `json:"state"`
 	Error          string          `json:"error"`
+	Trouble        *trouble        `json:"trouble"` // absent if picks and requests do not fail
 	PriorityInUse  int             `json:"priority_in_use"`
 	Endpoints      endpointCounts  `json:"endpoints"`
 	EndpointsInUse *endpointCounts `json:"endpoints_in_use"` // absent if there is only one priority
@@ -63,6 +64,23 @@ func total(counts map[string]uint64) (n uint64) {
 		n += one
 	}
 	return n
+}
+
+// trouble is why picks or requests of a cluster fail.
+type trouble struct {
+	Cause string    `json:"cause"`
+	Since time.Time `json:"since"`
+}
+
+// String is the cause with its time; empty without trouble.
+func (t *trouble) String() string {
+	if t == nil {
+		return ""
+	}
+	if t.Since.IsZero() {
+		return t.Cause
+	}
+	return t.Cause + ", since " + t.Since.Local().Format("15:04:05")
 }
 
 type breakerState struct {
@@ -217,7 +235,7 @@ func (g *getClusters) counts(ctx context.Context, c *client) (map[string]cluster
 
 // clusterTable shows clusters with their picks: PICKS are successful, FAILURES are all others.
 func clusterTable(clusters []clusterState, counts map[string]clusterState) *table {
-	t := newTable("NAME", "STATE", "PRIORITY", "READY", "SOURCE", "PICKS", "FAILURES")
+	t := newTable("NAME", "STATE", "PRIORITY", "READY", "SOURCE", "PICKS", "FAILURES", "TROUBLE")
 	for _, c := range clusters {
 		source := c.Source
 		if c.Stale {
@@ -228,7 +246,7 @@ func clusterTable(clusters []clusterState, counts map[string]clusterState) *tabl
 			successful, failed := counted.picks()
 			picks, failures = strconv.FormatUint(successful, 10), strconv.FormatUint(failed, 10)
 		}
-		t.add(c.Name, c.State, priority(c.PriorityInUse), c.Endpoints.String(), source, picks, failures)
+		t.add(c.Name, c.State, priority(c.PriorityInUse), c.Endpoints.String(), source, picks, failures, c.Trouble.String())
 	}
 	return t
 }

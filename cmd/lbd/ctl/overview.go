@@ -110,7 +110,7 @@ const (
 // severity says how bad the state of a cluster is.
 func (c clusterState) severity() int {
 	switch {
-	case c.State == "TRANSIENT_FAILURE":
+	case c.State == "TRANSIENT_FAILURE" || c.Trouble != nil && (c.Breaker == nil || !c.Breaker.Open):
 		return failing
 	case c.Breaker != nil && c.Breaker.Open:
 		return limited
@@ -150,7 +150,7 @@ func (c clusterState) identity() string {
 func (o *overview) unexplained(now time.Time, lines int) *shownCluster {
 	all := o.sorted(now)
 	for _, c := range all[:min(max(0, lines), len(all))] {
-		if c.severity() != fine && c.explained != c.identity() {
+		if c.severity() != fine && c.Trouble == nil && c.explained != c.identity() {
 			return c
 		}
 	}
@@ -177,6 +177,8 @@ func (c *shownCluster) reason() string {
 	switch {
 	case c.severity() == fine:
 		return ""
+	case c.Trouble != nil:
+		return c.Trouble.String()
 	case c.Breaker != nil && c.Breaker.Open && c.State != "TRANSIENT_FAILURE":
 		return "the circuit breaker is open"
 	case c.severity() == degraded && c.Stale:

@@ -1,0 +1,253 @@
+package observe
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/xds/resource"
+)
+
+// Trouble is why picks from a cluster, or requests to its endpoints, fail now.
+type Trouble struct {
+	// Fails is what fails. Requests are those that callers have reported or had leases for.
+	Fails string `json:"fails" enums:"picks,requests"`
+	// Target is the xds target whose picks fail; absent for picks from the cluster itself.
+	Target string `json:"target,omitempty"`
+	// Cause is what is wrong.
+	Cause string `json:"cause" example:"cannot connect to 10.0.0.7:8080 and 3 others: connection refused"`
+	// Since is when it began; absent if that is not known.
+	Since time.Time `json:"since,omitzero" validate:"optional"`
+	// Checks is the path of a report that says what to do.
+	Checks string `json:"checks" example:"/v1/doctor?cluster=orders&dial=true"`
+}
+
+// value is a copy to compare; zero without trouble.
+func (t *Trouble) value() Trouble {
+	if t == nil {
+		return Trouble{}
+	}
+	return *t
+}
+
+// String is the cause with its time.
+func (t *Trouble) String() string {
+	if t.Since.IsZero() {
+		return t.Cause
+	}
+	return t.Cause + ", since " + t.Since.Format(time.RFC3339)
+}
+
+// troubleOf returns why picks or requests of a cluster fail; nil if they do not.
+func troubleOf(m *ledger.Cluster) *Trouble {
+	out := &Trouble{Fails: "picks", Target: m.Target.Label}
+	refusing, failing := m.Refusing.Now(), m.Totals.Failing.Now()
+	if refusing != nil {
+		out.Since = refusing.Since
+	}
+	switch sum := m.Target.Channel.ClusterSummary(m.Name); {
+	case m.Target.Channel.Warming():
+		out.Cause, out.Since = unusable(m), ledger.Updated(m.ClusterConfig())
+	case sum.State == connectivity.TransientFailure:
+		out.Cause, out.Since = causeOf(&sum), sum.Since
+	}
+	if out.Cause == "" {
+		out.Cause = limited(m)
+		if out.Cause != "" {
+			now := time.Now()
+			m.Limited.CompareAndSwap(nil, &now) // else the next second notes it
+			if since := m.Limited.Load(); since != nil {
+				out.Since = *since
+			}
+		}
+	}
+	switch {
+	case out.Cause != "":
+	case refusing != nil && (failing == nil || failing.Tenths < refusing.Tenths):
+		out.Cause = fmt.Sprintf("%s of the picks fail: %s", tenths(refusing), refusals[fault.Code(refusing.Kind)])
+		if refusals[fault.Code(refusing.Kind)] == "" {
+			out.Cause += refusing.Kind
+		}
+	case failing != nil:
+		out.Fails, out.Since = "requests", failing.Since
+		out.Cause = fmt.Sprintf("%s of the requests fail at the endpoints, as callers report", tenths(failing))
+	default:
+		return nil
+	}
+	out.Since = out.Since.UTC().Truncate(time.Millisecond)
+	out.Checks = "/v1/doctor?" + url.Values{"cluster": {m.Name}, "dial": {"true"}}.Encode()
+	return out
+}
+
+// tenths is the part that fails, in words.
+func tenths(f *ledger.Failure) string {
+	switch f.Tenths {
+	case 0:
+		return "more than 5 %"
+	case 10:
+		return "all"
+	default:
+		return fmt.Sprintf("more than %d0 %%", f.Tenths)
+	}
+}
+
+// refusals say why picks fail, by the code of their error.
+var refusals = map[fault.Code]string{
+	fault.CircuitBroken:   "the circuit breaker is full at times",
+	fault.NoReadyEndpoint: "no endpoint is READY at times",
+	fault.AllExcluded:     "callers exclude every READY endpoint",
+	fault.PickTimeout:     "no endpoint becomes READY within their wait",
+	fault.NoRoute:         "no route matches them",
+}
+
+// unusable says why a cluster without a tree cannot be used; empty if it can, or waits for resources.
+func unusable(m *ledger.Cluster) string {
+	cc := m.ClusterConfig()
+	switch {
+	case cc.Err != nil:
+		return cc.Err.Error()
+	case cc.Pending || m.Usable() > 0:
+		return ""
+	case cc.AssignmentErr != nil:
+		return cc.AssignmentErr.Error()
+	default:
+		return policy.ErrNoEndpoints.Error()
+	}
+}
+
+// causeOf says why the picks of a tree fail.
+func causeOf(sum *policy.Summary) string {
+	var all policy.Census
+	for _, c := range sum.Priorities {
+		all = all.Add(c)
+	}
+	if all.Ejected > 0 && all.Ejected == all.Total() {
+		return fmt.Sprintf("outlier detection has ejected all endpoints (%d): their requests fail too often", all.Ejected)
+	}
+	connect, ok := errors.AsType[*policy.ConnectError](sum.Err)
+	if !ok {
+		if sum.Err == nil {
+			return "no endpoint is READY"
+		}
+		return sum.Err.Error()
+	}
+	others := ""
+	if n := all.TransientFailure - 1; n == 1 {
+		others = " and another"
+	} else if n > 1 {
+		others = fmt.Sprintf(" and %d others", n)
+	}
+	why := connect.Err.Error()
+	if i := strings.LastIndex(why, "connect: "); i >= 0 { // before it are the addresses again
+		why = why[i+len("connect: "):]
+	}
+	return fmt.Sprintf("cannot connect to %s%s: %s", connect.Address, others, why)
+}
+
+// limited says which drops or circuit breakers refuse every pick; empty if some pass.
+func limited(m *ledger.Cluster) string {
+	cause := ""
+	for _, l := range m.Leaves {
+		b := l.Breaker()
+		if b.Open {
+			cause = fmt.Sprintf("the circuit breaker is full: %d of %d requests are in flight", b.InFlight, l.Limit())
+		}
+		all := -1
+		if l.Assignment != nil {
+			all = slices.IndexFunc(l.Assignment.Drops, func(d resource.Drop) bool { return d.PerMillion >= 1_000_000 })
+		}
+		if all >= 0 {
+			cause = fmt.Sprintf("category %q drops all picks", l.Assignment.Drops[all].Category)
+		}
+		if !b.Open && all < 0 {
+			return ""
+		}
+	}
+	return cause
+}
+
+// notes returns a function that says what is not as the sources of a cluster have it now: resources that a
+// push or a file covers, and pushes and resources that were refused since its last change.
+func (s *State) notes() func(m *ledger.Cluster) []string {
+	var covered map[string]string
+	if s.options.Covered != nil {
+		covered = s.options.Covered()
+	}
+	refused := s.options.Events.refused()
+	return func(m *ledger.Cluster) (out []string) {
+		cc := m.ClusterConfig()
+		subjects := []string{m.Name, resource.Key{Type: resource.TypeCluster, Name: m.Name}.String()}
+		if source, _ := cc.Source(); source != nil && source.Type == resource.ClusterEDS {
+			subjects = append(subjects, resource.Key{Type: resource.TypeAssignment, Name: source.AssignmentName()}.String())
+		}
+		for _, of := range subjects {
+			if by := covered[of]; by != "" {
+				out = append(out, of+": "+by)
+			}
+			if e := refused[of]; e != nil && e.Time.After(ledger.Updated(cc)) {
+				out = append(out, difference.Clip(fmt.Sprintf("refused at %s: %s", e.Time.Format(time.RFC3339), cmp.Or(e.Error, e.Says)), maxConditionText))
+			}
+		}
+		return out
+	}
+}
+
+// noteTrouble notes what fails, once a second.
+func noteTrouble(l *ledger.Ledger, now time.Time) {
+	for t := range l.Hosted().All() {
+		t.Note(now)
+		for _, m := range t.View().Clusters.All() {
+			switch was := m.Limited.Load(); {
+			case limited(m) == "":
+				m.Limited.Store(nil)
+			case was == nil:
+				m.Limited.Store(&now)
+			}
+		}
+	}
+}
+
+// summarizeAll summarizes a cluster as its own tree has it, or the first xds target. Trouble is that of any
+// of its trees.
+func summarizeAll(h *ledger.Hosted, m *ledger.Cluster, targets, notes []string) ClusterSummary {
+	out := summarize(m)
+	out.Targets, out.Trouble, out.Notes = targets, troubleOfAll(h, m, targets), notes
+	return out
+}
+
+func troubleOfAll(h *ledger.Hosted, m *ledger.Cluster, targets []string) *Trouble {
+	out := troubleOf(m)
+	for _, label := range targets {
+		t := h.Named(label)
+		if t == nil || t == m.Target || out != nil && out.Fails == "picks" {
+			continue // all trees have the same requests
+		}
+		if other := t.View().Clusters.Get(m.Name); other != nil {
+			out = troubleOf(other)
+		}
+	}
+	return out
+}
+
+// Troubled returns the clusters of a scope whose picks or requests fail, by name.
+func (s *State) Troubled(in *ledger.Scope) []ClusterSummary {
+	var out []ClusterSummary
+	h := s.ledger.Hosted()
+	h.Clusters(func(m *ledger.Cluster, targets []string) {
+		if t := troubleOfAll(h, m, targets); t != nil && in.Cluster(m.Name) {
+			out = append(out, ClusterSummary{Name: m.Name, Trouble: t})
+		}
+	})
+	slices.SortFunc(out, func(a, b ClusterSummary) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
