@@ -420,6 +420,8 @@ func (s *scenario) recordings(t *testing.T) {
 		"lbd:drops:ratio_rate5m":           {within(.28, .32, "cluster", "dropping"), within(.73, .77, "cluster", "twice"), within(.58, .62, "cluster", "lowered")},
 		"lbd:drops_configured:ratio":       {within(.2999, .3001, "cluster", "dropping"), within(.7499, .7501, "cluster", "twice"), within(.0999, .1001, "cluster", "lowered")},
 		"lbd:circuit_broken:rate5m":        {within(1, many, "cluster", "full")},
+		"lbd:requests_failed:rate5m":       {within(some, many, "cluster", "honest")},
+		"lbd:requests_failed:ratio_rate5m": {within(0.01, 0.26, "cluster", "honest")},
 		"lbd:leases_expired:rate10m":       {within(some, many, "cluster", "leaky")},
 		"lbd:circuit_broken:ratio_rate5m":  {within(.9, 1, "cluster", "full")},
 		"lbd:leases_expired:ratio_rate10m": {is(1, "cluster", "leaky")},
@@ -443,7 +445,7 @@ func (s *scenario) alerts(t *testing.T) {
 		"LbdCircuitBreakerOpen full", "LbdCircuitBreakerRejects full", "LbdClusterStale deleted", "LbdClusterStale kept", "LbdClusterStale served", "LbdClusterUnavailable gone", "LbdDown", "LbdDropsAboveConfigured lowered", "LbdFleetNotJoined",
 		"LbdLeasesExpiring leaky", "LbdPicksRefused gone", "LbdPicksRefused xds:///nowhere", "LbdPriorityFailedOver failing", "LbdPriorityFlaps flapping",
 		"LbdPushFailed storage_failed", "LbdPushRejected blocked", "LbdPushRejected rejected",
-		"LbdResourceFileRefused", "LbdStoreBehind", "LbdTargetUnavailable xds:///nowhere", "LbdXdsDisconnected " + s.plane.address, "LbdXdsResourceKept Cluster", "LbdXdsResourceMissing Listener", "LbdXdsResourceRejected Cluster",
+		"LbdRequestsFailInPart honest", "LbdResourceFileRefused", "LbdStoreBehind", "LbdTargetUnavailable xds:///nowhere", "LbdXdsDisconnected " + s.plane.address, "LbdXdsResourceKept Cluster", "LbdXdsResourceMissing Listener", "LbdXdsResourceRejected Cluster",
 	}
 	for _, a := range alerts(t) {
 		switch a.Alert {
