@@ -1,7 +1,7 @@
 // The sentences that explain where picks go and why, and what is lost.
 
 import { brief, percent, plural, rate, span } from "./format.ts";
-import type { ClusterState, EndpointState, LbdEvent, PriorityState } from "./model.ts";
+import type { ClusterState, EndpointState, PriorityState } from "./model.ts";
 import { type Counted, dropKey, total } from "./rates.ts";
 
 export interface Headline {
@@ -22,8 +22,6 @@ export type Lately = Omit<Counted, "localities">;
 
 export interface Known {
   lately: Lately | null;
-  /** Events of the cluster's tree, newest first. */
-  events: LbdEvent[];
   /** The time of lbd's clock. */
   now: number;
   /** The time until which the data is current; null if it is current now. */
@@ -49,11 +47,12 @@ export function headline(c: ClusterState, k: Known): Headline {
   const refused = k.lately !== null && Object.entries(k.lately.picks).some(([r, n]) => isRefusal(r) && n >= 0.05);
   const ailing = endpoints.some((e) => e.state === "EJECTED" || e.state === "TRANSIENT_FAILURE");
   const kept = keptOf(c);
+  const fails = c.trouble !== undefined || c.state === "TRANSIENT_FAILURE" || c.error !== undefined;
   const warns = kept !== "" || failed.length > 0 || c.state !== "READY" || refused || c.stale || ailing;
   return {
-    tone: k.until !== null ? "unknown" : c.state === "TRANSIENT_FAILURE" || c.error ? "bad" : warns ? "warning" : "good",
+    tone: k.until !== null ? "unknown" : fails ? "bad" : warns ? "warning" : "good",
     where: `${k.until !== null ? `Last known, ${span(k.now - k.until)} ago: ` : ""}${where(c, used, endpoints, k)}`,
-    why: why(c, used, failed.map((p) => `priority ${p.priority} is ${brief(p.why) || p.state}`)),
+    why: why(c, k, used, failed.map((p) => `priority ${p.priority} is ${brief(p.why) || p.state}`)),
     unwell: c.state === "READY" ? unwell(endpoints) : "",
     kept,
     lost: k.lately ? losses(c, used, k.lately) : [],
@@ -63,18 +62,19 @@ export function headline(c: ClusterState, k: Known): Headline {
 const endpointsOf = (p: PriorityState | undefined): EndpointState[] => (p?.localities ?? []).flatMap((l) => l.endpoints ?? []);
 
 function where(c: ClusterState, used: PriorityState | undefined, endpoints: EndpointState[], k: Known): string {
-  if (!used) {
-    const last = k.events.find((e) => e.type === "state_changed");
-    return `${c.state}${last?.to === c.state ? lasting(last.time, k) : ""}: no priority is in use.`;
-  }
+  if (!used) return `${c.state}${lasting(c.state_since, k)}: no priority is in use.`;
+  // Both are so since the later of the two.
+  const since = [c.state_since, used.in_use_since].filter((t) => t !== undefined).sort((a, b) => Date.parse(b) - Date.parse(a))[0];
   const of = (state: string) => endpoints.filter((e) => e.state === state).length;
   const idle = of("IDLE") > 0 ? `, ${of("IDLE")} IDLE` : "";
-  return `${c.state} on priority ${used.priority}${lasting(used.in_use_since, k)}, ${of("READY")} of ${plural(endpoints.length, "endpoint")} READY${idle}.`;
+  const blind = [c, ...(c.leaves ?? [])].some((of) => of.connect_mode === "none") ? ", not checked: connect mode none" : "";
+  return `${c.state} on priority ${used.priority}${lasting(since, k)}, ${of("READY")} of ${plural(endpoints.length, "endpoint")} READY${idle}${blind}.`;
 }
 
 const lasting = (since: string | undefined, k: Known) => (since ? ` for ${span((k.until ?? k.now) - Date.parse(since))}` : "");
 
-function why(c: ClusterState, used: PriorityState | undefined, failed: string[]): string {
+function why(c: ClusterState, k: Known, used: PriorityState | undefined, failed: string[]): string {
+  if (c.trouble) return `${c.trouble.fails === "picks" ? "Picks" : "Requests"} fail${lasting(c.trouble.since, k)}: ${brief(c.trouble.cause)}.`;
   if (c.error) return `Picks fail: ${brief(c.error)}.`;
   if (failed.length > 0) return `Failed over: ${failed.join("; ")}.`;
   if (used && used.priority === 0) return "This is the highest priority.";

@@ -72,7 +72,7 @@ function troubleOf(r: Row): number {
   const lost = refused(r);
   const size = Math.min(9, 1 + Math.floor(Math.log10(1 + lost)));
   switch (true) {
-    case r.c.state === "TRANSIENT_FAILURE":
+    case r.c.state === "TRANSIENT_FAILURE" || (r.c.trouble !== undefined && r.breaker?.open !== true):
       return 90 + (lost > 0 ? size : 0);
     case lost >= 0.05:
       return 80 + size;
@@ -109,7 +109,7 @@ export interface Filter {
 
 export const filters: Record<string, Filter> = {
   all: { label: "all", takes: () => true },
-  failing: { label: "failing", tone: "bad", takes: (r) => r.c.state === "TRANSIENT_FAILURE" },
+  failing: { label: "failing", tone: "bad", takes: (r) => r.c.state === "TRANSIENT_FAILURE" || r.c.trouble !== undefined },
   refusing: { label: "refusing picks", tone: "bad", takes: (r) => refused(r) >= 0.05 },
   waiting: { label: "not READY yet", tone: "busy", takes: (r) => ["CONNECTING", "IDLE", "WARMING"].includes(r.c.state) },
   failedOver: { label: "failed over", tone: "busy", takes: (r) => r.c.priority_in_use > 0 },

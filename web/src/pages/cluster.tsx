@@ -18,7 +18,7 @@ import { Tree } from "../parts/tree.tsx";
 import { useQuestion } from "../question.ts";
 import { dropKey, History, perSecond } from "../rates.ts";
 import { inOrder, resultLine } from "../results.ts";
-import { href } from "../route.ts";
+import { href, parsePlace } from "../route.ts";
 import { useStream } from "../stream.ts";
 
 /** The time ranges of charts, with the step of the history. */
@@ -205,7 +205,7 @@ function Details({ state, counts, history, events, changes, now, until, chosen, 
 }) {
   const at = until ?? now;
   const lately = history.over(rateWindow, at);
-  const h = headline(state, { lately, events, now, until });
+  const h = headline(state, { lately, now, until });
   return (
     <>
       <div class={`headline ${h.tone}`} id="headline">
@@ -247,7 +247,7 @@ function Details({ state, counts, history, events, changes, now, until, chosen, 
           <Charts history={history} state={state} events={events} changes={changes} now={now} until={at} most={windows[chosen]!.ms} />
         </section>
       </div>
-      <Checks cluster={state.name} />
+      <Checks cluster={state.name} now={parsePlace(location.hash).query.has("checks")} />
       <Happened events={events} />
     </>
   );

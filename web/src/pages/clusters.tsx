@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { allClusters, says } from "../api.ts";
 import { limitOf } from "../breaker.ts";
 import * as clock from "../clock.ts";
-import { count, percent, plural, rate } from "../format.ts";
+import { brief, count, percent, plural, rate, span } from "../format.ts";
 import type { ClusterSummary, ClusterUpdate } from "../model.ts";
 import { filters, firstSorting, losses, Overview, refused, type Row, serving, type Sorting, success } from "../overview.ts";
 import { Ago, Alert, Bar, Live, State, Title, useNow } from "../parts/basics.tsx";
@@ -14,7 +14,7 @@ import { BigTable, type Column } from "../parts/table.tsx";
 import { useQuestion } from "../question.ts";
 import type { PaceNow } from "../rates.ts";
 import { resultWords } from "../results.ts";
-import { clusterHref, leaveAt, leftAt, replaceQuery } from "../route.ts";
+import { clusterHref, href, leaveAt, leftAt, replaceQuery } from "../route.ts";
 import { knownUntil, useStream } from "../stream.ts";
 
 /** The interval, in milliseconds, at which rates are updated without messages. */
@@ -92,6 +92,7 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         <>
           <State of={r.c.state} />
           <OverlayTag of={r.c.overlay_count} />
+          <Reasons of={r.c} at={at} />
           {/* For narrow screens without these columns. */}
           {r.c.priority_in_use > 0 && <span class="tag tone-busy only-narrow">failed over to {r.c.priority_in_use}</span>}
           {r.c.stale && <span class="tag tone-busy only-narrow">stale</span>}
@@ -203,6 +204,21 @@ export function Clusters({ query }: { query: URLSearchParams }) {
         }
       />
     </div>
+  );
+}
+
+/** Why picks or requests fail, with a link to the checks, and what else is not as its source has it. */
+function Reasons({ of, at }: { of: ClusterSummary; at: number }) {
+  return (
+    <>
+      {of.trouble && (
+        <p class="bad">
+          {brief(of.trouble.cause)}
+          {of.trouble.since && `, for ${span(at - Date.parse(of.trouble.since))}`} <a href={href(["clusters", of.name], { target: of.trouble.target, checks: "true" })}>Checks</a>
+        </p>
+      )}
+      {of.notes?.map((n) => <p key={n} class="of">{n}</p>)}
+    </>
   );
 }
 

@@ -1,6 +1,6 @@
 // The report of lbd doctor on a cluster.
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get, Refusal, says, withQuery } from "../api.ts";
 import { plural } from "../format.ts";
 import type { Check, DoctorReport } from "../model.ts";
@@ -16,7 +16,9 @@ const results: Record<Check["status"], [sign: string, word: string]> = {
   ok: ["✓", "ok"],
 };
 
-export function Checks({ cluster }: { cluster: string }) {
+/** The checks of a cluster; at once if the address asks for them. */
+export function Checks({ cluster, now }: { cluster: string; now: boolean }) {
+  const place = useRef<HTMLElement>(null);
   const [report, setReport] = useState<DoctorReport | null>(null);
   const [failed, setFailed] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
@@ -36,10 +38,15 @@ export function Checks({ cluster }: { cluster: string }) {
       },
     );
   };
+  useEffect(() => {
+    if (!now) return;
+    examine();
+    place.current?.scrollIntoView();
+  }, [cluster, now]);
   const bad = report?.checks.filter((c) => c.status === "problem" || c.status === "warning") ?? [];
   const rest = report?.checks.filter((c) => c.status === "ok" || c.status === "skipped") ?? [];
   return (
-    <section aria-labelledby="checks-title" class="checks">
+    <section aria-labelledby="checks-title" class="checks" ref={place}>
       <h2 id="checks-title">
         Checks <span class="of">what lbd doctor finds, with a connection to each endpoint</span>
       </h2>

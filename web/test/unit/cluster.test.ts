@@ -79,7 +79,7 @@ test("few rows are open at first, and those with problems", () => {
   assert.equal(openAtFirst(cluster({}), "l0 us/a"), true);
 });
 
-const known = (more: Partial<Known> = {}): Known => ({ lately: null, events: [], now, until: null, ...more });
+const known = (more: Partial<Known> = {}): Known => ({ lately: null, now, until: null, ...more });
 const used = (n: number, endpoints: EndpointState[], more: Partial<PriorityState> = {}) =>
   priority(n, { in_use: true, in_use_since: "2026-11-20T03:10:00Z", localities: [locality("a", 1, endpoints)], ...more });
 const two = [endpoint("10.0.0.1:80"), endpoint("10.0.0.2:80")];
@@ -114,7 +114,6 @@ test("the headline has the reason and the time of a failover, and lost picks", (
   });
   const h = headline(c, known({
     lately: { picks: { ok: 90, dropped: 6, circuit_broken: 4 }, drops: { throttle: 6 } },
-    events: [event(9, "03:11:59", { type: "state_changed", to: "READY" })],
   }));
   assert.equal(h.tone, "warning");
   assert.equal(h.where, "READY on priority 1 for 2 min, 2 of 2 endpoints READY.");
@@ -141,12 +140,31 @@ test("the drops of an aggregate are those of its leaf in use", () => {
   assert.deepEqual(lost({ "near: throttle": 1, "far: throttle": 0 }), ["Dropped: 1.0 picks/s (10 %), by throttle of near 1.0/s, set to 10 %."]);
 });
 
+test("whatever fails, the headline is bad, with its cause and its own time", () => {
+  const states = ["READY", "IDLE", "CONNECTING", "WARMING", "TRANSIENT_FAILURE"] as const;
+  for (const state of states) for (const fails of ["picks", "requests"] as const) for (const inUse of [true, false]) for (const breaker of [true, false]) {
+    const c = cluster({
+      state, state_since: "2026-11-20T03:11:37Z", priority_in_use: inUse ? 0 : -1,
+      trouble: { fails, cause: "the cause", since: "2026-11-20T03:11:57Z", checks: "/v1/doctor" },
+      priorities: inUse ? [used(0, two, { in_use_since: "2026-11-20T02:39:00Z" })] : [], // for 33 min
+      ...(breaker && { circuit_breaker: { in_flight: 0, max_requests: 7, open: false, rejected: 0, limit_from: "config" } }),
+    });
+    const h = headline(c, known());
+    assert.equal(h.tone, "bad", state);
+    assert.match(h.where, new RegExp(`^${state}( on priority 0)? for 23 s[:,]`));
+    assert.equal(h.why, `${fails === "picks" ? "Picks" : "Requests"} fail for 3 s: the cause.`);
+  }
+});
+
+test("endpoints that lbd does not connect to are not known to be READY", () => {
+  const h = headline(cluster({ connect_mode: "none", priorities: [used(0, two)] }), known());
+  assert.match(h.where, /2 of 2 endpoints READY, not checked: connect mode none\.$/);
+});
+
 test("the headline of a cluster whose picks fail", () => {
-  const c = cluster({ state: "TRANSIENT_FAILURE", priority_in_use: -1, error: "no endpoints" });
-  const h = headline(c, known({ events: [event(2, "03:11:00", { type: "state_changed", to: "TRANSIENT_FAILURE" })] }));
+  const c = cluster({ state: "TRANSIENT_FAILURE", state_since: "2026-11-20T03:11:00Z", priority_in_use: -1, error: "no endpoints" });
+  const h = headline(c, known());
   assert.deepEqual([h.tone, h.where, h.why], ["bad", "TRANSIENT_FAILURE for 1 min: no priority is in use.", "Picks fail: no endpoints."]);
-  const later = [event(3, "03:11:30", { type: "state_changed", to: "READY" }), event(2, "03:11:00", { type: "state_changed", to: "TRANSIENT_FAILURE" })];
-  assert.equal(headline(c, known({ events: later })).where, "TRANSIENT_FAILURE: no priority is in use.");
 });
 
 test("an outdated state is not shown as good, and its times stop", () => {
