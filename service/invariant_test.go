@@ -90,7 +90,7 @@ func (w *world) fails() []string {
 	out := []string{"endpoints"} // of a random assignment, all may be unusable
 	for check, has := range map[string]bool{
 		"overlays": w.Drained, "drops": w.Drops > 0, "breaker": w.Config["circuit_breakers"] != nil, "connections": w.Down >= 0 && w.Connects, "targets": w.NoRoute,
-		"picks":    w.Excludes || w.Down >= 0 && w.Config["lb_policy"] == "RING_HASH", // of which some connections fail
+		"picks":    w.Excludes || w.Down >= 0, // some connections fail, or all have failed until now
 		"requests": w.Fails >= 0, "outliers": w.Fails >= 0 && w.Config["outlier_detection"] != nil,
 	} {
 		if has {

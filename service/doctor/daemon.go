@@ -259,7 +259,7 @@ func (d *Daemon) targets(about *Cluster) []Check {
 		case t.Refusing != nil:
 			c := found("targets", Problem, "picks of %s fail before they have a cluster, most with %s", t.Name, t.Refusing.Kind).
 				do("compare path= and the headers of the picks with its routes: GET /v1/targets/NAME shows them").at(r)
-			c.Since = t.Refusing.Since.UTC()
+			c.Since = t.Refusing.Since.UTC().Truncate(time.Millisecond)
 			out = append(out, c)
 		}
 		if len(t.Unknown) > 0 {

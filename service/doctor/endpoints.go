@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb/ringhash"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -152,7 +153,7 @@ func (c *Cluster) neverPicked() []Check {
 			used = c.State.Leaves[i].Policy
 		}
 	}
-	if without == nil || len(without) == all || used != "ring_hash" {
+	if without == nil || len(without) == all || used != ringhash.Name {
 		return nil
 	}
 	return []Check{c.found("endpoints", Warning, "%d of %s of priority %d can never get a pick, because the ring has no entry for them: %s",

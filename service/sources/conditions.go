@@ -49,10 +49,25 @@ func unreachableServers(servers []client.ServerStatus) []observe.Condition {
 		out = append(out, observe.Condition{
 			Kind: observe.ConditionServerUnreachable, Subject: server.URI, Since: since,
 			Text:   fmt.Sprintf("management server %s cannot be reached (%s); %s", server.URI, reason(server.LastError), meanwhile),
-			Remedy: "check the server and the network; lbd reconnects by itself",
+			Remedy: remedy(server.LastError),
 		})
 	}
 	return out
+}
+
+// remedy says what to do about a server that cannot be reached.
+func remedy(err error) string {
+	for _, of := range []struct{ text, remedy string }{
+		{"does not look like a TLS handshake", "the server speaks no TLS: set channel_creds of the bootstrap to insecure, or enable TLS at the server"},
+		{"x509: ", "correct ca_certificate_file of the channel_creds in the bootstrap, or the certificate of the server"},
+		{"no such host", "correct server_uri in the bootstrap, or the DNS records"},
+		{"connection refused", "start the server, or correct server_uri in the bootstrap"},
+	} {
+		if strings.Contains(err.Error(), of.text) {
+			return of.remedy + "; lbd reconnects by itself"
+		}
+	}
+	return "check the server and the network; lbd reconnects by itself"
 }
 
 // reason returns an error's text, without the prefix of a gRPC status.
