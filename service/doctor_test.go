@@ -136,10 +136,10 @@ func TestAttemptsAreReported(t *testing.T) {
 // TestNamesThatAreSpelledAlike: an unknown cluster gets similar names, in the scope of the caller only.
 func TestNamesThatAreSpelledAlike(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
-	for _, name := range []string{"orders", "orders-eu", "users"} {
+	for _, name := range []string{"orders", "orders-eu", "users", "prod/pay"} {
 		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Usable("a", 1))
 	}
-	for name, want := range map[string]string{"oders": "did you mean orders?", "Orders-EU": "did you mean orders-eu?", "unlike": "push its endpoints"} {
+	for name, want := range map[string]string{"oders": "did you mean orders?", "Orders-EU": "did you mean orders-eu?", "pay": "did you mean prod/pay?", "ay": "push its endpoints", "unlike": "push its endpoints"} {
 		if got := examine(t, s, name, "cluster", false); len(got) != 1 || !strings.Contains(got[0].Remedy, want) {
 			t.Errorf("%s: %+v", name, got)
 		}

@@ -45,8 +45,8 @@ func (r *recent) note(total uint64) {
 type Failure struct {
 	// Since is when they began to, with a resolution of a second.
 	Since time.Time
-	// Tenths is the part that fails, 0 to 10.
-	Tenths int
+	// Percent is the part that fails, rounded to a multiple of 5.
+	Percent int
 	// Kind is how most of them fail.
 	Kind string
 }
@@ -98,7 +98,7 @@ func (f *Failing) Note(now time.Time, succeeded uint64, failed iter.Seq2[string,
 		f.now.Store(nil)
 		return
 	}
-	is.Tenths = int(10 * part)
+	is.Percent = 5 * max(1, int(20*part+0.5))
 	was := f.now.Load()
 	if was != nil {
 		is.Since = was.Since

@@ -76,7 +76,7 @@ type seen struct {
 	state           connectivity.State
 	priority        int
 	all, inPriority policy.Census
-	trouble         Trouble
+	trouble         string
 }
 
 // line is a cluster in a view, encoded once for all. It is never changed.
@@ -175,7 +175,7 @@ func seenOf(h *ledger.Hosted, m *ledger.Cluster, targets []string) seen {
 	sum := m.Target.Channel.ClusterSummary(m.Name)
 	out := seen{
 		counters: countersOf(m, false), generation: m.Target.Channel.Generation(), stale: m.Stale(),
-		targets: strings.Join(targets, " "), state: sum.State, priority: sum.Priority, trouble: troubleOfAll(h, m, targets).value(),
+		targets: strings.Join(targets, " "), state: sum.State, priority: sum.Priority, trouble: troubleOfAll(h, m, targets).String(),
 	}
 	for i, c := range sum.Priorities {
 		out.all = out.all.Add(c)

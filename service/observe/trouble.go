@@ -32,18 +32,10 @@ type Trouble struct {
 	Checks string `json:"checks" example:"/v1/doctor?cluster=orders&dial=true"`
 }
 
-// value is a copy to compare; zero without trouble.
-func (t *Trouble) value() Trouble {
-	if t == nil {
-		return Trouble{}
-	}
-	return *t
-}
-
-// String is the cause with its time.
+// String is the cause with its time; empty without trouble.
 func (t *Trouble) String() string {
-	if t.Since.IsZero() {
-		return t.Cause
+	if t == nil || t.Since.IsZero() {
+		return cmp.Or(t, &Trouble{}).Cause
 	}
 	return t.Cause + ", since " + t.Since.Format(time.RFC3339)
 }
@@ -73,32 +65,17 @@ func troubleOf(m *ledger.Cluster) *Trouble {
 	}
 	switch {
 	case out.Cause != "":
-	case refusing != nil && (failing == nil || failing.Tenths < refusing.Tenths):
-		out.Cause = fmt.Sprintf("%s of the picks fail: %s", tenths(refusing), refusals[fault.Code(refusing.Kind)])
-		if refusals[fault.Code(refusing.Kind)] == "" {
-			out.Cause += refusing.Kind
-		}
+	case refusing != nil && (failing == nil || failing.Percent < refusing.Percent):
+		out.Cause = fmt.Sprintf("%d %% of the picks fail: %s", refusing.Percent, cmp.Or(refusals[fault.Code(refusing.Kind)], refusing.Kind))
 	case failing != nil:
 		out.Fails, out.Since = "requests", failing.Since
-		out.Cause = fmt.Sprintf("%s of the requests fail at the endpoints, as callers report", tenths(failing))
+		out.Cause = fmt.Sprintf("%d %% of the requests fail at the endpoints, as callers report", failing.Percent)
 	default:
 		return nil
 	}
 	out.Since = out.Since.UTC().Truncate(time.Millisecond)
 	out.Checks = "/v1/doctor?" + url.Values{"cluster": {m.Name}, "dial": {"true"}}.Encode()
 	return out
-}
-
-// tenths is the part that fails, in words.
-func tenths(f *ledger.Failure) string {
-	switch f.Tenths {
-	case 0:
-		return "more than 5 %"
-	case 10:
-		return "all"
-	default:
-		return fmt.Sprintf("more than %d0 %%", f.Tenths)
-	}
 }
 
 // refusals say why picks fail, by the code of their error.

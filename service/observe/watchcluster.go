@@ -170,7 +170,7 @@ type look struct {
 	ambient    *ledger.Ambient
 	targets    string
 	limits     string // of the fleet
-	trouble    Trouble
+	trouble    string
 }
 
 func (f *clusterFeed) lookAt(m *ledger.Cluster) look {
@@ -179,7 +179,7 @@ func (f *clusterFeed) lookAt(m *ledger.Cluster) look {
 	return look{
 		record: m.Record, config: m.Version, generation: channel.Generation(), revision: channel.ClusterSummary(m.Name).Revision,
 		stale: m.Stale(), ambient: m.Ambient(),
-		targets: strings.Join(targets, " "), limits: fleetLimits(m), trouble: troubleOfAll(h, m, targets).value(),
+		targets: strings.Join(targets, " "), limits: fleetLimits(m), trouble: troubleOfAll(h, m, targets).String(),
 	}
 }
 

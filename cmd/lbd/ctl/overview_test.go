@@ -129,3 +129,17 @@ func TestReasons(t *testing.T) {
 		}
 	}
 }
+
+// TestOverviewOfFailures: a READY cluster whose requests fail is a problem, with the cause and the time.
+func TestOverviewOfFailures(t *testing.T) {
+	t.Parallel()
+	var o overview
+	trouble := `, "trouble": {"fails": "requests", "cause": "100 % of the requests fail", "since": "2026-11-20T03:11:37Z"}`
+	if err := o.handle(event{name: "resync", data: []byte(`{"clusters": [` + clusterAt("a", "READY", 10, 100, 0, trouble) + `]}`)}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	screen := strings.Join(o.lines("here", time.Now(), 200, 24, false), "\n")
+	if !strings.Contains(screen, "problems: 1 ") || !strings.Contains(screen, "100 % of the requests fail, since ") {
+		t.Error(screen)
+	}
+}

@@ -25,9 +25,11 @@ test("clusters are added, changed and removed", () => {
   const o = new Overview();
   o.take([summary("b"), summary("a"), summary("c")]);
   assert.deepEqual(names(o), ["a", "b", "c"]);
-  o.take([summary("b", { state: "TRANSIENT_FAILURE" }), summary("d")], ["a", "unknown"]);
+  o.take([summary("b", { trouble: { fails: "requests", cause: "errors", checks: "" } }), summary("d")], ["a", "unknown"]);
   assert.deepEqual(names(o, "", "all", "name", true), ["d", "c", "b"]);
   assert.deepEqual(names(o, "", "failing"), ["b"]);
+  assert.equal(o.sums().counts.failing, 1);
+  o.take([summary("b", { state: "TRANSIENT_FAILURE" })]);
   assert.equal(o.sums().counts.failing, 1);
   assert.equal(o.size, 3);
   o.clear();
