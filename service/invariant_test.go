@@ -3,6 +3,7 @@ package service_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,8 +77,9 @@ func drawWorld(t *rapid.T) world {
 		weight = 0
 	}
 	for p := range rapid.IntRange(0, 2).Draw(t, "priorities") {
-		place := servicetest.Place(strconv.Itoa(p), p, weight, servicetest.Endpoints("a"+strconv.Itoa(p), rapid.IntRange(1, 3).Draw(t, "endpoints")))
-		for _, e := range place["lb_endpoints"].([]servicetest.Object) {
+		endpoints := servicetest.Endpoints("a"+strconv.Itoa(p), rapid.IntRange(1, 3).Draw(t, "endpoints"))
+		place := servicetest.Place(strconv.Itoa(p), p, weight, endpoints)
+		for _, e := range endpoints {
 			e["health_status"] = rapid.SampledFrom([]string{"HEALTHY", "UNKNOWN", "UNHEALTHY", "DRAINING"}).Draw(t, "health")
 		}
 		w.Places = append(w.Places, place)
@@ -156,9 +158,7 @@ func (w *world) live(t *testing.T) (seen observed) {
 	}
 	if w.Config != nil {
 		config := servicetest.Object{"@type": resource.TypeCluster.URL(), "name": "orders"}
-		for k, v := range w.Config {
-			config[k] = v
-		}
+		maps.Copy(config, w.Config)
 		resources = append(resources, config)
 	}
 	resources = append(resources, servicetest.Object{

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb/ringhash"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
@@ -140,20 +139,14 @@ func (c *Cluster) neverPicked() []Check {
 	var without []string
 	all := 0
 	for p, e := range endpoints(c.State.Priorities) {
-		if !p.InUse || e.State == "UNHEALTHY" {
-			continue
+		if p.InUse && e.State != "UNHEALTHY" {
+			all++
 		}
-		if all++; e.Share != nil && *e.Share == 0 && (e.State == "READY" || e.State == "IDLE") {
+		if p.InUse && e.NeverPicked {
 			without = append(without, e.Address)
 		}
 	}
-	used := c.State.Policy
-	for i := range c.State.Leaves {
-		if c.State.Leaves[i].InUse {
-			used = c.State.Leaves[i].Policy
-		}
-	}
-	if without == nil || len(without) == all || used != ringhash.Name {
+	if without == nil {
 		return nil
 	}
 	return []Check{c.found("endpoints", Warning, "%d of %s of priority %d can never get a pick, because the ring has no entry for them: %s",

@@ -253,6 +253,8 @@ type EndpointState struct {
 	// policy does not know it. For ring_hash, it is the part of the hashes; for
 	// least_request, the part if all endpoints are equally busy.
 	Share *float64 `json:"share,omitempty"`
+	// NeverPicked is true if no request hash leads to the endpoint, because the ring of ring_hash has no entry for it.
+	NeverPicked bool `json:"never_picked,omitempty"`
 	// LastError is why the connection failed, or why the endpoint is ejected.
 	LastError string `json:"last_error,omitempty"`
 	// EjectedUntil is when the ejection may end: it ends with the next interval of

@@ -247,6 +247,7 @@ func fillEndpoints(l *LocalityState, of policy.Node, share float64) {
 		if *e.Share = share * n.Share; share > 0 && !of.Shares {
 			e.Share = nil
 		}
+		e.NeverPicked = of.Arcs != nil && n.Share == 0 && (n.State == connectivity.Ready || n.State == connectivity.Idle)
 		e.LastError = fault.Text(n.LastErr)
 		if ejected, ok := errors.AsType[*policy.EjectedError](n.LastErr); ok && n.State == connectivity.TransientFailure {
 			e.State, e.EjectedUntil = "EJECTED", Optional(ejected.Until)

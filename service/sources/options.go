@@ -87,8 +87,7 @@ func (o *Options) decoding(f Format) decode.Options {
 // judged corrects the warnings about an assignment with its clusters in force, unless they are in the same
 // bundle, which may be nil.
 func (o *Options) judged(warnings []fault.Problem, b *decode.Bundle) []fault.Problem {
-	d := o.decoding(JSON)
-	return d.JudgeWeights(warnings, func(assignment string) (out []*resource.Cluster) {
+	return decode.JudgeWeights(warnings, lb.PolicyTraits, func(assignment string) (out []*resource.Cluster) {
 		if b != nil && b.ClustersOf(assignment) != nil {
 			return nil
 		}

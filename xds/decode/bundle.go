@@ -21,6 +21,17 @@ type Bundle struct {
 	Warnings, Notes []Problem
 }
 
+// ClustersOf returns the Clusters of the bundle that have an assignment.
+func (b *Bundle) ClustersOf(assignment string) []*resource.Cluster {
+	var out []*resource.Cluster
+	for _, i := range b.Items {
+		if c := i.Cluster; c != nil && c.Type == resource.ClusterEDS && c.AssignmentName() == assignment {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // typeBundle is the Resource of a problem of a bundle as a whole.
 const typeBundle resource.Type = "DiscoveryResponse"
 
@@ -48,7 +59,7 @@ func All(body []byte, o Options) (b *Bundle, err error) {
 		return nil, err
 	}
 	whole := resource.Key{Type: typeBundle}
-	d.bundle.Warnings, d.bundle.Notes = o.JudgeWeights(d.warnings.of(whole), d.bundle.ClustersOf), d.notes.of(whole)
+	d.bundle.Warnings, d.bundle.Notes = JudgeWeights(d.warnings.of(whole), o.Policies, d.bundle.ClustersOf), d.notes.of(whole)
 	if o.Places {
 		Place(body, o.Format, false, d.bundle.Warnings, d.bundle.Notes)
 	}

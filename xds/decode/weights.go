@@ -12,8 +12,8 @@ const ignoresWeights = "endpoints differ in load_balancing_weight: %s ignores it
 
 // JudgeWeights corrects the warnings that a policy ignores the weights of endpoints: an assignment is decoded
 // without its clusters, as if they had the default policy. clusters returns those that have an assignment; nil
-// if none is known.
-func (o *Options) JudgeWeights(warnings []Problem, clusters func(assignment string) []*resource.Cluster) []Problem {
+// if none is known. policies may be nil.
+func JudgeWeights(warnings []Problem, policies Policies, clusters func(assignment string) []*resource.Cluster) []Problem {
 	byDefault := fmt.Sprintf(ignoresWeights, resource.PolicyRoundRobin)
 	if !slices.ContainsFunc(warnings, func(w Problem) bool { return w.Reason == byDefault }) {
 		return warnings
@@ -28,22 +28,16 @@ func (o *Options) JudgeWeights(warnings []Problem, clusters func(assignment stri
 		for _, c := range used {
 			out[i].Reason = ""
 			policy := c.Policy.Endpoint()
-			if traits := o.policy(policy); policy == resource.PolicyRoundRobin || traits != nil && traits.IgnoresWeights {
+			ignores := policy == resource.PolicyRoundRobin
+			if policies != nil && !ignores {
+				traits := policies(string(policy))
+				ignores = traits != nil && traits.IgnoresWeights
+			}
+			if ignores {
 				out[i].Reason = fmt.Sprintf(ignoresWeights, policy)
 				break
 			}
 		}
 	}
 	return slices.DeleteFunc(out, func(w Problem) bool { return w.Reason == "" })
-}
-
-// ClustersOf returns the Clusters of the bundle that have an assignment.
-func (b *Bundle) ClustersOf(assignment string) []*resource.Cluster {
-	var out []*resource.Cluster
-	for _, i := range b.Items {
-		if c := i.Cluster; c != nil && c.Type == resource.ClusterEDS && c.AssignmentName() == assignment {
-			out = append(out, c)
-		}
-	}
-	return out
 }
