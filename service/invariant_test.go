@@ -16,6 +16,7 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/doctor"
+	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/overlays"
 	"github.com/lbd-dev/lbd/service/picks"
@@ -297,4 +298,20 @@ func TestFailuresAreProblems(t *testing.T) {
 		}
 	})
 	t.Logf("failing: %d", failing)
+}
+
+// TestLeafThatDropsEverything: an aggregate fails if the leaf in use drops all picks, whatever the others do.
+func TestLeafThatDropsEverything(t *testing.T) {
+	s, _ := servicetest.Start(t, "", nil)
+	servicetest.Push(t, s, sources.Endpoints, "near", servicetest.Assignment([]servicetest.Object{servicetest.Drop("shed", 100)}, servicetest.Place("a", 0, 1, servicetest.Endpoints("a", 1))))
+	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable("b", 1))
+	servicetest.Push(t, s, sources.Config, "all", aggregate("near", "far"))
+	mustRefuse(t, s, picks.Request{Cluster: "all"}, fault.Dropped)
+	if trouble := clusterState(t, s, "all", "", false).Trouble; trouble == nil || trouble.Cause != `category "shed" drops all picks` {
+		t.Errorf("%+v", trouble)
+	}
+	r := s.Doctor.Examine(t.Context(), &service.Examination{Cluster: "all"}, nil, "")
+	if first := r.Checks[0]; first.Check != "drops" || first.Status != doctor.Problem || first.Since.IsZero() {
+		t.Errorf("%+v", first)
+	}
 }

@@ -53,15 +53,10 @@ func troubleOf(m *ledger.Cluster) *Trouble {
 	case sum.State == connectivity.TransientFailure:
 		out.Cause, out.Since = causeOf(&sum), sum.Since
 	}
-	if out.Cause == "" {
-		out.Cause = limited(m)
-		if out.Cause != "" {
-			now := time.Now()
-			m.Limited.CompareAndSwap(nil, &now) // else the next second notes it
-			if since := m.Limited.Load(); since != nil {
-				out.Since = *since
-			}
-		}
+	if limit := limited(m); out.Cause == "" && limit != "" {
+		now := time.Now()
+		m.Limited.CompareAndSwap(nil, &now) // else the next second notes it
+		out.Cause, out.Since = limit, *cmp.Or(m.Limited.Load(), &now)
 	}
 	switch {
 	case out.Cause != "":
@@ -131,10 +126,17 @@ func causeOf(sum *policy.Summary) string {
 	return fmt.Sprintf("cannot connect to %s%s: %s", connect.Address, others, why)
 }
 
-// limited says which drops or circuit breakers refuse every pick; empty if some pass.
+// limited says which drops or circuit breakers refuse every pick; empty if some pass. Of an AGGREGATE, those of
+// the leaf in use count.
 func limited(m *ledger.Cluster) string {
-	cause := ""
+	cause, used := "", ""
+	if names, p := m.LeafNames(), m.Target.Channel.ClusterSummary(m.Name).Priority; p >= 0 && p < len(names) {
+		used = names[p]
+	}
 	for _, l := range m.Leaves {
+		if used != "" && l.Cluster.Name != used {
+			continue
+		}
 		b := l.Breaker()
 		if b.Open {
 			cause = fmt.Sprintf("the circuit breaker is full: %d of %d requests are in flight", b.InFlight, l.Limit())
@@ -162,6 +164,9 @@ func (s *State) notes() func(m *ledger.Cluster) []string {
 	}
 	refused := s.options.Events.refused()
 	return func(m *ledger.Cluster) (out []string) {
+		if len(covered)+len(refused) == 0 {
+			return nil
+		}
 		cc := m.ClusterConfig()
 		subjects := []string{m.Name, resource.Key{Type: resource.TypeCluster, Name: m.Name}.String()}
 		if source, _ := cc.Source(); source != nil && source.Type == resource.ClusterEDS {
@@ -210,7 +215,9 @@ func troubleOfAll(h *ledger.Hosted, m *ledger.Cluster, targets []string) *Troubl
 			continue // all trees have the same requests
 		}
 		if other := t.View().Clusters.Get(m.Name); other != nil {
-			out = troubleOf(other)
+			if is := troubleOf(other); is != nil && is.Fails == "picks" {
+				out = is
+			}
 		}
 	}
 	return out
