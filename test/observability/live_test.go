@@ -453,6 +453,8 @@ func (s *scenario) alerts(t *testing.T) {
 			continue
 		case "LbdStoreUnreadable": // test/fleet damages records, and has the metric; promtool tests the rule
 			continue
+		case "LbdRequestsFail": // it is LbdRequestsFailInPart with another threshold; promtool tests the rule
+			continue
 		case "LbdOverlayOld", "LbdSourceCovered": // after a day, and an hour; promtool tests the rules
 			continue
 		}

@@ -72,11 +72,8 @@ type trouble struct {
 	Since time.Time `json:"since"`
 }
 
-// String is the cause with its time; empty without trouble.
+// String is the cause with its time.
 func (t *trouble) String() string {
-	if t == nil {
-		return ""
-	}
 	if t.Since.IsZero() {
 		return t.Cause
 	}
@@ -141,7 +138,7 @@ func (g *getClusters) Run(ctx context.Context, o *Options, app *kong.Kong) error
 				return err
 			}
 		}
-		return s.printTables(raw, clusterTable(clusters, counts), priorityTable(clusters))
+		return s.printTables(raw, clusterTable(clusters, counts), troubleTable(clusters), priorityTable(clusters))
 	})
 }
 
@@ -235,7 +232,7 @@ func (g *getClusters) counts(ctx context.Context, c *client) (map[string]cluster
 
 // clusterTable shows clusters with their picks: PICKS are successful, FAILURES are all others.
 func clusterTable(clusters []clusterState, counts map[string]clusterState) *table {
-	t := newTable("NAME", "STATE", "PRIORITY", "READY", "SOURCE", "PICKS", "FAILURES", "TROUBLE")
+	t := newTable("NAME", "STATE", "PRIORITY", "READY", "SOURCE", "PICKS", "FAILURES")
 	for _, c := range clusters {
 		source := c.Source
 		if c.Stale {
@@ -246,7 +243,18 @@ func clusterTable(clusters []clusterState, counts map[string]clusterState) *tabl
 			successful, failed := counted.picks()
 			picks, failures = strconv.FormatUint(successful, 10), strconv.FormatUint(failed, 10)
 		}
-		t.add(c.Name, c.State, priority(c.PriorityInUse), c.Endpoints.String(), source, picks, failures, c.Trouble.String())
+		t.add(c.Name, c.State, priority(c.PriorityInUse), c.Endpoints.String(), source, picks, failures)
+	}
+	return t
+}
+
+// troubleTable shows why picks or requests of clusters fail; it is empty if they do not.
+func troubleTable(clusters []clusterState) *table {
+	t := newTable("NAME", "TROUBLE")
+	for _, c := range clusters {
+		if c.Trouble != nil {
+			t.add(c.Name, c.Trouble.String())
+		}
 	}
 	return t
 }
