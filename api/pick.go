@@ -142,9 +142,10 @@ func (h *handlers) getPick(w *recorder, r *http.Request) error {
 // @Param       hash            query  string   false "hash key of the request, for hash policies" minlength(1) maxlength(1024)
 // @Param       exclude         query  []string false "addresses of endpoints to avoid; repeatable, at most 100" collectionFormat(multi)
 // @Param       explain         query  bool     false "return every step of the decision"
-// @Param       Idempotency-Key header string   false "a request of the same caller with the same key returns the same lease; printable ASCII" minlength(1) maxlength(255)
+// @Param       Idempotency-Key header string   false "a request of the same caller with the same key, to the same daemon, returns the same lease while it is held; printable ASCII" minlength(1) maxlength(255)
 // @Success     201                 {object}  PickOrPicks "an endpoint with its lease, or a list with n"
 // @Header      201                 {string}  Location    "the lease, without n"
+// @Header      201                 {string}  Lbd-Key-Scope "with Idempotency-Key: daemon, as other daemons of a fleet do not know the key"
 // @Header      201                 {string}  Lbd-Stale   "true if the resources come from a management server that is unreachable"
 // @Header      201                 {integer} Age         "with Lbd-Stale: seconds since the last change of the cluster"
 // @Failure     404,413,504 {object}  Problem
@@ -167,7 +168,9 @@ func (h *handlers) postPick(w *recorder, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.request.IdempotencyKey = ownKey(w, r, key)
+	if s.request.IdempotencyKey = ownKey(w, r, key); key != "" {
+		w.Header().Set("Lbd-Key-Scope", "daemon")
+	}
 	if s.request.NoWait && s.slow() {
 		return errHandOver
 	}

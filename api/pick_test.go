@@ -172,7 +172,8 @@ func TestIdempotencyKeyReturnsTheSameLease(t *testing.T) {
 	first := d.must(http.StatusCreated, "POST", "/pick?cluster=orders", "", "Idempotency-Key: one")
 	again := d.must(http.StatusCreated, "POST", "/pick?cluster=orders", "", "Idempotency-Key: one")
 	other := d.must(http.StatusCreated, "POST", "/pick?cluster=orders", "", "Idempotency-Key: two")
-	if first.Body.String() != again.Body.String() || first.Header().Get("Location") != again.Header().Get("Location") {
+	if first.Body.String() != again.Body.String() || first.Header().Get("Location") != again.Header().Get("Location") ||
+		again.Header().Get("Lbd-Key-Scope") != "daemon" {
 		t.Errorf("another answer: %s, then %s", first.Body, again.Body)
 	}
 	if first.Body.String() == other.Body.String() {

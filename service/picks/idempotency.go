@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// MaxKeyTime is how long the answer to a request with an idempotency key is kept at
-	// most. It is kept no longer than the ttl of its leases.
-	MaxKeyTime = 5 * time.Minute
 	// KeyBytes is what a key counts of the quota of bytes, besides itself.
 	KeyBytes = 512
 	// AnswerBytes is what each pick of its answer counts.
 	AnswerBytes = 256
 )
 
-// idempotencyKeys remembers the answers to requests with a key, so that a repeated
-// request gets the same leases. Above the quota of all callers, it forgets the oldest of a caller with
+// idempotencyKeys remembers the answers to requests with a key while their leases are held, so that a
+// repeated request gets the same leases, and never one that has ended. Above the quota of all callers, it forgets the oldest of a caller with
 // many, and above the quota of a caller, its oldest.
 type idempotencyKeys struct {
+	// held returns when a lease expires, and reports whether it is held.
+	held func(*LeaseID) (expires instant, ok bool)
+
 	mu      sync.Mutex
 	entries map[string]*idempotent
 	own     map[*quota.Account]*list.List // the answered entries of each account, oldest first
@@ -83,10 +83,10 @@ func (ls *leases) once(ctx context.Context, r *Request, out *Picks, pick func() 
 		case <-r.Canceled:
 			return fault.FromContext(context.Canceled)
 		}
-		if e.answer != nil {
+		if held := ls.keys.stillHeld(e.answer); len(held) > 0 {
 			call := out.call
 			*out = *e.answer
-			out.Picks, out.call = slices.Clone(e.answer.Picks), call
+			out.Picks, out.call = held, call
 			return nil
 		}
 	}
@@ -98,7 +98,10 @@ func (k *idempotencyKeys) enter(r *Request, digest uint64) (e *idempotent, mine 
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e := k.entries[r.IdempotencyKey]; e != nil {
-		return e, false, nil
+		if _, held := k.heldUntil(e.answer); held || e.answer == nil {
+			return e, false, nil
+		}
+		k.remove(e)
 	}
 	e = &idempotent{
 		key: strings.Clone(r.IdempotencyKey), request: digest, account: r.Account, done: make(chan struct{}),
@@ -112,6 +115,26 @@ func (k *idempotencyKeys) enter(r *Request, digest uint64) (e *idempotent, mine 
 	*slot = e
 	k.entries[e.key] = e
 	return e, true, nil
+}
+
+// heldUntil returns when a held lease of an answer expires, and reports whether any is held.
+func (k *idempotencyKeys) heldUntil(answer *Picks) (expires instant, ok bool) {
+	for i := 0; answer != nil && i < len(answer.Picks) && !ok; i++ {
+		expires, ok = k.held(&answer.Picks[i].Lease.ID)
+	}
+	return expires, ok
+}
+
+// stillHeld returns the picks of an answer, which may be nil, whose leases are held.
+func (k *idempotencyKeys) stillHeld(answer *Picks) (picks []Pick) {
+	for i := 0; answer != nil && i < len(answer.Picks); i++ {
+		p := answer.Picks[i]
+		if expires, ok := k.held(&p.Lease.ID); ok {
+			p.Lease.ExpiresAt = shown(expires.unix)
+			picks = append(picks, p)
+		}
+	}
+	return picks
 }
 
 // acquire counts an entry against the quotas of its account. At the limit of leases, it forgets
@@ -207,7 +230,7 @@ func (k *idempotencyKeys) leave(e *idempotent, ttl time.Duration, out *Picks, an
 		e.own = k.own[e.account].PushBack(e)
 	}
 	now := time.Since(k.begun)
-	k.timers.Add(e.number, &e.timer, now, now+min(ttl, MaxKeyTime))
+	k.timers.Add(e.number, &e.timer, now, now+ttl)
 }
 
 // remove forgets an entry. The caller holds mu.
@@ -224,11 +247,19 @@ func (k *idempotencyKeys) remove(e *idempotent) {
 	e.account.Release(quota.IdempotentLeases, e.count)
 }
 
-// expire forgets the entries whose time has come.
+// expire forgets the entries whose leases have ended, and waits for those that were renewed.
 func (k *idempotencyKeys) expire() {
 	for more := true; more; {
 		k.mu.Lock()
-		more = k.timers.Advance(time.Since(k.begun), expireAtOnce, func(number uint32) { k.remove(*k.slots.At(number)) })
+		now := time.Since(k.begun)
+		more = k.timers.Advance(now, expireAtOnce, func(number uint32) {
+			e := *k.slots.At(number)
+			if expires, held := k.heldUntil(e.answer); held {
+				k.timers.Add(number, &e.timer, now, expires.elapsed)
+			} else {
+				k.remove(e)
+			}
+		})
 		k.mu.Unlock()
 	}
 }

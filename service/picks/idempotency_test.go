@@ -86,6 +86,58 @@ func TestIdempotencyKeysPerCaller(t *testing.T) {
 	})
 }
 
+// A key is that of its leases as long as they are held: also of renewed ones, and never of one that has ended.
+func TestIdempotencyKeyLivesAsLongAsItsLeases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKit(t, 0, nil, 2, locality("a", 0, 1, 1))
+		r := Request{N: 2, TTL: 10 * time.Second, IdempotencyKey: "k"}
+		pick := func(r Request, want int) []Pick {
+			t.Helper()
+			out, err := k.pick(r)
+			if len(out.Picks) != want || (err == nil) != (want > 0) {
+				t.Fatalf("%d leases, %v; want %d", len(out.Picks), err, want)
+			}
+			return out.Picks
+		}
+		first := pick(r, 2)
+		if _, err := k.EndLease(first[0].Lease.ID, Success, nil); err != nil {
+			t.Fatal(err)
+		}
+		for range 7 { // until 70 s, beyond every ttl
+			time.Sleep(10*time.Second - 1)
+			state, err := k.RenewLease(first[1].Lease.ID, 10*time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again := pick(r, 1)[0].Lease; again.ID != first[1].Lease.ID || again.ExpiresAt != state.ExpiresAt {
+				t.Fatalf("%+v after a renewal until %v", again, state.ExpiresAt)
+			}
+		}
+		other := r
+		other.N = 1
+		if _, err := k.pick(other); code(err) != fault.InvalidArgument {
+			t.Errorf("the key with another n: %v", err)
+		}
+		if _, err := k.EndLease(first[1].Lease.ID, Success, nil); err != nil {
+			t.Fatal(err)
+		}
+		taken := pick(Request{N: 2, TTL: time.Minute}, 2) // by others
+		pick(r, 0)                                        // the limit is reached
+		if _, err := k.EndLease(taken[0].Lease.ID, Success, nil); err != nil {
+			t.Fatal(err)
+		}
+		if next := pick(other, 1)[0].Lease.ID; next == first[0].Lease.ID || next == first[1].Lease.ID {
+			t.Error("a lease that has ended")
+		}
+		k.expect(2)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(k.leases.keys.entries) != 0 {
+			t.Errorf("keys remain: %v", k.leases.keys.entries)
+		}
+	})
+}
+
 // What is kept of a request does not keep its URL, of which its texts are parts.
 func TestLeasesDoNotKeepTheRequest(t *testing.T) {
 	k := newKit(t, 0, nil, 1024, locality("a", 0, 1, 1))

@@ -62,6 +62,7 @@ func newLeases(limit int, replica ReplicaTag, eased func(*ledger.Record)) *lease
 	for i := range ls.shards {
 		ls.shards[i].init(i, replica)
 	}
+	ls.keys.held = ls.heldUntil
 	ls.keys.init(ls.clock.begun)
 	go ls.expireUntilClosed()
 	return ls
@@ -272,6 +273,18 @@ func (ls *leases) use(id *LeaseID, now instant, f func(sh *leaseShard, s *leaseS
 		ls.release(&late, Expired, nil)
 	}
 	return nil
+}
+
+// heldUntil returns when a lease expires, and reports whether it is held. It ends no lease.
+func (ls *leases) heldUntil(id *LeaseID) (expires instant, ok bool) {
+	sh := &ls.shards[id.shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s := sh.find(id)
+	if s == nil || s.outcome != 0 || int64(ls.clock.now().elapsed) >= s.end {
+		return instant{}, false
+	}
+	return instant{s.expires, time.Duration(s.end)}, true
 }
 
 // EndLease ends a lease with an outcome and the upstream's load, which may be nil. For a

@@ -295,7 +295,7 @@ func TestQuotasOfLeases(t *testing.T) {
 			t.Errorf("the key after its time: %+v, %v", again, err)
 		}
 		k.EndLeases(LeaseFilter{}, "")
-		time.Sleep(MaxKeyTime + time.Second)
+		time.Sleep(r.TTL + time.Second)
 		synctest.Wait()
 		if a.Used(quota.Bytes) != 0 || a.Used(quota.Leases) != 0 {
 			t.Errorf("%d bytes and %d leases are used in the end", a.Used(quota.Bytes), a.Used(quota.Leases))
