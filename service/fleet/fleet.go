@@ -32,8 +32,6 @@ const (
 	maxRetry = 5 * time.Second
 
 	minBound = time.Second
-	// firstBound is for leases that do not ask for a time.
-	firstBound = 30 * time.Second
 )
 
 // Options are the parts that a Fleet is made of.

@@ -160,7 +160,7 @@ func TestDemandMoves(t *testing.T) {
 func TestCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, 2, 20)
-		s.run(75*time.Second, time.Second, 20, 20) // until leases of 30 s are forgotten
+		s.run(3*time.Second, time.Second, 20, 20) // leases of 1 s
 		cut := s.replicas[0]
 		cut.link.setCut(true)
 		s.run(4*time.Second, 3*time.Second, 40, 40)
@@ -192,6 +192,10 @@ func TestLeavesWithLeases(t *testing.T) {
 		s := newSite(t, 2, 10)
 		time.Sleep(5 * time.Second)
 		a, b := s.replicas[0], s.replicas[1]
+		if a.take(30*time.Second, s.clock) {
+			t.Error("the others do not know of leases for so long")
+		}
+		time.Sleep(time.Second)
 		for range 3 {
 			if !a.take(30*time.Second, s.clock) {
 				t.Error("refused")

@@ -90,7 +90,7 @@ func (f *Fleet) follow() {
 }
 
 func (f *Fleet) add(key string, c *policy.ClusterCounters) *limit {
-	l := &limit{key: key, counters: c, rejected: c.Breaker.Rejected(), longest: firstBound, due: true}
+	l := &limit{key: key, counters: c, rejected: c.Breaker.Rejected(), due: true}
 	l.machine = share.New(share.Config{
 		Replica: f.id, Fast: fast, Slow: slow, Margin: margin + rand.N(spread), MinBound: minBound, MaxBound: f.options.MaxTTL,
 	})

@@ -325,11 +325,8 @@ func (m *Machine) Propose(inFlight int64, longest time.Duration) *Update {
 	return &Update{m.base, next}
 }
 
-// roundUp returns the bound for a ttl: it is MinBound, doubled until it is enough.
+// roundUp returns the bound for a ttl: the next multiple of MinBound.
 func (m *Machine) roundUp(ttl time.Duration) time.Duration {
-	b := m.MinBound
-	for b < min(ttl, m.MaxBound) {
-		b *= 2
-	}
-	return min(b, m.MaxBound)
+	b := max(ttl, m.MinBound) + m.MinBound - 1
+	return min(b-b%m.MinBound, m.MaxBound)
 }

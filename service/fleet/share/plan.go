@@ -34,7 +34,7 @@ func (m *Machine) decide(own Entry, exists bool, inFlight int64) plan {
 	informs := needed && view.changes(own.Demand, mine) || lacks && own.Demand <= own.Share
 	reacts := next != own.Share && (needed || view.limit < view.sum)
 	p.urgent = !exists || changes || informs || reacts || m.proposed.pending || lacks && len(view.over) > 0
-	p.write = p.urgent || late && (next != own.Share || view.differs(own.Demand, p.demand)) || own.Bound > p.bound || len(view.over) > 0
+	p.write = p.urgent || late && (next != own.Share || view.differs(own.Demand, p.demand)) || own.Bound > p.bound+p.bound/4 || len(view.over) > 0
 	return p
 }
 

@@ -210,11 +210,11 @@ func TestBound(t *testing.T) {
 	}
 	f.turn(0, 5*time.Second)
 	f.run(200 * time.Millisecond)
-	if b := f.outs[0].Bound; b != 8*time.Second {
-		t.Errorf("bound %v, want 8s", b)
+	if b := f.outs[0].Bound; b != 5*time.Second {
+		t.Errorf("bound %v, want 5s", b)
 	}
-	f.run(8 * time.Second)
-	if b := f.outs[0].Bound; b != 8*time.Second {
+	f.run(5 * time.Second)
+	if b := f.outs[0].Bound; b != 5*time.Second {
 		t.Errorf("bound %v while leases may be held", b)
 	}
 	f.run(10 * time.Second)
