@@ -219,6 +219,9 @@ func (h *handlers) renewLease(w *recorder, r *http.Request) error {
 	if !ok {
 		return picks.UnknownLease(id)
 	}
+	if w.loop != nil && !h.Leases.RenewsAtOnce(lease, ttl) {
+		return errHandOver
+	}
 	state, err := h.Leases.RenewLease(lease, ttl)
 	return writeLease(w, state, err)
 }

@@ -86,6 +86,7 @@ type Leases interface {
 	EndLease(id picks.LeaseID, o picks.Outcome, load *picks.Load) (picks.LeaseState, error)
 	EndLeases(f picks.LeaseFilter, by string) map[picks.EndedLeases]int
 	RenewLease(id picks.LeaseID, ttl time.Duration) (picks.LeaseState, error)
+	RenewsAtOnce(id picks.LeaseID, ttl time.Duration) bool
 }
 
 // Changes changes resources, and what is stored with them. When a method returns, the change is durable

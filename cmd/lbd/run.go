@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -103,6 +104,11 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	to, err := openStore(ctx, c, svc, log)
 	if err != nil {
 		return err
+	}
+	if c.Data != "" { // which the store has locked
+		if err = svc.Picks.HandOver(filepath.Join(c.Data, "leases.json"), log); err != nil {
+			return errors.Join(err, to.Store.Close())
+		}
 	}
 	// The trees close before the store, whose last commits update them.
 	defer func() {

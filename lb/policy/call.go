@@ -238,5 +238,8 @@ func (h *Held) Shared() *SharedLimit {
 	return h.counters.shared
 }
 
+// Counters returns those of the circuit breaker that the pick holds a request of; nil for none.
+func (h *Held) Counters() *ClusterCounters { return h.counters }
+
 // NoInfo is the DoneInfo of a request without a load report.
 var NoInfo balancer.DoneInfo

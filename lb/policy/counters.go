@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"unique"
@@ -68,6 +69,7 @@ type ServiceKey struct {
 // ClusterCounters are the counters of one {cluster, EDS service name}.
 type ClusterCounters struct {
 	Breaker Breaker
+	Ceiling Ceiling // next to Breaker, with which it is read
 
 	// Fixed after Acquire.
 	key    ServiceKey
@@ -190,6 +192,12 @@ func (c *ClusterCounters) Unhold() {
 	if c.Breaker.release() && c.refs.Load() == 0 {
 		c.owner.forget(c)
 	}
+}
+
+// Adopt takes one request of a lease of an earlier process, also above the limit.
+func (c *ClusterCounters) Adopt() Held {
+	c.Hold(math.MaxUint32)
+	return Held{counters: c}
 }
 
 // Release releases a reference of [Counters.Acquire].

@@ -356,6 +356,18 @@ func (l *Ledger) acquireTotals(cluster string) *Totals {
 	return t
 }
 
+// Adopt calls f, which counts leases of an earlier process, with what they count in. The cluster and its
+// leaf need not exist: they count once they do. The record has no target, and the totals no further use than
+// that of the leases.
+func (l *Ledger) Adopt(cluster string, leaf policy.ServiceKey, f func(*Record, *policy.ClusterCounters)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	totals, counters := l.acquireTotals(cluster), l.counters.Acquire(leaf)
+	f(&Record{Name: cluster, Counts: &l.Rest, Totals: totals}, counters)
+	counters.Release()
+	l.releaseTotals(totals)
+}
+
 // releaseTotals keeps the totals of a cluster that has leases: they count again if the
 // cluster comes back.
 func (l *Ledger) releaseTotals(t *Totals) {

@@ -15,11 +15,19 @@ const (
 )
 
 // admit reports whether a lease may be granted for the request that call holds. A limit of the fleet
-// permits it only before the deadline of this replica, and for a ttl that the others know. If it fails,
-// call holds nothing.
+// permits it only before the deadline of this replica, and for a ttl that the others know; the next process
+// of this daemon must know of any other one. If it fails, call holds nothing.
 func (s *Picker) admit(call *call, r *Request) *fault.Error {
 	held := call.Held()
 	if call.shared = held.Shared(); call.shared == nil {
+		switch h := s.leases.handover; {
+		case h.Covers(held.Counters(), r.TTL):
+		case r.NoWait:
+			call.GiveUp()
+			return wouldWait
+		default:
+			h.Raise(held.Counters(), r.TTL)
+		}
 		return nil
 	}
 	call.shared.Ask(r.TTL)

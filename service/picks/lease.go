@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/picks/handover"
 )
 
 // Outcome is how a leased request ended.
@@ -100,6 +101,13 @@ type LeaseState struct {
 	// Outcome and EndedAt are set once the lease has ended.
 	Outcome policy.Outcome `json:"outcome,omitempty" enums:"success,error,cancelled,expired"`
 	EndedAt time.Time      `json:"ended_at,omitzero" validate:"optional"`
+}
+
+// handedLease is a lease for the next process, with what it counts in.
+type handedLease struct {
+	LeaseState
+
+	Leaf handover.Leaf `json:"leaf"`
 }
 
 // Within returns the state as a caller of a scope sees it: without a target that is out of the scope.

@@ -2,10 +2,14 @@ package picks
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks/handover"
 )
 
 // LeaseFilter selects held leases.
@@ -107,6 +111,27 @@ func (s *Picker) LeasesByAddress(clusters map[string]bool) map[string]int64 {
 		return true
 	}, func() {})
 	return out
+}
+
+// leave hands the held leases over to the next process: no other one is granted any more. Those of limits of
+// the fleet count there.
+func (ls *leases) leave() {
+	var list []handedLease
+	others := make(map[policy.ServiceKey]handover.Leaf)
+	now := ls.clock.now().elapsed
+	mine := func(s *leaseSlot) bool { return s.held.Counters() != nil && s.held.Shared() == nil }
+	ls.visit(LeaseID{}, mine, func(sh *leaseShard, number uint32, s *leaseSlot) bool {
+		key, left := s.held.Counters().Key(), time.Duration(s.end)-now
+		if len(list) == MaxHandedOver {
+			o := others[key]
+			others[key] = handover.LeafOf(key, o.Requests+1, max(o.TTL, left))
+			return true
+		}
+		list = append(list, handedLease{Leaf: handover.LeafOf(key, 1, left)})
+		sh.describe(&list[len(list)-1].LeaseState, number, s)
+		return true
+	}, func() {})
+	ls.handover.Close(list, slices.Collect(maps.Values(others)))
 }
 
 // EndedLeases is a cluster and an owner whose leases were ended.

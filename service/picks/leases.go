@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/picks/handover"
 	"github.com/lbd-dev/lbd/service/picks/wheel"
 	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/xds/wake"
@@ -46,6 +47,8 @@ type leases struct {
 	count  atomic.Int64
 	shards [leaseShards]leaseShard
 	keys   idempotencyKeys
+
+	handover *handover.File[handedLease] // to the next process; nil for none. Fixed before the first pick
 
 	closed  atomic.Bool
 	begun   wake.One // the first lease, or key, of a quiet time
@@ -244,6 +247,9 @@ func (ls *leases) close() {
 	}
 	close(ls.closing)
 	<-ls.done
+	if ls.handover != nil {
+		ls.leave()
+	}
 	ls.endAll(func(*leaseSlot) bool { return true }, Expired)
 }
 
@@ -310,8 +316,28 @@ func (s *Picker) EndLease(id LeaseID, o Outcome, load *Load) (state LeaseState, 
 	return state, err
 }
 
+// countersOf returns those of a held lease that is none of a limit of the fleet, or nil.
+func (ls *leases) countersOf(id *LeaseID) (c *policy.ClusterCounters) {
+	_ = ls.use(id, ls.clock.now(), func(_ *leaseShard, slot *leaseSlot) { // an error is that of the caller's next use
+		if slot.outcome == 0 && slot.held.Shared() == nil {
+			c = slot.held.Counters()
+		}
+	})
+	return c
+}
+
+// RenewsAtOnce reports whether RenewLease does not wait for the disk.
+func (s *Picker) RenewsAtOnce(id LeaseID, ttl time.Duration) bool {
+	return s.leases.handover == nil || s.leases.handover.Covers(s.leases.countersOf(&id), ttl)
+}
+
 // RenewLease makes a held lease expire ttl from now.
 func (s *Picker) RenewLease(id LeaseID, ttl time.Duration) (state LeaseState, err error) {
+	if h := s.leases.handover; h != nil {
+		if c := s.leases.countersOf(&id); !h.Covers(c, ttl) {
+			h.Raise(c, ttl) // its ttl is not lowered while the lease is held
+		}
+	}
 	now := s.leases.clock.now()
 	var shared *policy.SharedLimit
 	var admission policy.Admission

@@ -133,6 +133,27 @@ func (sh *leaseShard) grant(id *LeaseID, now, expires instant) *leaseSlot {
 	return s
 }
 
+// maxAdoptedSlot limits the memory that the number of a slot in a file may cause.
+const maxAdoptedSlot = 1 << 20
+
+// adopt returns the slot of a lease of an earlier process, as grant does; another slot if that is used, or
+// without a lease, which is nil then.
+func (sh *leaseShard) adopt(l *LeaseState, now, expires instant) *leaseSlot {
+	var s *leaseSlot
+	if l != nil && l.ID.slot < maxAdoptedSlot {
+		s = sh.slots.Take(l.ID.slot)
+	}
+	if s == nil {
+		return sh.grant(new(LeaseID), now, expires)
+	}
+	s.secret, s.generation = l.ID.secret, l.ID.generation
+	s.granted = now.add(-time.Duration(now.unix - l.GrantedAt.UnixNano()))
+	s.expires, s.end = expires.unix, int64(expires.elapsed)
+	s.address, s.target, s.priority = l.Address, l.Target, int32(l.Priority)
+	sh.timers.Add(l.ID.slot, &s.timer, now.elapsed, expires.elapsed)
+	return s
+}
+
 // find returns the slot of a lease, held or ended, or nil. It compares the whole ID in constant
 // time. The caller holds mu.
 func (sh *leaseShard) find(id *LeaseID) *leaseSlot {

@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/picks/handover"
 	"github.com/lbd-dev/lbd/service/quota"
 )
 
@@ -60,9 +63,66 @@ func New(o Options) *Picker {
 			Buckets: []float64{.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}),
 	}
-	s.leases = newLeases(cmp.Or(o.MaxLeases, DefaultMaxLeases), o.Replica, func(r *ledger.Record) { o.Events.BreakerEased(r.Target.Cluster(r.Name)) })
+	s.leases = newLeases(cmp.Or(o.MaxLeases, DefaultMaxLeases), o.Replica, func(r *ledger.Record) {
+		if r.Target != nil {
+			o.Events.BreakerEased(r.Target.Cluster(r.Name))
+		} else if c := o.Ledger.Hosted().Cluster(r.Name); c != nil { // of an earlier process
+			o.Events.BreakerEased(c)
+		}
+	})
 	o.Registry.MustRegister(s.pickDuration, s.pickWait)
 	return s
+}
+
+const (
+	// MaxHandedOver is how many leases the next process knows: of others it has only the number.
+	MaxHandedOver = 20_000
+	// LostOwner is the owner of leases of which only the number is known.
+	LostOwner = "unknown, of the process before"
+)
+
+// HandOver counts the leases that the last process has left in a file, and makes Close leave those of this
+// one. It must be called before the first pick, by one process at a time.
+func (s *Picker) HandOver(path string, log *slog.Logger) error {
+	f, last, err := handover.Open[handedLease](path, log)
+	if err != nil {
+		return err
+	}
+	for i := range last.Leases {
+		f.Note(s.adopt(last.Leases[i].Leaf, &last.Leases[i].LeaseState), last.Leases[i].Leaf.TTL)
+	}
+	for _, leaf := range last.Leaves {
+		f.Note(s.adopt(leaf, nil), leaf.TTL)
+	}
+	if n := s.leases.count.Load(); n > 0 {
+		log.Info("leases of the last process count until they end", "known", len(last.Leases), "unknown", n-int64(len(last.Leases)))
+	}
+	s.leases.handover = f
+	s.leases.begun.Wake()
+	return f.Begin()
+}
+
+// adopt counts requests of a leaf: that of a lease if it is not nil. It returns where they count.
+func (s *Picker) adopt(leaf handover.Leaf, l *LeaseState) (counters *policy.ClusterCounters) {
+	ls, now := s.leases, s.leases.clock.now()
+	cluster, owner, expires := leaf.Cluster, ledger.Owner{Name: LostOwner}, now.add(min(leaf.TTL, MaxTTL))
+	if l != nil {
+		cluster, owner, expires.unix = l.Cluster, l.Owner, l.ExpiresAt.UnixNano()
+	}
+	s.options.Ledger.Adopt(cluster, leaf.Key(), func(r *ledger.Record, c *policy.ClusterCounters) {
+		for range min(leaf.Requests, ls.max-ls.count.Load()) { // with more, each pick is refused anyway
+			sh := &ls.shards[ls.count.Add(1)%leaseShards]
+			if l != nil {
+				sh = &ls.shards[l.ID.shard%leaseShards]
+			}
+			sh.mu.Lock()
+			slot := sh.adopt(l, now, expires)
+			slot.record, slot.owner, slot.held = r, r.Totals.Leases.Begin(owner, 0), c.Adopt()
+			sh.mu.Unlock()
+		}
+		counters = c
+	})
+	return counters
 }
 
 // Close ends all leases.

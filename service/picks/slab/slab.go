@@ -56,6 +56,27 @@ func (s *Slab[T]) Get() (uint32, *T) {
 	return uint32(n*ChunkSlots + i), &c.slots[i]
 }
 
+// Take returns the slot of a number, which has the zero value, or nil if it is used.
+func (s *Slab[T]) Take(number uint32) *T {
+	n, i := int(number/ChunkSlots), number%ChunkSlots
+	for n >= len(s.chunks) {
+		s.open = append(s.open, ^uint64(0))
+		s.chunks = append(s.chunks, make([]*chunk[T], 64)...)
+	}
+	if s.chunks[n] == nil {
+		s.chunks[n] = s.newChunk()
+	}
+	c := s.chunks[n]
+	if c.used&(1<<i) != 0 {
+		return nil
+	}
+	if c.used |= 1 << i; c.used == ^uint64(0) {
+		s.open[n/64] &^= 1 << (n % 64)
+	}
+	s.length++
+	return &c.slots[i]
+}
+
 func (s *Slab[T]) newChunk() *chunk[T] {
 	if c := s.spare; c != nil {
 		s.spare = nil

@@ -36,6 +36,17 @@ func TestModel(t *testing.T) {
 					get()
 				}
 			},
+			"take": func(t *rapid.T) {
+				n := rapid.Uint32Range(0, 3*64*ChunkSlots).Draw(t, "slot")
+				v := s.Take(n)
+				if (v == nil) != (used[n] != 0) || v != nil && *v != 0 {
+					t.Fatalf("slot %d is taken: %v", n, v)
+				}
+				if v != nil {
+					last++
+					*v, used[n] = last, last
+				}
+			},
 			"put": func(t *rapid.T) {
 				n := draw(t)
 				s.Put(n)
