@@ -79,13 +79,14 @@ func (t *Table) NotWritten(of Class, now time.Time) {
 	t.classes[of] = class{flushed: now, flush: retryFlush}
 }
 
-// Hear renews what another daemon has renewed.
+// Hear renews what a daemon has written that it has renewed: another one, or this one.
 func (t *Table) Hear(news []byte, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return readNews(news, func(name, address string, age time.Duration) {
 		if e := t.find(name, address); e != nil {
-			e.extend(now.Add(t.patience(e.is.TTL) - age))
+			e.kept = later(e.kept, now.Add(t.patience(e.is.TTL)-age))
+			e.extend(e.kept)
 			if at := now.Add(-age); at.After(t.heard) {
 				t.heard = at
 			}

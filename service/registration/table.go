@@ -59,6 +59,7 @@ type endpoint struct {
 	priority uint32
 	deadline time.Time
 	renewed  time.Time // by a request to this daemon; zero if it was not
+	kept     time.Time // until when daemons keep it that know only what is in the store
 }
 
 type removal struct {
@@ -143,7 +144,8 @@ func (t *Table) set(c *cluster, raw []byte, a *resource.Assignment, now time.Tim
 				was := gone[key]
 				delete(gone, key)
 				if e.TTL > 0 {
-					t.add(c, key, &endpoint{is: e, priority: l.Priority, deadline: now.Add(t.patience(e.TTL))}, was, now)
+					due := now.Add(t.patience(e.TTL))
+					t.add(c, key, &endpoint{is: e, priority: l.Priority, deadline: due, kept: due}, was, now)
 					window = max(window, t.patience(e.TTL))
 				}
 			}
@@ -168,7 +170,7 @@ func (c *cluster) remove(n int, now time.Time, window time.Duration) {
 // add adds an endpoint, which keeps the deadline that it had with the same ttl.
 func (t *Table) add(c *cluster, key string, e, was *endpoint, now time.Time) {
 	if was != nil && was.is.TTL == e.is.TTL {
-		e.deadline, e.renewed = was.deadline, was.renewed
+		e.deadline, e.renewed, e.kept = was.deadline, was.renewed, was.kept
 	} else {
 		t.heard = now
 	}
@@ -239,26 +241,30 @@ func (t *Table) Hash(name string, of func(raw []byte) string) string {
 }
 
 // Renew renews a registered endpoint, and returns when it is due without another renewal. It reports
-// false if there is none.
-func (t *Table) Renew(name, address string, now time.Time) (due time.Time, ok bool) {
+// false if there is none. kept is false if other daemons may have removed it, because no renewal was written for
+// too long: this one counts once it is.
+func (t *Table) Renew(name, address string, now time.Time) (due time.Time, kept, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.find(name, address)
 	if e == nil {
-		return time.Time{}, false
+		return time.Time{}, false, false
 	}
 	e.extend(now.Add(t.patience(e.is.TTL)))
 	e.renewed, t.heard = now, now
 	if t.options.Shared {
 		t.classes[classOf(e.is.TTL)].renewed(e.is.TTL)
 	}
-	return e.deadline, true
+	return e.deadline, !t.options.Shared || now.Before(e.kept), true
 }
 
-func (e *endpoint) extend(to time.Time) {
-	if to.After(e.deadline) {
-		e.deadline = to
+func (e *endpoint) extend(to time.Time) { e.deadline = later(e.deadline, to) }
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
 	}
+	return a
 }
 
 // Count is the number of registered endpoints of a cluster, and of those that are held back.

@@ -105,9 +105,9 @@ func TestEndpointsExpireUnlessTheyAreRenewed(t *testing.T) {
 	s := newScene(t, registration.Options{MaxExpired: 1})
 	s.set("a:80", "b:80~2s", "[::1]:80~2s")
 	s.expect("before the ttl", s.after(2*time.Second-quarter), "")
-	due, ok := s.Renew("orders", "[0:0::1]:80", s.now)
-	if !ok || due != s.now.Add(2*time.Second) {
-		t.Errorf("renewed until %v, %v", due, ok)
+	due, kept, ok := s.Renew("orders", "[0:0::1]:80", s.now)
+	if !ok || !kept || due != s.now.Add(2*time.Second) {
+		t.Errorf("renewed until %v, %v, %v", due, kept, ok)
 	}
 	s.expect("at the ttl", s.after(quarter), "orders: b:80")
 	s.expect("until it is removed", s.after(quarter), "orders: b:80")
@@ -116,7 +116,7 @@ func TestEndpointsExpireUnlessTheyAreRenewed(t *testing.T) {
 	s.expect("the renewed one at its ttl", s.after(quarter), "orders: [::1]:80")
 	for _, absent := range [][2]string{{"orders", "b:80"}, {"orders", "a:80"}, {"other", "b:80"}} {
 		_, found := s.Get(absent[0], absent[1])
-		if _, ok := s.Renew(absent[0], absent[1], s.now); ok || found {
+		if _, _, ok := s.Renew(absent[0], absent[1], s.now); ok || found {
 			t.Errorf("%v is registered", absent)
 		}
 	}
@@ -132,7 +132,7 @@ func TestFurtherAddresses(t *testing.T) {
 	s.set("a:80", "b:80+[::1]:80+c:80~2s")
 	for _, address := range []string{"b:80", "[0:0::1]:80", "c:80"} {
 		s.after(time.Second)
-		if due, ok := s.Renew("orders", address, s.now); !ok || due != s.now.Add(2*time.Second) {
+		if due, _, ok := s.Renew("orders", address, s.now); !ok || due != s.now.Add(2*time.Second) {
 			t.Errorf("%s is renewed until %v, %v", address, due, ok)
 		}
 	}
@@ -275,8 +275,11 @@ func TestRenewalsOfOtherDaemons(t *testing.T) {
 	first, second := both(quarter)
 	one.expect("the first renewal", first, "news of [2]")
 	two.expect("without news", second, "")
-	if err := two.Hear(one.News(2, one.now), two.now); err != nil {
-		t.Fatal(err)
+	first = string(one.News(2, one.now))
+	for _, s := range []*scene{one, two} {
+		if err := s.Hear([]byte(first), s.now); err != nil {
+			t.Fatal(err)
+		}
 	}
 	first, second = both(time.Second - quarter)
 	one.expect("one", first, "orders: c:80")
@@ -289,6 +292,9 @@ func TestRenewalsOfOtherDaemons(t *testing.T) {
 	one.expect("the next renewal, after a third of the ttl", first, "news of [2]")
 	news := one.News(2, one.now)
 	one.NotWritten(2, one.now)
+	if _, kept, _ := one.Renew("orders", "b:80", one.now); !kept {
+		t.Error("the other daemon may have removed what was registered within two ttls")
+	}
 	if string(news) == string(one.News(2, one.now)) {
 		t.Error("the next news are the same")
 	}
@@ -299,6 +305,15 @@ func TestRenewalsOfOtherDaemons(t *testing.T) {
 	two.expect("before two ttls", second, "")
 	_, second = both(quarter)
 	two.expect("after two ttls", second, "orders: b:80")
+	if _, kept, ok := one.Renew("orders", "b:80", one.now); kept || !ok {
+		t.Errorf("what the other daemon removes is kept: %v, %v", kept, ok)
+	}
+	if err := one.Hear(one.News(2, one.now), one.now); err != nil {
+		t.Fatal(err)
+	}
+	if _, kept, _ := one.Renew("orders", "b:80", one.now.Add(6*time.Second-1)); !kept {
+		t.Error("what was written does not count")
+	}
 	for _, bad := range []string{"", "\x02", "\x01", "\x01\x00\x05a", "\x01\x00\x01a", "\x01\x00\x01a\x01b", "\x01\x00\x01a\x01b\xff\xff\xff\xff\xff\xff\xff\xff\x7f"} {
 		if err := two.Hear([]byte(bad), two.now); err == nil {
 			t.Errorf("%q is read", bad)

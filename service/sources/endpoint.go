@@ -104,13 +104,17 @@ func (c endpointChanges) RenewEndpoint(cluster, address string) (due time.Time, 
 	if err := p.Unread(); err != nil {
 		return time.Time{}, err
 	}
-	due, ok := p.registered.Renew(cluster, address, time.Now())
+	due, kept, ok := p.registered.Renew(cluster, address, time.Now())
 	if !ok {
 		return due, fault.Errorf(fault.UnknownEndpoint, "%s is no registered endpoint of %q: register it again", address, cluster).Of(cluster, "")
 	}
 	st, err := p.open()
 	if err == nil && p.SharedStore {
 		err = st.Err() // the other daemons do not hear of the renewal
+	}
+	if err == nil && !kept {
+		return due, fault.Errorf(fault.StoreUnavailable, "renewals of %s could not be written in time, and other daemons may have removed it: "+
+			"renew it at another one, or try again", address).Of(cluster, "").Retry(time.Second)
 	}
 	if err != nil {
 		return due, storeError(err)

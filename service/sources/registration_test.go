@@ -2,9 +2,11 @@ package sources_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,6 +156,12 @@ func (*namedFleet) Close()       {}
 // startShared starts services that share a store.
 func startShared(t *testing.T, names ...string) []*service.Service {
 	t.Helper()
+	return startCut(t, new(atomic.Bool), names...)
+}
+
+// startCut is startShared, where the first service is cut off from the store while cut is set.
+func startCut(t *testing.T, cut *atomic.Bool, names ...string) []*service.Service {
+	t.Helper()
 	var all []*service.Service
 	for _, name := range names {
 		all = append(all, newService(t, func(o *service.Options) {
@@ -161,13 +169,19 @@ func startShared(t *testing.T, names ...string) []*service.Service {
 		}))
 	}
 	st, err := file.Open("", file.Options{OnCommit: func(c store.Commit) {
-		for _, s := range all {
-			s.Inbound.Commit(c)
+		for i, s := range all {
+			if i > 0 || !cut.Load() {
+				s.Inbound.Commit(c)
+			}
 		}
 	}})
 	servicetest.Must(t, err)
-	for _, s := range all {
-		servicetest.Must(t, s.Start(t.Context(), sources.Connections{Store: st}))
+	for i, s := range all {
+		c := sources.Connections{Store: st}
+		if i == 0 {
+			c.Store = &halfOpen{st, cut}
+		}
+		servicetest.Must(t, s.Start(t.Context(), c))
 	}
 	t.Cleanup(func() {
 		for _, s := range all {
@@ -205,6 +219,47 @@ func TestRenewalsAreShared(t *testing.T) {
 		servicetest.Must(t, err)
 		if len(list) != 3 || list[0].Message != "not renewed: 10.0.0.2:80" {
 			t.Errorf("history %+v", list)
+		}
+	})
+}
+
+// halfOpen is a store of a daemon whose connection is cut, which it has not noticed.
+type halfOpen struct {
+	store.Store
+
+	cut *atomic.Bool
+}
+
+func (s *halfOpen) Update(ctx context.Context, fn func(*store.Tx) error) (*store.Snapshot, error) {
+	if s.cut.Load() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Store.Update(ctx, fn)
+}
+
+// A daemon that is cut off without noticing acknowledges no renewal of what the others have removed.
+func TestHalfOpenDaemonRenewsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cut atomic.Bool
+		all := startCut(t, &cut, "a", "b")
+		register(t, all[0], "10.0.0.1:80", 0)
+		register(t, all[0], "10.0.0.2:80", 2*time.Second)
+		acknowledged, removed := 0, false
+		for i := range 80 {
+			time.Sleep(250 * time.Millisecond)
+			cut.Store(i > 20)
+			_, err := all[0].Sources.RenewEndpoint("orders", "10.0.0.2:80")
+			removed = removed || pushedEndpoints(t, all[1]) == 1
+			if err == nil {
+				acknowledged++
+			}
+			if err == nil && removed {
+				t.Fatalf("renewal %d of what was removed", i)
+			}
+		}
+		if !removed || acknowledged < 20 {
+			t.Errorf("removed: %v, after %d renewals", removed, acknowledged)
 		}
 	})
 }
