@@ -103,6 +103,8 @@ func (f *File[L]) Note(c *policy.ClusterCounters, ttl time.Duration) {
 
 // Begin writes what was noted, before the first lease. Close must be called after it.
 func (f *File[L]) Begin() error {
+	f.writing.Lock()
+	defer f.writing.Unlock()
 	go f.lowerUntilStopped()
 	return f.write(nil)
 }
