@@ -12,9 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
@@ -24,22 +26,26 @@ const (
 	format = 1
 	// lowerPeriod is the time between two looks whether ceilings can be lower.
 	lowerPeriod = time.Minute
+	// raiseWait is the longest time that a lease waits for a disk that hangs.
+	raiseWait = time.Second
 )
 
-// File is the file, for leases of a type. Its methods but Covers and Raise are called by one goroutine at a
-// time.
+// File is the file, for leases of a type. Its methods but Covers and Raise are called by one goroutine.
 type File[L any] struct {
-	path string // fixed
-	log  *slog.Logger
-
-	mu     sync.Mutex // guards wanted
-	wanted map[*policy.ClusterCounters]ceiling
-
-	writing sync.Mutex // held while the file is written; guards the rest
-	written map[*policy.ClusterCounters]ceiling
-	failed  bool // the last time
-
+	// Fixed after Open.
+	path          string
+	log           *slog.Logger
+	wake          chan struct{} // has a token if ceilings are wanted
 	stop, stopped chan struct{}
+
+	failed atomic.Bool // the last write, or it takes long
+
+	mu     sync.Mutex // guards wanted and done
+	wanted map[*policy.ClusterCounters]ceiling
+	done   chan struct{} // closed when what is wanted was written, or could not be
+
+	// written is on disk. It is owned by run while that runs.
+	written map[*policy.ClusterCounters]ceiling
 }
 
 type ceiling struct {
@@ -75,8 +81,8 @@ func LeafOf(k policy.ServiceKey, requests int64, ttl time.Duration) Leaf {
 // Open reads a file, which need not exist. The caller counts what is in it and calls Note, then Begin.
 func Open[L any](path string, log *slog.Logger) (f *File[L], last Content[L], err error) {
 	f = &File[L]{
-		path: path, log: log, wanted: make(map[*policy.ClusterCounters]ceiling), written: make(map[*policy.ClusterCounters]ceiling),
-		stop: make(chan struct{}), stopped: make(chan struct{}),
+		path: path, log: log, wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		wanted: make(map[*policy.ClusterCounters]ceiling), done: make(chan struct{}), written: make(map[*policy.ClusterCounters]ceiling),
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -103,10 +109,9 @@ func (f *File[L]) Note(c *policy.ClusterCounters, ttl time.Duration) {
 
 // Begin writes what was noted, before the first lease. Close must be called after it.
 func (f *File[L]) Begin() error {
-	f.writing.Lock()
-	defer f.writing.Unlock()
-	go f.lowerUntilStopped()
-	return f.write(nil)
+	err := f.write(nil)
+	go f.run()
+	return err
 }
 
 // Covers reports whether the next process would know of a lease that c, which may be nil, counts. f may be nil.
@@ -114,30 +119,68 @@ func (f *File[L]) Covers(c *policy.ClusterCounters, ttl time.Duration) bool {
 	return f == nil || c == nil || c.Ceiling.Covers(c.Breaker.InFlight(), ttl)
 }
 
-// Raise returns when the ceiling of c has what is in flight, and a ttl. If the file cannot be written, leases
-// are granted anyway.
+// Raise returns when the ceiling of c has what is in flight, and a ttl. If the file cannot be written, or only
+// slowly, leases are granted anyway.
 func (f *File[L]) Raise(c *policy.ClusterCounters, ttl time.Duration) {
 	n := c.Breaker.InFlight()
 	f.mu.Lock()
-	w := f.wanted[c]
+	w, done := f.wanted[c], f.done
 	f.wanted[c] = ceiling{max(w.requests, n+n/4), max(w.ttl, ttl)} // with room for the next ones
 	f.mu.Unlock()
-	f.writing.Lock() // many wait here for one write
-	defer f.writing.Unlock()
-	f.flush()
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+	if f.failed.Load() {
+		return
+	}
+	select {
+	case <-done:
+	case <-f.stopped:
+	case <-time.After(raiseWait):
+		f.report(errSlow)
+	}
 }
 
-// flush writes the ceilings that are wanted. The caller holds writing.
+var errSlow = fmt.Errorf("a write takes longer than %v", raiseWait)
+
+// report keeps the result of a write, and logs the first error.
+func (f *File[L]) report(err error) {
+	if !f.failed.Swap(err != nil) && err != nil {
+		f.log.Error("the next process may not know all leases of this one", "error", err)
+	}
+}
+
+// run writes the file until Close.
+func (f *File[L]) run() {
+	defer close(f.stopped)
+	tick := time.NewTicker(lowerPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-f.wake:
+			f.flush()
+		case <-tick.C:
+			f.lower()
+		case <-f.stop:
+			return
+		}
+	}
+}
+
+// flush writes the ceilings that are wanted, by many at once.
 func (f *File[L]) flush() {
 	f.mu.Lock()
-	wanted := f.wanted
-	f.wanted = make(map[*policy.ClusterCounters]ceiling)
+	wanted, done := f.wanted, f.done
+	f.wanted, f.done = make(map[*policy.ClusterCounters]ceiling), make(chan struct{})
 	f.mu.Unlock()
+	defer close(done)
+	before := maps.Clone(f.written)
 	for c, w := range wanted {
-		was := f.written[c]
-		f.written[c] = ceiling{max(was.requests, w.requests), max(was.ttl, w.ttl)}
+		f.written[c] = ceiling{max(before[c].requests, w.requests), max(before[c].ttl, w.ttl)}
 	}
-	if len(wanted) == 0 || f.write(nil) != nil {
+	if f.write(nil) != nil {
+		f.written = before
 		return
 	}
 	for c := range wanted {
@@ -147,9 +190,6 @@ func (f *File[L]) flush() {
 
 // lower makes ceilings lower that are far above what is in flight.
 func (f *File[L]) lower() {
-	f.writing.Lock()
-	defer f.writing.Unlock()
-	f.flush()
 	lowered := false
 	for c, was := range f.written {
 		n := 2 * c.Breaker.InFlight()
@@ -171,31 +211,14 @@ func (f *File[L]) lower() {
 	}
 }
 
-func (f *File[L]) lowerUntilStopped() {
-	defer close(f.stopped)
-	tick := time.NewTicker(lowerPeriod)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			f.lower()
-		case <-f.stop:
-			return
-		}
-	}
-}
-
 // Close replaces the ceilings by leases, and by the number of others: no other one is granted any more.
 func (f *File[L]) Close(leases []L, others []Leaf) {
 	close(f.stop)
 	<-f.stopped
-	f.writing.Lock()
-	defer f.writing.Unlock()
-	clear(f.written)
 	_ = f.write(&Content[L]{Leases: leases, Leaves: others}) // else the next process counts too many
 }
 
-// write replaces the file; nil stands for the ceilings. The caller holds writing.
+// write replaces the file; nil stands for the ceilings.
 func (f *File[L]) write(next *Content[L]) error {
 	if next == nil {
 		next = new(Content[L])
@@ -205,10 +228,7 @@ func (f *File[L]) write(next *Content[L]) error {
 	}
 	next.Format = format
 	err := replace(f.path, next)
-	if err != nil && !f.failed {
-		f.log.Error("the next process may not know all leases of this one", "error", err)
-	}
-	f.failed = err != nil
+	f.report(err)
 	return err
 }
 

@@ -1,12 +1,14 @@
 package handover
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -26,9 +28,6 @@ func open(t *testing.T, path string) (*File[int], Content[int]) {
 func TestLeasesWhileCeilingsAreLowered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases")
 	f, _ := open(t, path)
-	if err := f.Begin(); err != nil {
-		t.Fatal(err)
-	}
 	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "orders", EDSServiceName: "s"})
 	var held atomic.Int64
 	var callers sync.WaitGroup
@@ -57,11 +56,14 @@ func TestLeasesWhileCeilingsAreLowered(t *testing.T) {
 		})
 	}
 	for checked := 0; checked < 1000; {
-		f.lower()
-		f.writing.Lock()
+		select { // instead of run
+		case <-f.wake:
+			f.flush()
+		default:
+			f.lower()
+		}
 		n := held.Load()
 		_, left := open(t, path)
-		f.writing.Unlock()
 		if n == 0 {
 			continue
 		}
@@ -72,6 +74,9 @@ func TestLeasesWhileCeilingsAreLowered(t *testing.T) {
 		}
 	}
 	close(stop)
+	if err := f.Begin(); err != nil {
+		t.Fatal(err)
+	}
 	callers.Wait()
 	f.Close([]int{7}, nil)
 	if _, left := open(t, path); len(left.Leaves) != 0 || len(left.Leases) != 1 {
@@ -91,17 +96,42 @@ func TestBadFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "orders"})
-	f.Raise(c, time.Hour)
+	c.Adopt()
+	for range 3 { // the ceiling of an attempt that failed has no effect
+		f.Raise(c, time.Hour)
+	}
 	if f.Covers(c, time.Hour) {
 		t.Error("a lease is covered that is not on disk")
 	}
 	if err := os.Remove(path + ".new"); err != nil {
 		t.Fatal(err)
 	}
-	if f.Raise(c, time.Hour); !f.Covers(c, time.Hour) {
-		t.Error("a lease is not covered")
+	for deadline := time.Now().Add(10 * time.Second); !f.Covers(c, time.Hour); f.Raise(c, time.Hour) {
+		if time.Now().After(deadline) {
+			t.Fatal("a lease is not covered")
+		}
+	}
+	err := error(syscall.EEXIST)
+	for errors.Is(err, syscall.EEXIST) { // while a write goes on
+		err = syscall.Mkfifo(path+".new", 0o600) // to open it takes forever
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		f.Raise(c, 2*time.Hour)
+	}
+	if !f.failed.Load() {
+		t.Error("a disk that hangs is not reported")
+	}
+	pipe, err := os.OpenFile(path+".new", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
 	f.Close(nil, nil)
+	if err := errors.Join(pipe.Close(), os.Remove(path)); err != nil {
+		t.Fatal(err)
+	}
 	for _, text := range []string{"", `{"format":1,"leaves":[`, `{"format":2}`} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
