@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/wake"
 )
 
 const (
@@ -35,7 +36,7 @@ type File[L any] struct {
 	// Fixed after Open.
 	path          string
 	log           *slog.Logger
-	wake          chan struct{} // has a token if ceilings are wanted
+	wake          wake.One // ceilings are wanted
 	stop, stopped chan struct{}
 
 	failed atomic.Bool // the last write, or it takes long
@@ -81,7 +82,7 @@ func LeafOf(k policy.ServiceKey, requests int64, ttl time.Duration) Leaf {
 // Open reads a file, which need not exist. The caller counts what is in it and calls Note, then Begin.
 func Open[L any](path string, log *slog.Logger) (f *File[L], last Content[L], err error) {
 	f = &File[L]{
-		path: path, log: log, wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		path: path, log: log, wake: wake.NewOne(), stop: make(chan struct{}), stopped: make(chan struct{}),
 		wanted: make(map[*policy.ClusterCounters]ceiling), done: make(chan struct{}), written: make(map[*policy.ClusterCounters]ceiling),
 	}
 	text, err := os.ReadFile(path)
@@ -127,10 +128,7 @@ func (f *File[L]) Raise(c *policy.ClusterCounters, ttl time.Duration) {
 	w, done := f.wanted[c], f.done
 	f.wanted[c] = ceiling{max(w.requests, n+n/4), max(w.ttl, ttl)} // with room for the next ones
 	f.mu.Unlock()
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
+	f.wake.Wake()
 	if f.failed.Load() {
 		return
 	}
