@@ -10,7 +10,10 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 func FuzzAppendString(f *testing.F) {
 	for _, s := range []string{
@@ -22,9 +25,7 @@ func FuzzAppendString(f *testing.F) {
 		var want bytes.Buffer
 		e := json.NewEncoder(&want)
 		e.SetEscapeHTML(false)
-		if err := e.Encode(s); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, e.Encode(s))
 		if got := string(appendString(nil, s)) + "\n"; got != want.String() {
 			t.Errorf("%q: got %swant %s", s, got, want.String())
 		}
@@ -82,9 +83,7 @@ func FuzzPathParam(f *testing.F) {
 			return
 		}
 		u, err := url.ParseRequestURI("/v1/clusters/" + url.PathEscape(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		routed := u.RawPath // as chi does
 		if routed == "" {
 			routed = u.Path

@@ -14,9 +14,7 @@ import (
 
 func someLease(t *testing.T) (id picks.LeaseID) {
 	t.Helper()
-	if err := id.UnmarshalText([]byte("00000000040000200123456789ABCDEFGHIJKLMN")); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, id.UnmarshalText([]byte("00000000040000200123456789ABCDEFGHIJKLMN")))
 	return id
 }
 
@@ -68,9 +66,7 @@ func TestPicksAreWrittenAsTheirTypesSay(t *testing.T) {
 		var want bytes.Buffer
 		e := json.NewEncoder(&want)
 		e.SetEscapeHTML(false)
-		if err := e.Encode(c.want); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, e.Encode(c.want))
 		if string(c.got) != want.String() {
 			t.Errorf("got  %swant %s", c.got, want.String())
 		}

@@ -86,9 +86,7 @@ func TestFaultsAreLogged(t *testing.T) {
 	} {
 		w, log, _ := serve(func(*recorder, *http.Request) error { return c.err })
 		var p Problem
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal(w.Body.Bytes(), &p))
 		if w.Code != c.status || p.Detail != c.detail || strings.Contains(log, "disk on fire") != c.logged {
 			t.Errorf("%v: %d %s; log: %s", c.err, w.Code, w.Body, log)
 		}
@@ -138,9 +136,7 @@ func TestRetryAfterOnlyWhereItHelps(t *testing.T) {
 		w := httptest.NewRecorder()
 		writeProblem(&recorder{ResponseWriter: w}, problemOf(&fault.Error{Code: c.code, RetryAfter: c.after}))
 		var p Problem
-		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, json.Unmarshal(w.Body.Bytes(), &p))
 		if w.Header().Get("Retry-After") != c.header || p.RetryAfterMS != c.ms {
 			t.Errorf("%s after %v: Retry-After %q, %d ms", c.code, c.after, w.Header().Get("Retry-After"), p.RetryAfterMS)
 		}

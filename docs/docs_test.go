@@ -16,9 +16,12 @@ import (
 	"unicode"
 
 	"github.com/lbd-dev/lbd/examples/custompolicy"
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 // root is the repository.
 const root = ".."
@@ -46,13 +49,6 @@ func files(t *testing.T, under string, suffixes ...string) []string {
 		t.Fatalf("no files with %v under %q", suffixes, under)
 	}
 	return found
-}
-
-func noError(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func read(t *testing.T, file string) string {

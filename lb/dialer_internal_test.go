@@ -12,8 +12,11 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 // pipe is a network in which every dial is answered by connect.
 func pipe(connect func(ctx context.Context, address string) error) func(context.Context, string, string) (net.Conn, error) {
@@ -232,11 +235,4 @@ func TestStoppedRechecksTakeNothing(t *testing.T) {
 			t.Error("rechecks that were stopped hold up one that was not")
 		}
 	})
-}
-
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }

@@ -66,9 +66,7 @@ func (w *ward) requests(n int, bad ...string) {
 	for range n {
 		call := newCall()
 		call.Hold = true
-		if err := w.c.Pick(call, 0); err != nil {
-			w.t.Fatal(err)
-		}
+		noError(w.t, w.c.Pick(call, 0))
 		outcome := policy.OutcomeSuccess
 		if slices.Contains(bad, call.Address) {
 			outcome = policy.OutcomeError

@@ -75,9 +75,7 @@ func (s *treeOfLeaves) expect(picks string, events ...string) {
 func (s *treeOfLeaves) why(want ...string) {
 	s.t.Helper()
 	n, err := s.channel.Describe(s.t.Context())
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	noError(s.t, err)
 	var got []string
 	for _, p := range n.Clusters[cluster].Child.Priorities {
 		says := p.Name + ": " + p.Why

@@ -12,7 +12,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 // turnTest begins work in goroutines, and records the order in which it runs.
 type turnTest struct {
@@ -178,9 +182,7 @@ func TestTurnsOfCanceledWork(t *testing.T) {
 func TestPause(t *testing.T) {
 	testTurns(t, 1, func(t *turnTest) {
 		turn, err := t.Begin(t.Context(), PushWork, "long")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		t.begin(PushWork, "same", nil)
 		time.Sleep(2 * turnTime)
 		_ = turn.Pause()
@@ -210,9 +212,7 @@ func TestPause(t *testing.T) {
 func TestPauseGivesTheTurnToAnother(t *testing.T) {
 	testTurns(t, 2, func(t *turnTest) {
 		long, err := t.Begin(t.Context(), PushWork, "long")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		end := make(chan struct{})
 		t.begin(SourceWork, "server", end)
 		t.begin(ResponseWork, "reader", end)
@@ -267,9 +267,7 @@ func TestTurnBeginsAfterTheWait(t *testing.T) {
 func TestPauseYields(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	turn, err := NewTurns(1).Begin(t.Context(), PushWork, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer turn.End()
 	const pauses = 1000
 	var end atomic.Bool

@@ -28,9 +28,7 @@ func (s *Service) SetAmbientError(cluster string, key resource.Key, err error) {
 func CompareSeries(t *testing.T, g prometheus.Gatherer, want string) {
 	t.Helper()
 	families, err := prometheus.Gatherers{g}.Gather() // which finds inconsistent series
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	wanted, names := strings.Split(strings.TrimSpace(want), "\n"), map[string]bool{}
 	for _, line := range wanted {
 		names[line[:strings.IndexAny(line, "{ ")]] = true

@@ -11,9 +11,12 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
 	"github.com/lbd-dev/lbd/service/picks"
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 // newLimitedService returns a service without a store, with series for so many clusters.
 func newLimitedService(t *testing.T, maxSeries int) *Service {
@@ -31,9 +34,7 @@ func newLimitedService(t *testing.T, maxSeries int) *Service {
 func apply(t *testing.T, s *Service, target string, config *resource.Config) {
 	t.Helper()
 	s.targets.Apply([]resolver.TargetConfig{{Target: target, Config: config}})
-	if err := s.targets.Settle(t.Context(), []string{target}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.targets.Settle(t.Context(), []string{target}))
 }
 
 // TestNamesOfServersDoNotStopMetrics: names that a management server sends are not
@@ -46,9 +47,7 @@ func TestNamesOfServersDoNotStopMetrics(t *testing.T) {
 		a.Drops = []resource.Drop{{Category: "a\x00\xff"}}
 		apply(t, s, resolver.Target(cluster), ledgertest.Config(cluster, a))
 		for range 200 { // every locality, but for one chance in 10^19
-			if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, s.Picks.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)))
 		}
 	}
 	for name, want := range map[string]int{
@@ -72,9 +71,7 @@ func TestClustersBeyondTheLimitCountTogether(t *testing.T) {
 	s := newLimitedService(t, 2)
 	for _, cluster := range []string{ledger.OverflowCluster, "own", "own2", "b"} {
 		apply(t, s, resolver.Target(cluster), ledgertest.Config(cluster, ledgertest.Assignment(cluster, resource.Locality{Zone: cluster})))
-		if err := s.Picks.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.Picks.Pick(t.Context(), &picks.Request{Cluster: cluster}, new(picks.Picks)))
 	}
 	compare := func(endpoints int) {
 		t.Helper()
@@ -128,9 +125,7 @@ func TestAccountsBeyondTheLimit(t *testing.T) {
 	a := ledgertest.Usable("a")
 	for _, name := range []string{"xds:///one", "xds:///two"} {
 		apply(t, s, name, ledgertest.Routed(name, a))
-		if err := s.Picks.Pick(t.Context(), &picks.Request{Target: name, Path: "/"}, new(picks.Picks)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.Picks.Pick(t.Context(), &picks.Request{Target: name, Path: "/"}, new(picks.Picks)))
 		if err := s.Picks.Pick(t.Context(), &picks.Request{Target: name}, new(picks.Picks)); err == nil {
 			t.Fatal("an empty path was routed")
 		}

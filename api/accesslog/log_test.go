@@ -10,7 +10,11 @@ import (
 	"unicode/utf8"
 
 	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -30,18 +34,14 @@ func TestPath(t *testing.T) {
 		"/v1/clusters/a%2Fb/endpoints":                         "/v1/clusters/a%2Fb/endpoints",
 	} {
 		u, err := url.Parse(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if got := Path(u); got != want {
 			t.Errorf("%s: %s; want %s", in, got, want)
 		}
 	}
 	for _, long := range []string{"/" + strings.Repeat("x", 2*maxPath), "/?" + strings.Repeat("a=b&", 2*maxPath)} {
 		u, err := url.Parse(long)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if got := Path(u); len(got) > maxPath+len("…") || !strings.HasSuffix(got, "…") || !utf8.ValidString(got) {
 			t.Errorf("%d bytes: %s", len(got), got)
 		}
@@ -61,9 +61,7 @@ func TestBlockedLogDropsEntries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := make(blocked)
 		l, err := Open("-", out, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		l.Write(new(Entry))
 		synctest.Wait() // the writer has it
 		start := time.Now()

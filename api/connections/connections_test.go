@@ -19,17 +19,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var noError = must.NoError
 
-// noError ends a test on an error.
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // halfPipe is one side of a pipe, of which reading can be ended as of a TCP connection.
 type halfPipe struct {

@@ -11,16 +11,10 @@ import (
 func TestPoller(t *testing.T) {
 	for _, processors := range []int{1, 2} {
 		p, err := newPollerOf(processors)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
+		noError(t, p.watch(unix.EPOLL_CTL_ADD, fd, unix.EPOLLIN))
 		wait := func(busy bool, timeout, want int) {
 			t.Helper()
 			if n, err := p.wait(busy, timeout); n != want || err != nil || n > 0 && p.events[0].Fd != int32(fd) {

@@ -14,7 +14,10 @@ import (
 
 	"github.com/lbd-dev/lbd/api/connections"
 	"github.com/lbd-dev/lbd/api/listen"
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 // serveShort starts two loops. lacking is called with the errors of accept.
 func serveShort(t *testing.T, lacking func(error) bool) (s *Server, l *listener) {
@@ -32,13 +35,6 @@ func serveShort(t *testing.T, lacking func(error) bool) (s *Server, l *listener)
 	})
 	noError(t, err)
 	return s, taken.(*listener) //nolint:errcheck,forcetypeassert // Take returns no other
-}
-
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }
 
 func dial(t *testing.T, l *listener) net.Conn {

@@ -278,9 +278,7 @@ func FuzzRequests(f *testing.F) {
 func dialTCP(t *testing.T, address string) net.Conn {
 	t.Helper()
 	c, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -26,17 +26,12 @@ import (
 
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/test/must"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var noError = must.NoError
 
-// noError ends a test on an error.
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // authority signs certificates of tests.
 type authority struct {

@@ -16,9 +16,7 @@ import (
 func TestOwnListenersAreDenied(t *testing.T) {
 	open := func(address string) (*listen.Listener, uint16) {
 		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		return &listen.Listener{Listener: l}, netip.MustParseAddrPort(l.Addr().String()).Port()
 	}
@@ -26,9 +24,7 @@ func TestOwnListenersAreDenied(t *testing.T) {
 	all, shared := open(":0")
 	own := new(listenerAddresses)
 	p, err := new(Config).permit(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if err := p.Check(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)); err != nil {
 		t.Errorf("before lbd listens: %v", err)
 	}

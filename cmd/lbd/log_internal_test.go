@@ -13,9 +13,7 @@ import (
 func TestLogDoesNotBlock(t *testing.T) {
 	r, w := io.Pipe()
 	l, err := newQueuedLog(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	log := (&Config{LogFormat: "json"}).logger(l)
 	const more = logQueue // of which some are written at once with the first
 	for i := range logQueue + more {

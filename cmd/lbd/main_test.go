@@ -20,7 +20,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 // patience is the maximum time that a test waits, on a busy machine.
 const patience = 2 * time.Minute
@@ -48,14 +52,6 @@ func TestMain(m *testing.M) {
 	}
 	_ = os.Unsetenv("GRPC_XDS_BOOTSTRAP") // which a daemon in this process would use
 	os.Exit(m.Run())
-}
-
-// noError ends a test on an error.
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }
 
 // process is a running lbd process.

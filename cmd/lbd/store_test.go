@@ -47,9 +47,7 @@ func TestStoreFlags(t *testing.T) {
 func TestStoreFiles(t *testing.T) {
 	dir := t.TempDir()
 	password := filepath.Join(dir, "password")
-	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(password, []byte("secret\n"), 0o600))
 	c := StoreAccess{StoreUser: "u", StorePassword: password}
 	if e, err := c.config("etcd://a:1/lbd"); err != nil || e.Username != "u" || e.Password != "secret" || e.TLS != nil {
 		t.Errorf("got %+v, %v", e, err)

@@ -14,7 +14,11 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) {
 	if serveProbes() {
@@ -27,13 +31,6 @@ func TestMain(m *testing.M) {
 type result chan error
 
 func (r result) Probed(err error) { r <- err }
-
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
-}
 
 func newPoller(tb testing.TB, permit func(netip.AddrPort) error) *Poller {
 	tb.Helper()

@@ -149,9 +149,7 @@ tokens:
 `)
 	now := time.Now()
 	c, err := i.Token("secret", now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if c.Name != "web" || c.Roles != Pick|Read || !c.Restricted() || !c.MaySee("orders-eu") || !c.MaySee("users") || c.MaySee("users2") {
 		t.Errorf("caller %+v", c)
 	}
@@ -209,9 +207,7 @@ certificates:
 - {name: any, roles: [read], san: "dns:*.example.org"}
 `)
 	uri, err := url.Parse("spiffe://prod/billing/eu")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, c := range []struct {
 		cert *x509.Certificate
 		want string
@@ -285,9 +281,7 @@ func FuzzParse(f *testing.F) {
 func parse(t *testing.T, file string) *Identities {
 	t.Helper()
 	i, err := Parse([]byte(file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return i
 }
 

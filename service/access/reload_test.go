@@ -12,7 +12,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 // fixture is an identity file that is open. Its methods run in a synctest bubble.
 type fixture struct {
@@ -37,9 +41,7 @@ func open(t *testing.T, content string) *fixture {
 func (f *fixture) write(content string, mode os.FileMode) {
 	f.t.Helper()
 	next := f.path + ".next"
-	if err := errors.Join(os.WriteFile(next, []byte(content), mode), os.Chmod(next, mode), os.Rename(next, f.path)); err != nil {
-		f.t.Fatal(err)
-	}
+	noError(f.t, errors.Join(os.WriteFile(next, []byte(content), mode), os.Chmod(next, mode), os.Rename(next, f.path)))
 }
 
 // check lets the file be checked until a change is in use.
@@ -57,13 +59,9 @@ func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t, "tokens: ["+webEntry+"]\nunix_peers: ["+ciEntry+"]")
 		web, err := f.file.Current().Token("secret", time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		ci, err := f.file.Current().Peer(7, 7, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		f.write("tokens: ["+webEntry+"]\nunix_peers: ["+strings.Replace(ciEntry, "push", "read", 1)+"]", 0o640)
 		f.check()
 		if again, err := f.file.Current().Token("secret", time.Now()); again != web || err != nil || revoked(web) {
@@ -132,9 +130,7 @@ func TestReloadWaitsForTheWholeFile(t *testing.T) {
 		whole := "unix_peers: [" + ciEntry + "]\ntokens: [" + webEntry + "]"
 		f := open(t, whole)
 		web, err := f.file.Current().Token("secret", time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		first, _, _ := strings.Cut(whole, "\n")
 		f.write(first, 0o640)
 		time.Sleep(checkInterval)
@@ -162,9 +158,7 @@ func TestReloadDuringAShortage(t *testing.T) {
 			Logger:    slog.New(slog.DiscardHandler),
 			Transient: func(err error) bool { return errors.Is(err, lacking) },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer r.Close()
 		fail.Store(true)
 		time.Sleep(checkInterval)
@@ -180,9 +174,7 @@ func TestOpenRejects(t *testing.T) {
 	if _, err := Open(path, slog.New(slog.DiscardHandler), nil); !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if err := os.WriteFile(path, []byte("tokens: [{}]"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte("tokens: [{}]"), 0o600))
 	if _, err := Open(path, slog.New(slog.DiscardHandler), nil); !contains(err, path+": line 1: tokens[0]") {
 		t.Error(err)
 	}

@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -25,26 +29,20 @@ func record(path string) *Record {
 func open(t *testing.T, path string, stdout io.Writer, logger *slog.Logger) *Log {
 	t.Helper()
 	l, err := Open(path, stdout, logger)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return l
 }
 
 // finish closes a log, so that all records are written.
 func finish(t *testing.T, l *Log) {
 	t.Helper()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, l.Close())
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return string(b)
 }
 

@@ -15,9 +15,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lbd-dev/lbd/service/difference"
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -64,9 +67,7 @@ func (m *model) commit(contents map[resource.Key][]byte, recorded bool, most int
 			continue
 		}
 		state[k] = after
-		if err := tx.Put(k, after); err != nil {
-			m.t.Fatal(err)
-		}
+		noError(m.t, tx.Put(k, after))
 	}
 	if len(replaced) == 0 {
 		return
@@ -76,9 +77,7 @@ func (m *model) commit(contents map[resource.Key][]byte, recorded bool, most int
 		for _, k := range m.trimmer.Expired(m.limits, m.now, len(raw), time.Unix(int64(len(m.states)), 0)) {
 			tx.Discard(k)
 		}
-		if err := tx.Put(NewKey(), raw); err != nil {
-			m.t.Fatal(err)
-		}
+		noError(m.t, tx.Put(NewKey(), raw))
 	}
 	m.now, _ = m.now.Apply(tx.Written(), m.index()+1)
 	m.states, m.silent = append(m.states, state), append(m.silent, silent)
@@ -96,9 +95,7 @@ func (m *model) at() (unknown int) {
 	}}
 	for i := Oldest(q.Records, m.index()); i <= m.index(); i++ {
 		got, err := q.At(i)
-		if err != nil {
-			m.t.Fatal(err)
-		}
+		noError(m.t, err)
 		want := m.states[i]
 		for k := range m.keys() {
 			c, changed := got[k]

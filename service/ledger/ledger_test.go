@@ -12,10 +12,13 @@ import (
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 // newTestLedger returns a ledger whose tests apply configs themselves.
 func newTestLedger(t *testing.T) *Ledger {
@@ -40,9 +43,7 @@ func newTestLedger(t *testing.T) *Ledger {
 func hostedTarget(t *testing.T, l *Ledger, name string) *Target {
 	t.Helper()
 	found, err := l.XDSTarget(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return found
 }
 
@@ -65,9 +66,7 @@ func TestClustersAreReleased(t *testing.T) {
 	apply := func(config *resource.Config, records, clusters int) {
 		t.Helper()
 		l.Apply([]resolver.TargetConfig{{Target: shop, Config: config}}).Close()
-		if err := l.Settle(t.Context(), []string{shop}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.Settle(t.Context(), []string{shop}))
 		if n := counted(l, "a", "b"); l.recordSeries != records || l.totalsSeries != clusters || len(l.totals) != clusters || n != clusters {
 			t.Errorf("%d records, %d clusters of %d with series, %d with counters; want %d and %d", l.recordSeries, l.totalsSeries, len(l.totals), n, records, clusters)
 		}
@@ -113,9 +112,7 @@ func TestLeavesAreReleased(t *testing.T) {
 	apply := func(cluster string, config *resource.Config) {
 		t.Helper()
 		l.Apply([]resolver.TargetConfig{{Target: resolver.Target(cluster), Config: config}}).Close()
-		if err := l.Settle(t.Context(), []string{resolver.Target(cluster)}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, l.Settle(t.Context(), []string{resolver.Target(cluster)}))
 	}
 	own := ledgertest.Config("a", ledgertest.Assignment("a", resource.Locality{Zone: "a"}))
 	all := func(leaves ...string) *resource.Config {

@@ -171,9 +171,7 @@ func TestWarmingIsBulkWork(t *testing.T) {
 		l.warmer.turns = overload.NewTurns(1)
 		defer l.Close()
 		busy, err := l.warmer.turns.Begin(t.Context(), overload.ResponseWork, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		l.Apply(changesOf(n, "a")).Close()
 		time.Sleep(time.Minute)
 		if got := pickedAddress(t, l, "c00000"); got != "a:80" || warming(l) != n-1 {
@@ -186,9 +184,7 @@ func TestWarmingIsBulkWork(t *testing.T) {
 		}
 		// A ledger that is closed waits for no turn.
 		busy, err = l.warmer.turns.Begin(t.Context(), overload.ResponseWork, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer busy.End()
 		l.Apply(changesOf(2*n, "a")[n:]).Close()
 		begin := time.Now()

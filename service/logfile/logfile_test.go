@@ -16,7 +16,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -25,9 +29,7 @@ const queue = 16
 func open(t *testing.T, path string, stdout io.Writer, logger *slog.Logger) *File {
 	t.Helper()
 	f, err := Open(Options{Path: path, Stdout: stdout, Name: "test log", Queue: queue, Logger: logger})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return f
 }
 
@@ -42,17 +44,13 @@ func write(t *testing.T, f *File, line string) {
 // finish closes a file, so that all lines are written.
 func finish(t *testing.T, f *File) {
 	t.Helper()
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.Close())
 }
 
 func read(t *testing.T, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return string(b)
 }
 
@@ -62,19 +60,13 @@ func TestReopen(t *testing.T) {
 	dir := t.TempDir()
 	path, rotated := filepath.Join(dir, "test.log"), filepath.Join(dir, "test.log.1")
 	f := open(t, path, nil, discard)
-	if err := os.Rename(path, rotated); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Rename(path, rotated))
 	write(t, f, "1")
 	for f.Written() == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	if err := f.Reopen(); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Rename(path, path+".2"), os.Mkdir(path, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, f.Reopen())
+	noError(t, errors.Join(os.Rename(path, path+".2"), os.Mkdir(path, 0o700)))
 	if f.Reopen() == nil {
 		t.Error("a directory was opened")
 	}

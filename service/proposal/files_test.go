@@ -11,11 +11,14 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/proposal"
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 const noEndpointsOfA = `cluster "a" would have no usable endpoints; it has 2`
 
@@ -297,9 +300,7 @@ func TestWhatIsKeptStaysInUse(t *testing.T) {
 	old := byHand
 	old.Stored = true // as with the bootstrap that had the provider
 	b, err := decode.All([]byte(content), old)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	d := start(t, setting{})
 	d.kept["f"] = &files.Version{Sum: content, Modified: begin, Items: b.Items}
 	d.restart()
@@ -320,9 +321,7 @@ func TestCheck(t *testing.T) {
 		aggregate("a") + "," + endpoints("a", 1):     0,
 	} {
 		b, err := decode.All([]byte(file(text)), byHand)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if got := proposal.Check(b.Items); len(got) != want {
 			t.Errorf("%s: %v, want %d", text, got, want)
 		}
@@ -368,9 +367,7 @@ func file(resources ...string) string { return "resources: [" + strings.Join(res
 func items(t *testing.T, resources ...string) []resource.Item {
 	t.Helper()
 	b, err := decode.All([]byte(file(resources...)), byHand)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return b.Items
 }
 

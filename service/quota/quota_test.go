@@ -12,7 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -75,9 +79,7 @@ lbd_quota_used{resource="streams"} 4
 func TestClassChanges(t *testing.T) {
 	m := New(Options{Totals: map[Resource]int64{Leases: 10}, MaxAccounts: 10})
 	a := m.Enter("a", nil, start)
-	if err := a.Acquire(Leases, 5); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, a.Acquire(Leases, 5))
 	m.Enter("a", &Class{Limits: map[Resource]int64{Leases: 6}}, start)
 	if err := errors.Join(a.Acquire(Leases, 1)); err != nil {
 		t.Error(err)
@@ -160,16 +162,12 @@ func TestMaxAccounts(t *testing.T) {
 	busy, recent := enter("busy", start), enter("recent", start)
 	pinned := m.Enter("pinned", nil, start)
 	enter("idle", start)
-	if err := errors.Join(busy.Acquire(Leases, 1), recent.Request(1, start)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(busy.Acquire(Leases, 1), recent.Request(1, start)))
 	fifth := enter("fifth", start) // in the place of idle
 	if fifth == m.overflow || enter("busy", start) != busy || enter("recent", start) != recent || enter("pinned", start) != pinned {
 		t.Error("an account in use was removed")
 	}
-	if err := fifth.Acquire(Leases, 1); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, fifth.Acquire(Leases, 1))
 	if enter("sixth", start) != m.overflow || enter("idle", start) != m.overflow {
 		t.Error("callers beyond the limit do not share an account")
 	}
@@ -258,9 +256,7 @@ func TestRefund(t *testing.T) {
 	m := New(Options{Default: &Class{Rate: 1, Burst: 2}, MaxAccounts: 1})
 	a := m.Enter("a", nil, start)
 	for range 5 {
-		if err := a.Request(1, start); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, a.Request(1, start))
 		a.Refund(1)
 	}
 	for n, want := range []bool{true, true, false} {

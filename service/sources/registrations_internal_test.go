@@ -8,23 +8,22 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/registration"
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/file"
 )
+
+var noError = must.NoError
 
 // A decision to remove endpoints does not outlive what it is based on: the assignment, what other daemons have
 // written, and the deadlines.
 func TestOutdatedExpiryRemovesNothing(t *testing.T) {
 	s := newTestSources(t)
 	st, err := file.Open("", file.Options{OnCommit: s.committed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
-	if err := s.Start(t.Context(), Connections{Store: st}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Start(t.Context(), Connections{Store: st}))
 	set := func(address string, ttl time.Duration) {
 		t.Helper()
 		r := &EndpointRequest{Cluster: "orders", Address: address, Edit: EndpointEdit{TTL: &ttl}}
@@ -37,9 +36,7 @@ func TestOutdatedExpiryRemovesNothing(t *testing.T) {
 		_, err := st.Update(t.Context(), func(tx *store.Tx) error {
 			return tx.Put(resource.Key{Type: registration.Type, Name: "other"}, []byte(news))
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	set("10.0.0.1:80", 0)
 	set("10.0.0.2:80", time.Hour)
@@ -72,9 +69,7 @@ func TestOutdatedExpiryRemovesNothing(t *testing.T) {
 	}
 	seen, x = due()
 	_, err = st.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(registration.Joined, []byte("third")) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if removed(seen, x) {
 		t.Error("removed although another daemon has written its first renewals")
 	}
@@ -92,13 +87,9 @@ func TestNewsOfDaemonsThatAreGone(t *testing.T) {
 		s := newTestSources(t)
 		defer s.Close()
 		st, err := file.Open("", file.Options{OnCommit: s.committed})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer func() { _ = st.Close() }()
-		if err := s.Start(t.Context(), Connections{Store: st}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.Start(t.Context(), Connections{Store: st}))
 		write := func(names ...string) {
 			_, err := st.Update(t.Context(), func(tx *store.Tx) error {
 				for _, name := range names {
@@ -108,9 +99,7 @@ func TestNewsOfDaemonsThatAreGone(t *testing.T) {
 				}
 				return nil
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 		}
 		list := func() string {
 			s.registrations.writeNews(st, nil)

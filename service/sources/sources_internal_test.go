@@ -217,9 +217,7 @@ func TestStatesOfResourcesFromDisk(t *testing.T) {
 func TestPushesPause(t *testing.T) {
 	s := newTestSources(t)
 	turn, err := overload.NewTurns(1).Begin(t.Context(), overload.PushWork, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer turn.End()
 	if s.pushes.pushDecoding(decode.FormatJSON, false, false, turn).Pause == nil {
 		t.Error("it has no pause")
@@ -245,9 +243,7 @@ func TestPushesTakeTurns(t *testing.T) {
 			return err
 		}
 		other, err := s.pushes.Turns.Begin(t.Context(), overload.ResponseWork, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		gone, cancel := context.WithCancel(t.Context())
 		codes := make(chan fault.Code, MaxWaitingPushes)
 		for i := range MaxWaitingPushes {
@@ -295,9 +291,7 @@ func TestForecastsTakeTurns(t *testing.T) {
 		p := newTestSources(t).pushes
 		p.Turns = overload.NewTurns(1)
 		other, err := p.Turns.Begin(t.Context(), overload.ResponseWork, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		of := func(n int) *change {
 			e := &resource.Endpoint{Addresses: []string{"a:80"}, Weight: 1}
 			l := &resource.LocalityEndpoints{Weight: 1, Endpoints: slices.Repeat([]*resource.Endpoint{e}, n)}
@@ -351,12 +345,8 @@ func TestForecastsTakeTurns(t *testing.T) {
 func TestGuardedChange(t *testing.T) {
 	s := newTestSources(t)
 	st, err := file.Open("", file.Options{OnCommit: s.committed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.pushes.start(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, s.pushes.start(t.Context(), st))
 	defer func() {
 		s.Close()
 		if err := st.Close(); err != nil {
@@ -391,9 +381,7 @@ func TestOtherSourceInACommit(t *testing.T) {
 	key := resource.Key{Type: Config, Name: "orders"}
 	batch := new(store.Snapshot).NewBatch(time.Now(), 0)
 	first := batch.Begin()
-	if err := first.PutValue(key, []byte("x"), resource.Item{Key: key, Raw: []byte("x"), Value: resource.Value{Cluster: is}}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, first.PutValue(key, []byte("x"), resource.Item{Key: key, Raw: []byte("x"), Value: resource.Value{Cluster: is}}))
 	batch.Add(first)
 	err := s.endpointChanges.otherSource(batch.Begin(), "orders")
 	if e, _ := errors.AsType[*fault.Error](err); e == nil || e.Code != fault.Blocked {

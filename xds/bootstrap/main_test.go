@@ -5,7 +5,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -39,11 +43,4 @@ func placeless(problems []Problem) []string {
 		all = append(all, p.String())
 	}
 	return all
-}
-
-func noError(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

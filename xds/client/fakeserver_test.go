@@ -180,9 +180,7 @@ func (c *serverStream) send(version, nonce string, resources ...*anypb.Any) {
 
 func (c *serverStream) sendType(url, version, nonce string, resources ...*anypb.Any) {
 	c.t.Helper()
-	if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: version, Nonce: nonce, Resources: resources}); err != nil {
-		c.t.Fatal(err)
-	}
+	noError(c.t, c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: version, Nonce: nonce, Resources: resources}))
 }
 
 // fail sends a response with an error for a Cluster (xRFC TP3), and the resources.
@@ -203,9 +201,7 @@ type adsServerStream = discoveryv3.AggregatedDiscoveryService_StreamAggregatedRe
 // rawMessage sends bytes that are not a message.
 func (c *serverStream) rawMessage(b rawMessage) {
 	c.t.Helper()
-	if err := c.stream.SendMsg(b); err != nil {
-		c.t.Fatal(err)
-	}
+	noError(c.t, c.stream.SendMsg(b))
 }
 
 // rawMessage is sent without encoding.

@@ -61,9 +61,7 @@ func TestSearchFallback(t *testing.T) {
 				pair.prepare(t)
 				start := pair.start()
 				for _, e := range beginning.events {
-					if err := start.do(e); err != nil {
-						t.Fatal(err)
-					}
+					noError(t, start.do(e))
 				}
 				search(t, start, beginning.depth+deeper)
 			})

@@ -15,9 +15,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -66,9 +69,7 @@ func runTest(t *testing.T, config string, test func(t *testing.T, w *harness), c
 			config = fmt.Sprintf(`{"node":{"id":"test"},"xds_servers":[%s]}`, serversJSON(strings.Fields(config)...))
 		}
 		b, err := bootstrap.Parse([]byte(config), bootstrap.Options{Version: "1"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		o := Options{
 			Bootstrap: b,
 			Events:    func(e Event) { w.events <- e },

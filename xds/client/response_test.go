@@ -25,9 +25,7 @@ func TestWrappedResources(t *testing.T) {
 func TestCachedItems(t *testing.T) {
 	a, b := cluster("a"), cluster("b")
 	it, err := decode.Resource(cds, a, decode.Options{Origin: decode.FromServer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	m := cachedItems{it}
 	if got, ok := m.item(0, cds, a); !ok || got.Cluster != it.Cluster {
 		t.Error("the same bytes are not found")
@@ -61,9 +59,7 @@ func TestNACKDetailIsUTF8(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	add := func(resources ...*anypb.Any) {
 		b, err := proto.Marshal(&discoveryv3.DiscoveryResponse{TypeUrl: resources[0].GetTypeUrl(), VersionInfo: "1", Nonce: "n", Resources: resources})
-		if err != nil {
-			f.Fatal(err)
-		}
+		noError(f, err)
 		f.Add(b)
 	}
 	add(cluster("a"), cluster("b"), badCluster("c"), cluster("a"))

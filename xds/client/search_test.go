@@ -42,9 +42,7 @@ func search(t *testing.T, start searchable, depth int) {
 		found: map[[2]uint64]int32{}, settled: map[[2]uint64]int{},
 		seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 	}
-	if err := s.run(start, depth); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.run(start, depth))
 	t.Logf("%d states", len(s.nodes))
 }
 

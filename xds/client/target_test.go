@@ -36,9 +36,7 @@ type targetModel struct {
 func newTargetModel(t testing.TB) *targetModel {
 	t.Helper()
 	b, err := bootstrap.Parse([]byte(`{"node":{"id":"test"},"xds_servers":[`+serversJSON("one", "two")+`]}`), bootstrap.Options{Version: "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	w := &targetModel{up: [2]bool{true, true}, last: map[resource.Key]Update{}}
 	w.has = [2]map[resource.Key]*anypb.Any{{}, {}}
 	if w.client, err = newClient(Options{Bootstrap: b, OnUpdate: func([]Update) {}}); err != nil {

@@ -15,9 +15,7 @@ func TestLargeResponsesTakeTurns(t *testing.T) {
 	turns := overload.NewTurns(1)
 	runTest(t, "one", func(t *testing.T, w *harness) {
 		other, err := turns.Begin(t.Context(), overload.PushWork, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		large := strings.Repeat("x", overload.SmallWork)
 		s := w.load("a", "b") // small
 		s.send("2", "n2", cluster("a", large))

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 // endpoint is the JSON of an LbEndpoint with an address and further fields.
 func endpoint(address string, port int, more ...string) string {
@@ -406,12 +409,5 @@ func TestNamesOfAssignments(t *testing.T) {
 			}
 			expect(t, "warnings", append(lines(d.Warnings), noted(d.Notes)...), c.warns)
 		})
-	}
-}
-
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
 	}
 }

@@ -134,9 +134,7 @@ func TestSetEndpoint(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			if after := listed(t, raw); after != c.after || added != c.added {
 				t.Errorf("got  %s, %v\nwant %s, %v", after, added, c.after, c.added)
 			}
@@ -157,9 +155,7 @@ func TestRemoveEndpoints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw, removed, err := decode.RemoveEndpoints(stored(t, c.before), strings.Fields(c.addresses)...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			if after := listed(t, raw); after != c.after || removed != c.removed {
 				t.Errorf("got  %s, %v\nwant %s, %v", after, removed, c.after, c.removed)
 			}
@@ -184,9 +180,7 @@ func FuzzEditEndpoint(f *testing.F) {
 				format = decode.FormatYAML
 			}
 			d, err := decode.One(resource.TypeAssignment, []byte(before), decode.Options{Format: format, Name: "orders"})
-			if err != nil {
-				f.Fatal(err)
-			}
+			noError(f, err)
 			raw = d.Raw
 		}
 		f.Add(raw, "a:80", uint32(2), "DRAINING", "h", "r", "a", uint32(0), uint8(0xff))

@@ -28,9 +28,7 @@ func TestAPanicInABundleHidesNoOtherProblem(t *testing.T) {
 	}
 	fail := reading(func(proto.Message) error { panic("a fault of the decoder") })
 	empty := reading(func(proto.Message) error { return nil })
-	if err := errors.Join(d.item("resources[0]", resource.Key{Type: resource.TypeCluster, Name: "a"}, fail), d.item("resources[1]", resource.Key{Type: resource.TypeAssignment, Name: ""}, empty)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, errors.Join(d.item("resources[0]", resource.Key{Type: resource.TypeCluster, Name: "a"}, fail), d.item("resources[1]", resource.Key{Type: resource.TypeAssignment, Name: ""}, empty)))
 	got := d.problems.of(resource.Key{Type: typeBundle})
 	if len(got) != 2 || got[0].Resource != "Cluster/a" || got[0].Field != "resources[0]" || got[1].Field != "resources[1].cluster_name" {
 		t.Errorf("problems %+v", got)

@@ -9,8 +9,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 // largeAssignment returns an assignment of localities with so many endpoints each. The port
 // is that of the first endpoint.
@@ -47,9 +50,7 @@ func BenchmarkDecoders(b *testing.B) {
 		b.Run(name+"Unmarshal", func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if err := proto.Unmarshal(bodies[i%2], &endpointv3.ClusterLoadAssignment{}); err != nil {
-					b.Fatal(err)
-				}
+				noError(b, proto.Unmarshal(bodies[i%2], &endpointv3.ClusterLoadAssignment{}))
 			}
 		})
 		b.Run(name+"reflective", decode(Options{Format: FormatProtobuf, reflective: true}))
@@ -62,8 +63,6 @@ func BenchmarkDecoders(b *testing.B) {
 func previousOf(tb testing.TB, body []byte) func(resource.Key) resource.Item {
 	tb.Helper()
 	d, err := One(resource.TypeAssignment, body, Options{Format: FormatProtobuf})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	return func(resource.Key) resource.Item { return d.Item }
 }

@@ -43,9 +43,7 @@ func TestVersionsShareEndpoints(t *testing.T) {
 	}
 	a, b := zone{"a", 1, ports(1, 50)}, zone{"b", 2, ports(51, 100)}
 	before, err := One(resource.TypeAssignment, assignmentOf(a, b), rules[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	o := rules[0]
 	o.Previous = func(k resource.Key) resource.Item {
 		if k != before.Key {

@@ -22,10 +22,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/file"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -63,13 +66,6 @@ func open(t *testing.T, dir string, log *bytes.Buffer) *Resources {
 	c := OpenResources(dir, logger)
 	t.Cleanup(func() { closeCache(t, c) })
 	return c
-}
-
-func noError(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func closeCache(t *testing.T, c *Resources) {

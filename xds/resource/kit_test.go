@@ -3,7 +3,11 @@ package resource_test
 import (
 	"fmt"
 	"strings"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 // hosts is the JSON of a RouteConfiguration with these virtual hosts.
 func hosts(list ...string) string {

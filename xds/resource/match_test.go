@@ -17,9 +17,7 @@ import (
 func serving(tb testing.TB, body string) *resource.RouteConfiguration {
 	tb.Helper()
 	d, err := decode.One(resource.TypeRoutes, []byte(body), decode.Options{Origin: decode.FromServer})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	noError(tb, err)
 	return d.Routes
 }
 
@@ -285,16 +283,12 @@ func manyRoutes(n int) string {
 
 func BenchmarkDecodeRoutes(b *testing.B) {
 	d, err := decode.One(resource.TypeRoutes, []byte(manyRoutes(10_000)), decode.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	noError(b, err)
 	for _, f := range []decode.Format{decode.FormatProtobuf, decode.FormatJSON} {
 		for name, origin := range map[string]decode.Origin{"by hand": decode.ByHand, "from a server": decode.FromServer} {
 			b.Run(f.String()+" "+name, func(b *testing.B) {
 				body, err := decode.Render(resource.TypeRoutes, d.Raw, f)
-				if err != nil {
-					b.Fatal(err)
-				}
+				noError(b, err)
 				b.ReportAllocs()
 				for b.Loop() {
 					if _, err := decode.One(resource.TypeRoutes, body, decode.Options{Format: f, Origin: origin}); err != nil {

@@ -15,9 +15,7 @@ import (
 func parsed(t *testing.T, body string) *resource.Assignment {
 	t.Helper()
 	d, err := decode.One(resource.TypeAssignment, []byte(body), decode.Options{Name: "orders"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return d.Assignment
 }
 

@@ -13,7 +13,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 // clientOf returns a client of a server, with a token.
 func clientOf(t *testing.T, handler http.HandlerFunc) *client {
@@ -21,13 +25,9 @@ func clientOf(t *testing.T, handler http.HandlerFunc) *client {
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
 	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	c, err := newClient(connection{url: u, token: "secret"}, time.Minute)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(c.http.CloseIdleConnections)
 	return c
 }
@@ -76,9 +76,7 @@ func TestList(t *testing.T) {
 		})
 		raw, items, err := list[json.RawMessage](t.Context(), c, "/v1/items", "items", parameters("limit", "2"), test.limit)
 		var list struct{ Items []int }
-		if err := errors.Join(err, json.Unmarshal(raw, &list)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(err, json.Unmarshal(raw, &list)))
 		if fmt.Sprint(list.Items) != test.want || len(items) != len(list.Items) || requests != test.requests {
 			t.Errorf("limit %d: %v in %d requests, want %s in %d", test.limit, list.Items, requests, test.want, test.requests)
 		}
@@ -105,9 +103,7 @@ func TestModes(t *testing.T) {
 		{0o602, 0o600, token + " (mode 0602)"},
 		{0o600, 0o602, config + " (mode 0602)"},
 	} {
-		if err := errors.Join(os.Chmod(token, test.token), os.Chmod(config, test.config)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, errors.Join(os.Chmod(token, test.token), os.Chmod(config, test.config)))
 		_, err := (Access{entry: entry{TokenFile: token}}).connection()
 		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("token %o, configuration %o: %v, want %q", test.token, test.config, err, test.want)

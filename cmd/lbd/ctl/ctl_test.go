@@ -34,9 +34,7 @@ func TestEscape(t *testing.T) {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 		body, err := json.Marshal(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var same string
 		safe := escapeJSON(body)
 		if err := json.Unmarshal(safe, &same); err != nil || same != string([]rune(in)) {
@@ -53,9 +51,7 @@ func TestOutputIsEscaped(t *testing.T) {
 	t.Parallel()
 	const name = "a\x1b]0;b\x07\u009bc"
 	raw, err := json.Marshal(map[string]string{"name": name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, format := range []string{"table", "json", "yaml", "name"} {
 		var out strings.Builder
 		s := &session{output: format, stdout: &output{to: &out}}

@@ -24,9 +24,7 @@ func TestOverview(t *testing.T) {
 	now := time.Unix(1000, 0).UTC()
 	send := func(name string, clusters ...string) {
 		t.Helper()
-		if err := o.handle(event{name: name, data: []byte(`{"removed": ["gone"], "clusters": [` + strings.Join(clusters, ",") + `]}`)}, now); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, o.handle(event{name: name, data: []byte(`{"removed": ["gone"], "clusters": [` + strings.Join(clusters, ",") + `]}`)}, now))
 	}
 	expect := func(want ...string) {
 		t.Helper()
@@ -89,9 +87,7 @@ func TestOverviewFits(t *testing.T) {
 	for name := range strings.SplitSeq("abcdefghij", "") {
 		clusters = append(clusters, clusterAt(name, "READY", 1, 0, 0, ""))
 	}
-	if err := o.handle(event{name: "resync", data: []byte(`{"clusters": [` + strings.Join(clusters, ",") + `]}`)}, time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, o.handle(event{name: "resync", data: []byte(`{"clusters": [` + strings.Join(clusters, ",") + `]}`)}, time.Now()))
 	for _, size := range [][2]int{{0, 0}, {1, 1}, {20, 5}, {80, 10}, {80, 100}} {
 		lines := o.lines("https://lbd.example", time.Now(), size[0], size[1], false)
 		if want := min(size[1], 14); len(lines) != want {
@@ -109,9 +105,7 @@ func TestOverviewFits(t *testing.T) {
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	var state clusterState
-	if err := decode([]byte(`{"priorities": [{"priority": 0, "why": "refused"}, {"priority": 1, "in_use": true, "why": "higher failed"}]}`), &state); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, decode([]byte(`{"priorities": [{"priority": 0, "why": "refused"}, {"priority": 1, "in_use": true, "why": "higher failed"}]}`), &state))
 	for _, test := range []struct {
 		state clusterState
 		want  string

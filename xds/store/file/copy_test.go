@@ -39,9 +39,7 @@ func TestCopy(t *testing.T) {
 		{of(20, map[string]uint64{"e": 19}), "20 e=19", 5},
 		{of(21, map[string]uint64{}), "21", 6},
 	} {
-		if err := s.Copy(t.Context(), c.of); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.Copy(t.Context(), c.of))
 		if got := indices(s.Snapshot()); got != c.want || commits != c.commits {
 			t.Errorf("copy %d: %s with %d commits, want %s with %d", i, got, commits, c.want, c.commits)
 		}
@@ -65,9 +63,7 @@ func TestCopyFails(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Options{})
 	put(t, s, clusterKey("a"), "1")
-	if err := os.Remove(storeFile(dir)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Remove(storeFile(dir)))
 	for _, index := range []uint64{1, 9} {
 		err := s.Copy(t.Context(), of(index, map[string]uint64{"b": 1}))
 		if !errors.Is(err, store.ErrCannotWrite) || indices(s.Snapshot()) != "1 a=1" {

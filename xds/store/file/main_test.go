@@ -12,9 +12,12 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 )
+
+var noError = must.NoError
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDirEnv); dir != "" {
@@ -146,11 +149,4 @@ func fileSize(t *testing.T, s *Store) (size int64) {
 	t.Helper()
 	inWriter(t, s, func(f *file) { size = f.end.size })
 	return size
-}
-
-func noError(tb testing.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatal(err)
-	}
 }
