@@ -43,16 +43,10 @@ func bystanders(t *testing.T, attacked *daemon) (stop func()) {
 	cmd.Env = append(os.Environ(), bystanderVariable+"="+attacked.address+" "+calm.address)
 	cmd.Stderr = os.Stderr
 	running, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	ready := make([]byte, 1)
 	if _, err := io.ReadFull(out, ready); err != nil {
 		t.Fatalf("the other client: %v", err)

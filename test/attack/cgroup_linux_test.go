@@ -51,9 +51,7 @@ func (g *cgroup) attach(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
 	if g.v2 {
 		dir, err := os.Open(g.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		t.Cleanup(func() { _ = dir.Close() })
 		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
 		return

@@ -81,9 +81,7 @@ func identities(t testing.TB) (file, token string) {
 		fmt.Fprintf(&b, "- {name: caller-%d, sha256: %x, roles: [pick], clusters: [\"orders*\"]}\n", i, sha256.Sum256([]byte(token)))
 	}
 	file = filepath.Join(t.TempDir(), "identities.yaml")
-	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, []byte(b.String()), 0o600))
 	return file, token
 }
 
@@ -151,9 +149,7 @@ func BenchmarkPicksWithToken(b *testing.B) {
 func (d *daemon) cpu() time.Duration {
 	d.t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", d.process.Pid))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	noError(d.t, err)
 	var sum time.Duration
 	for _, file := range files {
 		var n int64

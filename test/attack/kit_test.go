@@ -48,6 +48,14 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+// noError ends a test on an error.
+func noError(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
 // daemon is a running lbd.
 type daemon struct {
 	t       testing.TB
@@ -76,9 +84,7 @@ func start(t testing.TB, o options) *daemon {
 	cmd := exec.Command(lbd, args...)
 	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LBD_") }), o.env...)
 	out, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if o.files > 0 {
 		cmd.Args = append([]string{"sh", "-c", fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, o.files), cmd.Path}, cmd.Args[1:]...)
 		cmd.Path = "/bin/sh"
@@ -87,9 +93,7 @@ func start(t testing.TB, o options) *daemon {
 		d.group = newCgroup(t, o.limit)
 		d.group.attach(t, cmd)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, cmd.Start())
 	d.process = cmd.Process
 	serving := make(chan string, 1)
 	go func() {
@@ -142,9 +146,7 @@ func (d *daemon) url(path string) string { return "http://" + d.address + path }
 func (d *daemon) do(client *http.Client, method, path, body string, header ...string) (int, string) {
 	d.t.Helper()
 	r, err := http.NewRequestWithContext(d.t.Context(), method, d.url(path), strings.NewReader(body))
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	noError(d.t, err)
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}
@@ -152,14 +154,10 @@ func (d *daemon) do(client *http.Client, method, path, body string, header ...st
 		r.Header.Set(header[i], header[i+1])
 	}
 	a, err := client.Do(r)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	noError(d.t, err)
 	defer func() { _ = a.Body.Close() }()
 	text, err := io.ReadAll(a.Body)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	noError(d.t, err)
 	return a.StatusCode, string(text)
 }
 
@@ -226,9 +224,7 @@ func (d *daemon) connect() net.Conn {
 	dialer := dialerFrom(attacker)
 	dialer.Timeout = 10 * time.Second
 	c, err := dialer.DialContext(d.t.Context(), "tcp", d.address)
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	noError(d.t, err)
 	d.t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -271,9 +267,7 @@ func eachOf(n, limit int, f func(i int)) {
 func needsDescriptors(t *testing.T, n uint64) {
 	t.Helper()
 	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l))
 	if l.Cur < n {
 		t.Skipf("the limit on open files is %d; the attack needs %d", l.Cur, n)
 	}

@@ -55,9 +55,7 @@ func newSoak(t *testing.T) *soak {
 	}
 	for i := range 12 {
 		u := &upstream{address: fmt.Sprintf("127.20.0.%d:18080", i+1)}
-		if err := u.start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, u.start(t.Context()))
 		t.Cleanup(u.stop)
 		s.servers = append(s.servers, u)
 	}
@@ -70,9 +68,7 @@ func newSoak(t *testing.T) *soak {
 		args:   []string{"--tokens=" + s.file, "--connect=tcp", "--data=" + filepath.Join(dir, "data"), "--history-bytes=4194304"},
 	})
 	for i := range soakClusters {
-		if err := s.push(t.Context(), clusterName(i), i); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, s.push(t.Context(), clusterName(i), i))
 	}
 	config := fmt.Sprintf(`{"name":%q,"type":"EDS","eds_cluster_config":{"eds_config":{"ads":{}}},"circuit_breakers":{"thresholds":[{"max_requests":5}]}}`, limited)
 	if _, err := s.expect(t.Context(), "201", http.MethodPut, "/v1/clusters/"+limited+"/config", config, s.tokens["operator"]); err != nil {

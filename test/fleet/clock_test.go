@@ -25,9 +25,7 @@ func TestClocks(t *testing.T) {
 		binary := buildDaemon(t, "")
 		if offset != 0 {
 			root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			binary = buildDaemon(t, overlay(t, filepath.Join(strings.TrimSpace(string(root)), "src/time/time.go"),
 				"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n", fmt.Sprintf("func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += %d\n", offset)))
 		}

@@ -101,9 +101,7 @@ func newFleetOf(t *testing.T, binary string, links bool) *fleet {
 	}
 	for i := range members {
 		proxy := toxiproxy.NewProxy(proxies, fmt.Sprint("m", i), freePort(t), clients[i])
-		if err := proxies.Collection.Add(proxy, true); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, proxies.Collection.Add(proxy, true))
 		endpoints = append(endpoints, proxy.Listen)
 		args := strings.Join([]string{fmt.Sprint("m", i), filepath.Join(dir, fmt.Sprint("m", i)), clients[i], peers[i], strings.Join(initial, ",")}, " ")
 		f.members = append(f.members, &process{name: fmt.Sprint("member ", i), proxy: proxy, command: func() *exec.Cmd {
@@ -116,9 +114,7 @@ func newFleetOf(t *testing.T, binary string, links bool) *fleet {
 	for i := range replicas {
 		listen, data := freePort(t), filepath.Join(dir, fmt.Sprint("r", i))
 		log, err := os.Create(filepath.Join(dir, fmt.Sprintf("r%d.log", i)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var own []*toxiproxy.Proxy
 		reached := slices.Clone(endpoints)
 		for m := range members {
@@ -126,9 +122,7 @@ func newFleetOf(t *testing.T, binary string, links bool) *fleet {
 				break
 			}
 			p := toxiproxy.NewProxy(proxies, fmt.Sprintf("r%dm%d", i, m), freePort(t), endpoints[m])
-			if err := proxies.Collection.Add(p, true); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, proxies.Collection.Add(p, true))
 			reached[m] = p.Listen
 			own = append(own, p)
 		}

@@ -11,7 +11,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 // A daemon is one process of lbd with a store in etcd.
 type daemon struct {
@@ -138,8 +142,6 @@ func (d *daemon) exit(t *testing.T) int {
 
 func write(t *testing.T, path string, content []byte) string {
 	t.Helper()
-	if err := os.WriteFile(path, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, content, 0o600))
 	return path
 }

@@ -45,9 +45,7 @@ func startLoad(t *testing.T, f *fleet) *load {
 	var endpoints []string
 	for range 2 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		s := &http.Server{Handler: &l.server}
 		go func() { _ = s.Serve(listener) }()
 		t.Cleanup(func() { _ = s.Close() })

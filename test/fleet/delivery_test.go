@@ -152,9 +152,7 @@ func startService(t *testing.T, m *member) *service.Service {
 	})
 	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{OnCommit: svc.Inbound.Commit, OnLost: svc.Inbound.StoreLost})
 	t.Cleanup(svc.Close)
-	if err := svc.Start(t.Context(), sources.Connections{Store: s}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, svc.Start(t.Context(), sources.Connections{Store: s}))
 	return svc
 }
 

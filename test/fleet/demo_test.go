@@ -49,9 +49,7 @@ func testDemo(t *testing.T, lbd string, end syscall.Signal, flags ...string) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	serving, ended := make(chan string, 3), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -101,9 +99,7 @@ func testDemo(t *testing.T, lbd string, end syscall.Signal, flags ...string) {
 	} else {
 		err = syscall.Kill(-cmd.Process.Pid, end) // of both, as in a terminal
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	select {
 	case <-ended:
 	case <-time.After(time.Minute):

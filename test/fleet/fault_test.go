@@ -85,9 +85,7 @@ func openAt(t *testing.T, c etcd.Config, dir string, o etcd.Options) (*etcd.Stor
 func mustOpenAt(t *testing.T, c etcd.Config, dir string, o etcd.Options) *etcd.Store {
 	t.Helper()
 	s, err := openAt(t, c, dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -103,9 +101,7 @@ func TestWithoutEtcd(t *testing.T) {
 	put(t, s, "same", "1")
 	put(t, s, "changed", "1")
 	last := put(t, s, "deleted", "1")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Close())
 	put(t, other, "changed", "2")
 	put(t, other, "new", "1")
 	if _, err := other.Update(t.Context(), func(tx *store.Tx) error { tx.Delete(key("deleted")); return nil }); err != nil {
@@ -208,9 +204,7 @@ func TestAnotherFleet(t *testing.T) {
 	m, dir := startMember(t), t.TempDir()
 	first := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "one"}, dir, etcd.Options{})
 	put(t, first, "a", "1")
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, first.Close())
 	put(t, mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "two"}, "", etcd.Options{}), "b", "1")
 	s, err := openAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "two"}, dir, etcd.Options{})
 	if _, ok := errors.AsType[*etcd.ForeignError](err); !ok {
@@ -242,9 +236,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			t.Errorf("after %q: a is %s", bad, value(now, "a"))
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Close())
 	if !strings.Contains(log.String(), "Cluster/a") || !strings.Contains(log.String(), "newer") {
 		t.Errorf("logged %s", log.String())
 	}

@@ -58,9 +58,7 @@ func TestCredentials(t *testing.T) {
 		second(c.RoleGrantPermission(t.Context(), "one", "lbd/", clientv3.GetPrefixRangeEnd("lbd/"), clientv3.PermissionType(clientv3.PermReadWrite))),
 		second(c.AuthEnable(t.Context())),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 	}
 	dir := t.TempDir()
 	right, wrong := write(t, dir+"/right", []byte("right\n")), write(t, dir+"/wrong", []byte("wrong"))
@@ -210,9 +208,7 @@ func TestTwoFleetsOfOnePrefix(t *testing.T) {
 	d.mustPush(t, "orders", 1)
 	d.kill()
 	m.stop()
-	if err := os.RemoveAll(m.dir); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.RemoveAll(m.dir))
 	m.start(t)
 	other := startDaemon(t, "etcd://"+m.client+"/lbd")
 	other.untilReady(t, http.StatusOK)
@@ -224,9 +220,7 @@ func TestTwoFleetsOfOnePrefix(t *testing.T) {
 	if got := other.pick("users"); got != "127.0.0.1:80" {
 		t.Errorf("picked %s", got)
 	}
-	if err := os.RemoveAll(d.data + "/fleet"); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.RemoveAll(d.data+"/fleet"))
 	d.start(t)
 	d.untilReady(t, http.StatusOK)
 	if got := d.pick("users"); got != "127.0.0.1:80" {

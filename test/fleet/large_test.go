@@ -65,15 +65,11 @@ func TestKilledWriters(t *testing.T) {
 		if err == nil {
 			err = writer.Start()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		lines := bufio.NewScanner(out)
 		lines.Scan() // the first large commit begins
 		time.Sleep(time.Duration(round*37%200) * time.Millisecond)
-		if err := writer.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, writer.Process.Kill())
 		_ = writer.Wait()
 		if res, err := m.bare(t).Get(t.Context(), "lbd/state/pending"); err == nil && len(res.Kvs) > 0 {
 			pending++
@@ -102,9 +98,7 @@ func TestGarbage(t *testing.T) {
 	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{})
 	blobs := func() int {
 		res, err := bare.Get(t.Context(), "lbd/blob/", clientv3.WithPrefix(), clientv3.WithCountOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return int(res.Count)
 	}
 	large := strings.Repeat("x", 1<<20)
@@ -120,9 +114,7 @@ func TestGarbage(t *testing.T) {
 	if _, err := bare.Put(t.Context(), alive, "of a commit that is being prepared"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.CollectGarbage(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.CollectGarbage(t.Context()))
 	if n := blobs(); n != used+1 {
 		t.Errorf("%d parts are left of %d that are in use", n, used+1)
 	}

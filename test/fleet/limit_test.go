@@ -28,9 +28,7 @@ func startEmbedded(t *testing.T) string {
 	c.ListenClientUrls, c.ListenPeerUrls = loopback, loopback
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
 	e, err := embed.StartEtcd(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(e.Close)
 	select {
 	case <-e.Server.ReadyNotify():
@@ -50,9 +48,7 @@ type proxy struct {
 func startProxy(t *testing.T, to string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	p := &proxy{listener: l, closed: make(chan struct{})}
 	t.Cleanup(func() { _ = l.Close(); close(p.closed) })
 	go func() {
@@ -108,9 +104,7 @@ func startReplica(t *testing.T, etcd string, limit uint32) *replica {
 		Endpoints: []string{r.proxy.listener.Addr().String()}, DialTimeout: time.Second,
 		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: time.Second, Logger: zap.NewNop(),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	connect := func(context.Context) (*clientv3.Client, error) { return client, nil }
 	if _, err := client.Put(t.Context(), "lbd/format", "{}"); err != nil { // as the store of pushed resources does
 		t.Fatal(err)

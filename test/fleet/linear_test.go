@@ -296,9 +296,7 @@ func duration(t *testing.T) time.Duration {
 	t.Helper()
 	if text := os.Getenv("LBD_FLEET_TIME"); text != "" {
 		d, err := time.ParseDuration(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		return d
 	}
 	return 15 * time.Second

@@ -73,9 +73,7 @@ func (m *member) start(t testing.TB) {
 	for end := time.Now().Add(20 * time.Second); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); e, err = embed.StartEtcd(c) {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	select {
 	case <-e.Server.ReadyNotify():
 	case <-time.After(30 * time.Second):
@@ -112,9 +110,7 @@ func (m *member) stop() {
 func (m *member) bare(t testing.TB) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.client}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -129,9 +125,7 @@ func (m *member) compact(t testing.TB) {
 	if err == nil {
 		_, err = c.Compact(ctx, res.Header.Revision, clientv3.WithCompactPhysical())
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 }
 
 // long reports whether tests should take more time.

@@ -40,17 +40,13 @@ func mustMigrate(t *testing.T, args ...string) {
 func fileStore(t *testing.T, dir string, updates ...func(*store.Tx) error) *store.Snapshot {
 	t.Helper()
 	s, err := file.Open(dir, file.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, u := range updates {
 		if _, err := s.Update(t.Context(), u); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Close())
 	return s.Snapshot()
 }
 
@@ -109,16 +105,12 @@ func TestMigrateRefuses(t *testing.T) {
 	fileStore(t, filepath.Join(data, "fleet"), func(tx *store.Tx) error { return tx.Put(key("a"), []byte("1")) })
 	used := t.TempDir()
 	running, err := file.Open(used, file.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { _ = running.Close() })
 	put(t, mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "running"}, "", etcd.Options{}), "a", "1")
 	damaged := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "damaged"}, "", etcd.Options{})
 	put(t, damaged, "a", "1")
-	if err := damaged.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, damaged.Close())
 	for key, value := range map[string]string{
 		"other/program": "1", "unfinished/migration": "2026-11-23T08:00:00Z", strings.Replace(entryAt("a"), "lbd/", "damaged/", 1): "?",
 	} {
@@ -128,9 +120,7 @@ func TestMigrateRefuses(t *testing.T) {
 	}
 	everything := func() string {
 		res, err := bare.Get(t.Context(), "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		var keys []string
 		for _, kv := range res.Kvs {
 			keys = append(keys, string(kv.Key))
@@ -210,15 +200,11 @@ func TestLostEtcdFromACopy(t *testing.T) {
 	other := mustOpenAt(t, c, t.TempDir(), etcd.Options{OnCommit: got.add})
 	last := put(t, s, "a", "1")
 	until(t, "both have it", func() bool { return other.Snapshot().Index() == last.Index() })
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Close())
 	last = put(t, other, "late", "1") // the copy does not have it
 	got.take()
 	m.stop()
-	if err := os.RemoveAll(m.dir); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.RemoveAll(m.dir))
 	m.start(t)
 	mustMigrate(t, dir, "etcd://"+m.client+"/lbd")
 	until(t, "the running daemon joins", func() bool { return other.Err() == nil && value(other.Snapshot(), "late") == "-" })

@@ -58,9 +58,7 @@ func TestMutants(t *testing.T) {
 func overlay(t *testing.T, file, from, to string) string {
 	t.Helper()
 	path, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	source, err := os.ReadFile(path)
 	if err != nil || strings.Count(string(source), from) != 1 {
 		t.Fatalf("%s has not once what is replaced: %v", path, err)
@@ -69,9 +67,7 @@ func overlay(t *testing.T, file, from, to string) string {
 	list, _ := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
 	out := filepath.Join(t.TempDir(), "overlay.json")
 	for name, text := range map[string]string{changed: strings.Replace(string(source), from, to, 1), out: string(list)} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(name, []byte(text), 0o600))
 	}
 	return out
 }

@@ -33,9 +33,7 @@ func (m *member) save(t *testing.T) string {
 func (m *member) restore(t *testing.T, backup string, bump bool) {
 	t.Helper()
 	m.stop()
-	if err := os.RemoveAll(m.dir); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.RemoveAll(m.dir))
 	c := snapshot.RestoreConfig{
 		SnapshotPath: backup, Name: "m0", OutputDataDir: m.dir, PeerURLs: []string{"http://" + m.peer},
 		InitialCluster: "m0=http://" + m.peer, InitialClusterToken: "restored",
@@ -43,9 +41,7 @@ func (m *member) restore(t *testing.T, backup string, bump bool) {
 	if bump {
 		c.RevisionBump, c.MarkCompacted = 1_000_000_000, true
 	}
-	if err := snapshot.NewV3(zap.NewNop()).Restore(c); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, snapshot.NewV3(zap.NewNop()).Restore(c))
 	m.start(t)
 }
 
@@ -75,9 +71,7 @@ func TestRestoredEtcd(t *testing.T) {
 	if _, err := s.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(key("lost"), nil) }); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("an Update: %v", err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Close())
 	s = mustOpenAt(t, c, dir, etcd.Options{OnCommit: got.add})
 	if now := s.Snapshot(); now.Index() != last.Index() || value(now, "changed") != "2" || s.Err() == nil {
 		t.Errorf("after a restart: index %d of %d, %s, %v", now.Index(), last.Index(), value(now, "changed"), s.Err())
@@ -109,9 +103,7 @@ func TestRestoredWhileConnected(t *testing.T) {
 	c := m.bare(t) // another program, which lets the revision grow
 	for s.Snapshot().Index() > 0 {
 		res, err := c.Put(t.Context(), "other", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if uint64(res.Header.Revision) > s.Snapshot().Index()+10 {
 			break
 		}
@@ -127,14 +119,10 @@ func TestLostEtcd(t *testing.T) {
 	s := mustOpenAt(t, c, dir, etcd.Options{})
 	last := put(t, s, "a", "1")
 	m.stop()
-	if err := os.RemoveAll(m.dir); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.RemoveAll(m.dir))
 	m.start(t)
 	untilErr(t, s, "lbd store migrate")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.Close())
 	s = mustOpenAt(t, c, dir, etcd.Options{})
 	if now := s.Snapshot(); now.Index() != last.Index() || value(now, "a") != "1" {
 		t.Errorf("after a restart: index %d of %d, %s", now.Index(), last.Index(), value(now, "a"))

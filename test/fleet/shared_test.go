@@ -29,9 +29,7 @@ func TestShared(t *testing.T) {
 			c := etcd.Config{Endpoints: []string{m.client}, Prefix: freshPrefix()}
 			test(t, func(onCommit func(store.Commit)) store.Store {
 				s, err := etcd.Open(t.Context(), c, etcd.Options{OnCommit: onCommit})
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, err)
 				t.Cleanup(func() {
 					if err := s.Close(); err != nil {
 						t.Errorf("Close: %v", err)

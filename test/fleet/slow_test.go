@@ -21,9 +21,7 @@ func TestSlowEtcd(t *testing.T) {
 	m := startMember(t)
 	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(proxies, "etcd", freePort(t), m.client)
-	if err := proxies.Collection.Add(proxy, true); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, proxies.Collection.Add(proxy, true))
 	t.Cleanup(func() { _ = proxies.Collection.Clear() })
 	slow := startDaemon(t, "etcd://"+proxy.Listen+"/lbd")
 	direct := startDaemon(t, "etcd://"+m.client+"/lbd")
@@ -44,9 +42,7 @@ func TestSlowEtcd(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			toxic, err := proxy.Toxics.AddToxicJson(strings.NewReader(c.toxic))
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			for range 3 {
 				value++
 				began := time.Now()
@@ -61,9 +57,7 @@ func TestSlowEtcd(t *testing.T) {
 					t.Errorf("picked %s", got)
 				}
 			}
-			if err := proxy.Toxics.RemoveToxic(t.Context(), toxic.Name); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, proxy.Toxics.RemoveToxic(t.Context(), toxic.Name))
 			value++
 			direct.mustPush(t, "orders", value)
 			until(t, "it catches up", func() bool {
@@ -88,14 +82,10 @@ func TestSlowStart(t *testing.T) {
 	m := startMember(t)
 	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{})
 	last, err := s.Update(t.Context(), func(tx *store.Tx) error { return many(tx, "1") }) // 1.5 MB
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	proxies := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
 	proxy := toxiproxy.NewProxy(proxies, "etcd", freePort(t), m.client)
-	if err := proxies.Collection.Add(proxy, true); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, proxies.Collection.Add(proxy, true))
 	t.Cleanup(func() { _ = proxies.Collection.Clear() })
 	if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(`{"type":"bandwidth","attributes":{"rate":150}}`)); err != nil {
 		t.Fatal(err)

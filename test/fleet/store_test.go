@@ -21,9 +21,7 @@ func TestConformance(t *testing.T) {
 		c := etcd.Config{Endpoints: []string{m.client}, Prefix: freshPrefix()}
 		return func(t *testing.T, o storetest.Options) store.Store {
 			s, err := etcd.Open(t.Context(), c, etcd.Options{Now: o.Now, OnCommit: o.OnCommit})
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			return s
 		}
 	}

@@ -35,9 +35,7 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) sign(t *testing.T, name string, c *x509.Certificate, valid time.Duration) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	c.SerialNumber, c.Subject = big.NewInt(time.Now().UnixNano()), pkix.Name{CommonName: name}
 	c.NotBefore = time.Now().Add(-time.Hour)
 	c.NotAfter = c.NotBefore.Add(time.Hour + valid)
@@ -47,19 +45,13 @@ func (a *authority) sign(t *testing.T, name string, c *x509.Certificate, valid t
 		parent, signer = c, key
 	}
 	der, err := x509.CreateCertificate(rand.Reader, c, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	write(t, a.path(name+".pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	write(t, a.path(name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}))
 	signed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return signed, key
 }
 

@@ -92,15 +92,11 @@ func (p *grpcPolicy) endpoints(addresses ...string) {
 func (p *grpcPolicy) update(all []resolver.Endpoint) {
 	p.t.Helper()
 	config, err := parseConfig(p.builder, []byte(p.config))
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 	p.call(func() {
 		err = p.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: resolver.State{Endpoints: all}, BalancerConfig: config})
 	})
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must(p.t, err)
 }
 
 func (p *grpcPolicy) pick() (address string, done func(balancer.DoneInfo), err error) {
