@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
@@ -53,9 +54,7 @@ func New(o Options) *Handler {
 	}
 	pick, read, push, admin, pages, public := r.as(access.Pick), r.as(access.Read), r.as(access.Push), r.as(access.Admin), r.as(access.Dashboard), r.as(0)
 
-	if o.Limits.MaxTTL == 0 {
-		o.Limits.MaxTTL = picks.MaxTTL
-	}
+	o.Limits.MaxTTL = cmp.Or(o.Limits.MaxTTL, picks.MaxTTL)
 	h := (*handlers)(&o)
 	pick.of(filtered).get("/pick", h.getPick)
 	pick.of(filtered).get("/v1/pick", h.getPick)

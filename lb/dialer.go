@@ -213,14 +213,10 @@ func (c tcpConnector) newHandshake(address string) (*handshake, error) {
 	h := &handshake{security: c.security, name: c.hostname}
 	s := c.security
 	if s == nil {
-		if h.name == "" {
-			h.name = bareHost(address)
-		}
+		h.name = cmp.Or(h.name, bareHost(address))
 		return h, nil
 	}
-	if h.name == "" {
-		h.name = s.SNI
-	}
+	h.name = cmp.Or(h.name, s.SNI)
 	var err error
 	if !s.SystemRoots {
 		h.roots, err = rootsOf(c.dialer.certificates, s.RootInstance)

@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"os"
 	"syscall"
 )
@@ -28,10 +29,7 @@ type Budget struct {
 // dials is the maximum number of concurrent dials.
 func NewBudget(limit, connections, dials int) Budget {
 	limit = max(limit, minDescriptors)
-	if connections == 0 {
-		connections = min(limit/2, MaxDefaultConnections)
-	}
-	connections = min(connections, limit*3/4)
+	connections = min(cmp.Or(connections, min(limit/2, MaxDefaultConnections)), limit*3/4)
 	b := Budget{Limit: limit, Connections: connections, Dials: max(1, min(dials, limit/8))}
 	b.Held = max(1, limit-b.Connections-b.Dials-min(ownDescriptors, limit/8))
 	return b

@@ -1,6 +1,7 @@
 package overload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -86,9 +87,7 @@ type TurnStats struct {
 
 // NewTurns returns a budget of n turns; 0 is one less than [CPUs], at least 1.
 func NewTurns(n int) *Turns {
-	if n == 0 {
-		n = max(1, cpus-1)
-	}
+	n = cmp.Or(n, max(1, cpus-1))
 	return &Turns{n: n, free: n, maxBegun: [works]int{SourceWork: n, PushWork: min(n, MaxDecoding), ResponseWork: n, TreeWork: n}}
 }
 

@@ -97,12 +97,6 @@ type queue struct {
 	closed  bool
 }
 
-func newQueue(addr net.Addr, limiter *connections.Limiter) *queue {
-	q := &queue{addr: addr, limiter: limiter}
-	q.cond.L = &q.mu
-	return q
-}
-
 // push adds a connection. It does not wait.
 func (q *queue) push(c *conn) {
 	q.mu.Lock()

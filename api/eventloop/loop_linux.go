@@ -199,11 +199,6 @@ func (l *loop) resumeListening(ln *serving) {
 	}
 }
 
-func (l *loop) unlisten(ln *serving) {
-	delete(l.sockets, ln.fd)
-	l.pause(ln)
-}
-
 // pause stops accepting connections until resumeListening.
 func (l *loop) pause(ln *serving) { _ = l.epoll.watch(unix.EPOLL_CTL_DEL, ln.fd, 0) }
 

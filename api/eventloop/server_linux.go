@@ -58,8 +58,8 @@ func (s *Server) Serve(l *listen.Listener) error {
 		return fmt.Errorf("%T: %w", l.Listener, errors.ErrUnsupported)
 	}
 	handedOver := *l
-	q := newQueue(own.addr, s.options.Limiter)
-	handedOver.Listener = q
+	q := &queue{addr: own.addr, limiter: s.options.Limiter}
+	q.cond.L, handedOver.Listener = &q.mu, q
 	ln := &serving{listener: own, context: listen.BaseContext(&handedOver), queue: q, failed: make(chan error, 1), unix: l.IsUnix()}
 	go func() { _ = s.options.HandOver(&handedOver) }() // ends when the http.Server is closed
 	var left sync.WaitGroup
@@ -75,7 +75,8 @@ func (s *Server) Serve(l *listen.Listener) error {
 	for _, loop := range s.loops {
 		left.Add(1)
 		loop.post(func() {
-			loop.unlisten(ln)
+			delete(loop.sockets, ln.fd)
+			loop.pause(ln)
 			left.Done()
 		})
 	}

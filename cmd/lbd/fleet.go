@@ -83,7 +83,9 @@ func (m *membership) start(ctx context.Context, svc *service.Service, st store.S
 			m.log.Error("the fleet is left", "error", err)
 		}
 	}()
-	svc.Metrics.MustRegister(observe.Collector(m.collect))
+	svc.Metrics.MustRegister(observe.Collector(func(out chan<- prometheus.Metric) {
+		out <- joinedFamily.Metric(observe.Flag(m.Joined()))
+	}))
 	return nil
 }
 
@@ -163,10 +165,6 @@ func (m *membership) conditions() []observe.Condition {
 
 var joinedFamily = observe.Gauge("lbd_fleet_joined",
 	"1 if the daemon has a session in the store that it shares, else 0: leases of clusters with limit_scope fleet are refused then. Only with --store.")
-
-func (m *membership) collect(out chan<- prometheus.Metric) {
-	out <- joinedFamily.Metric(observe.Flag(m.Joined()))
-}
 
 // advertised returns the URL at which other daemons reach this one; empty if they cannot.
 func (c *Config) advertised(ctx context.Context, listeners []*listen.Listener) (string, error) {

@@ -228,12 +228,8 @@ func readConfig(r *policy.ConfigReader) Config {
 	if header != "" {
 		judgeHeader(r, strings.ToLower(header), requestHashHeader)
 	}
-	if c.MinSize == 0 {
-		c.MinSize = defaultMinSize
-	}
-	if c.MaxSize == 0 {
-		c.MaxSize = sizeCap
-	}
+	c.MinSize = cmp.Or(c.MinSize, defaultMinSize)
+	c.MaxSize = cmp.Or(c.MaxSize, sizeCap)
 	for _, size := range []struct {
 		name    string
 		entries uint64

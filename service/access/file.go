@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -136,10 +135,6 @@ type entry struct {
 	caller *Caller
 	source any
 	quota  quotaEntry
-}
-
-func (e *entry) equal(o *entry) bool {
-	return reflect.DeepEqual(e.source, o.source) && reflect.DeepEqual(e.quota, o.quota)
 }
 
 // Parse parses an identity file in YAML or JSON. Its lists are tokens (name,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -142,7 +143,7 @@ func (i *Identities) replace(old *Identities) {
 		return
 	}
 	for name, e := range old.callers {
-		if successor, ok := i.callers[name]; ok && successor.equal(e) {
+		if successor, ok := i.callers[name]; ok && reflect.DeepEqual(successor.source, e.source) && reflect.DeepEqual(successor.quota, e.quota) {
 			successor.caller = e.caller
 		} else {
 			close(e.caller.revoked)

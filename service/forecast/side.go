@@ -126,7 +126,7 @@ func movedKeys(before, after policy.Node) (moved float64, ok bool) {
 		ends, from := at(was, i)
 		endsToo, to := at(is, j)
 		end := min(ends, endsToo)
-		if from != nil && !sameEndpoint(from, to) {
+		if from != nil && from != to && (to == nil || !policy.SameAddresses(from.Addresses, to.Addresses)) {
 			moved += max(0, float64(end)-last)
 		}
 		last = float64(end)
@@ -148,8 +148,4 @@ func arcsOf(n policy.Node) []policy.Arc {
 		return nil
 	}
 	return all[0].Arcs()
-}
-
-func sameEndpoint(a, b *resource.Endpoint) bool {
-	return a == b || a != nil && b != nil && policy.SameAddresses(a.Addresses, b.Addresses)
 }

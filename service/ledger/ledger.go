@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -70,9 +71,7 @@ type Fleet interface {
 
 // New returns a ledger without targets.
 func New(o Options) *Ledger {
-	if o.MaxSeries == 0 {
-		o.MaxSeries = MaxClustersWithSeries
-	}
+	o.MaxSeries = cmp.Or(o.MaxSeries, MaxClustersWithSeries)
 	l := &Ledger{options: o, counters: policy.NewCounters(), warmer: newWarmer(o.Turns), totals: make(map[string]*Totals)}
 	if o.Fleet != nil {
 		l.counters.JoinFleet()

@@ -102,11 +102,6 @@ type OwnerLeases struct {
 // removedOwner is the count of an owner that was removed.
 const removedOwner = -1 << 32
 
-func (l *Leases) init(cluster string) {
-	l.cluster = cluster
-	l.unnamed.Cluster, l.unnamed.of = cluster, l
-}
-
 // Begin counts a lease of an owner, unless that holds limit; 0 means no limit. It returns nil
 // at the limit. Otherwise, End of what it returns must be called once. It allocates nothing
 // for an owner that had leases recently, and takes no lock for the most recent one.

@@ -112,7 +112,7 @@ type Ends struct {
 
 func newTotals(cluster string) *Totals {
 	t := &Totals{Name: cluster, Ends: new(Ends)}
-	t.Leases.init(cluster)
+	t.Leases.cluster, t.Leases.unnamed.Cluster, t.Leases.unnamed.of = cluster, cluster, &t.Leases
 	return t
 }
 

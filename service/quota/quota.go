@@ -8,6 +8,7 @@
 package quota
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync"
@@ -134,9 +135,7 @@ type rejections struct{ own, total atomic.Uint64 }
 
 // New returns a Manager without accounts.
 func New(o Options) *Manager {
-	if o.Share == 0 {
-		o.Share = DefaultShare
-	}
+	o.Share = cmp.Or(o.Share, DefaultShare)
 	if o.Default == nil {
 		o.Default = new(Class)
 	}

@@ -1,6 +1,7 @@
 package sources
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/lbd-dev/lbd/service/difference"
@@ -17,10 +18,7 @@ func coverWarning(r *resolver.Resolver, i resource.Item) (w fault.Problem, ok bo
 	if !ok {
 		return w, false
 	}
-	differs := difference.Describe(below, i)
-	if differs == "" {
-		differs = "they do not differ"
-	}
+	differs := cmp.Or(difference.Describe(below, i), "they do not differ")
 	return fault.Problem{Resource: i.Key.String(), Reason: fmt.Sprintf("covers that of %s until it is deleted: %s", from.Source.Phrase(), differs)}, true
 }
 

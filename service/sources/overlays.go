@@ -25,12 +25,6 @@ type overlayChanges struct {
 	unremoved bool
 }
 
-func newOverlayChanges(p *pushes) *overlayChanges {
-	c := &overlayChanges{pushes: p}
-	p.expiry.Expire = c.expire
-	return c
-}
-
 // OverlayRequest puts an overlay.
 type OverlayRequest struct {
 	Options     ChangeOptions

@@ -65,7 +65,8 @@ func New(o Options) (*Sources, Inbound) {
 	s := &Sources{onDemand: newOnDemand(p), resourceFiles: &resourceFiles{publisher: p}}
 	s.servers = &servers{publisher: p, demand: s.onDemand}
 	s.pushes = newPushes(p, s.resourceFiles)
-	s.overlayChanges = newOverlayChanges(s.pushes)
+	s.overlayChanges = &overlayChanges{pushes: s.pushes}
+	s.pushes.expiry.Expire = s.overlayChanges.expire
 	s.endpointChanges = endpointChanges{s.pushes}
 	s.registrations = newRegistrations(s.pushes, s.endpointChanges)
 	p.index = s.pushes.Index

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -129,11 +130,7 @@ func (s *Store) evict() {
 	if s.used <= s.limit {
 		return
 	}
-	order := make([]*Cluster, 0, len(s.clusters))
-	for _, c := range s.clusters {
-		order = append(order, c)
-	}
-	slices.SortFunc(order, func(a, b *Cluster) int {
+	order := slices.SortedFunc(maps.Values(s.clusters), func(a, b *Cluster) int {
 		return cmp.Or(cmp.Compare(a.activity, b.activity),
 			strings.Compare(a.name.Cluster, b.name.Cluster), strings.Compare(a.name.Target, b.name.Target))
 	})

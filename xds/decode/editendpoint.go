@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -58,9 +59,7 @@ func SetEndpoint(raw []byte, name, address string, edit *EndpointEdit) (changed 
 	if err != nil {
 		return nil, false, err
 	}
-	if a.ClusterName == "" {
-		a.ClusterName = name
-	}
+	a.ClusterName = cmp.Or(a.ClusterName, name)
 	from, at := a.find(own)
 	added = from == nil
 	e := own.endpoint()

@@ -209,10 +209,7 @@ func (o *overview) lines(daemon string, now time.Time, width, height int, color 
 			reasons = append(reasons, c.reason())
 		}
 	}
-	status := o.notice
-	if status == "" {
-		status = now.Format("15:04:05")
-	}
+	status := cmp.Or(o.notice, now.Format("15:04:05"))
 	lines := []string{
 		cut(fmt.Sprintf("%s   %s", daemon, escape(status)), width),
 		cut(fmt.Sprintf("clusters: %d   problems: %d   picks/s: %s   success: %s   q: quit", len(o.clusters), problems,

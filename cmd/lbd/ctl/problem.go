@@ -31,10 +31,7 @@ type rule struct {
 }
 
 func (r rule) String() string {
-	where := r.Field
-	if where == "" {
-		where = r.Resource
-	}
+	where := cmp.Or(r.Field, r.Resource)
 	switch {
 	case r.Column > 0:
 		where = fmt.Sprintf("line %d, column %d: %s", r.Line, r.Column, where)

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,9 +233,7 @@ func (s *Store) load(ctx context.Context) error {
 		if err != nil {
 			return s.explain(err)
 		}
-		if at == 0 {
-			at = res.Header.Revision
-		}
+		at = cmp.Or(at, res.Header.Revision)
 		for _, kv := range res.Kvs {
 			all = append(all, keyValue{event{s.keys.relative(string(kv.Key)), orEmpty(kv.Value)}, kv.ModRevision})
 			from = string(kv.Key) + "\x00"

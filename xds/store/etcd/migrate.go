@@ -98,7 +98,8 @@ func Create(ctx context.Context, c Config, of Contents) (index uint64, err error
 		index, err = m.end(ctx)
 	}
 	if err != nil {
-		m.undo(context.WithoutCancel(ctx))
+		// Delete what was written, unless the migration has ended. If that fails, a later attempt says what to do.
+		_, _ = m.commit(context.WithoutCancel(ctx), clientv3.OpDelete(string(m.keys), clientv3.WithPrefix()))
 	}
 	return index, err
 }
@@ -190,9 +191,4 @@ func (m *migration) verify(ctx context.Context, of *store.Snapshot) error {
 func (m *migration) end(ctx context.Context) (index uint64, err error) {
 	revision, err := m.commit(ctx, clientv3.OpPut(m.keys.format(), m.format.encode()), clientv3.OpPut(m.keys.head(), m.id), clientv3.OpDelete(m.keys.migration()))
 	return m.format.Base + uint64(revision), err
-}
-
-// undo deletes what was written, unless the migration has ended.
-func (m *migration) undo(ctx context.Context) {
-	_, _ = m.commit(ctx, clientv3.OpDelete(string(m.keys), clientv3.WithPrefix())) // else a later attempt says what to do
 }

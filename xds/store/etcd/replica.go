@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,9 +205,7 @@ func (s *step) entry(ctx context.Context, key resource.Key, e event, put int64) 
 	if rec.revision > put || int64(s.format.Base)+rec.revision < 0 {
 		return nil, "", fmt.Errorf("%w: revision %d in a commit of %d", errDamaged, rec.revision, put)
 	}
-	if rec.revision == 0 {
-		rec.revision = put
-	}
+	rec.revision = cmp.Or(rec.revision, put)
 	entry := &store.Entry{Key: key, Raw: rec.raw, Updated: rec.updated, Index: s.index(rec.revision)}
 	if rec.blob == nil {
 		return entry, "", nil
