@@ -353,8 +353,8 @@ func (noVersions) Put([]resource.Update)          {}
 
 type noReports struct{}
 
-func (noReports) Report(bootstrap.Server, ...lrs.Key) {}
-func (noReports) Stop(...lrs.Key)                     {}
+func (noReports) Report(bootstrap.Server, ...resource.ServiceKey) {}
+func (noReports) Stop(...resource.ServiceKey)                     {}
 func (noReports) Status() []lrs.ServerStatus {
 	return []lrs.ServerStatus{{URI: "passthrough:///one", Clusters: 7}}
 }

@@ -174,10 +174,10 @@ func TestAggregateCountsByLeaf(t *testing.T) {
 	held := newCall()
 	held.Hold = true
 	noError(t, c.Pick(held, 0))
-	if n := o.Counters.Get(policy.ServiceKey{Cluster: "a"}).Breaker.InFlight(); n != 1 {
+	if n := o.Counters.Get(resource.ServiceKey{Cluster: "a"}).Breaker.InFlight(); n != 1 {
 		t.Errorf("the leaf has %d in flight", n)
 	}
-	if o.Counters.Get(policy.ServiceKey{Cluster: cluster}) != nil {
+	if o.Counters.Get(resource.ServiceKey{Cluster: cluster}) != nil {
 		t.Error("the aggregate counts for itself")
 	}
 	// A full breaker refuses: it is no reason to try the next leaf.

@@ -480,11 +480,11 @@ func TestUnderLoad(t *testing.T) {
 			picks.Wait()
 			close(stop)
 			churn.Wait()
-			if n := counters.Get(policy.ServiceKey{Cluster: cluster}).Breaker.InFlight(); n != 0 {
+			if n := counters.Get(resource.ServiceKey{Cluster: cluster}).Breaker.InFlight(); n != 0 {
 				t.Errorf("%d are still held", n)
 			}
 			c.Close()
-			if counters.Get(policy.ServiceKey{Cluster: cluster}) != nil {
+			if counters.Get(resource.ServiceKey{Cluster: cluster}) != nil {
 				t.Error("the channel is closed, but its counters are kept")
 			}
 		})

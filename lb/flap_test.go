@@ -137,7 +137,7 @@ func TestFlappingEndpoints(t *testing.T) {
 	if picked.Load() == 0 {
 		t.Error("nothing was picked")
 	}
-	counters := o.Counters.Get(policy.ServiceKey{Cluster: cluster})
+	counters := o.Counters.Get(resource.ServiceKey{Cluster: cluster})
 	if n := counters.Breaker.InFlight(); n != 0 {
 		t.Errorf("%d in flight", n)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/lrs"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // weighted is an EDS cluster whose endpoints take turns by their loads.
@@ -151,7 +152,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	r := lrs.New(lrs.Options{Node: &corev3.Node{Id: "n"}, Loads: s.Loads, Logger: slog.New(slog.DiscardHandler)})
 	defer r.Close()
-	r.Report(boot.Servers[0], lrs.Key{Cluster: "orders", EDSServiceName: "orders-eds"})
+	r.Report(boot.Servers[0], resource.ServiceKey{Cluster: "orders", EDSServiceName: "orders-eds"})
 	limit := func(n int) {
 		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{
 			"type": "EDS", "lrs_server": servicetest.Object{"self": servicetest.Object{}}, "lrs_report_endpoint_metrics": []string{"named_metrics.q"},

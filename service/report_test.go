@@ -17,7 +17,7 @@ import (
 	"github.com/lbd-dev/lbd/service/reports"
 	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
-	"github.com/lbd-dev/lbd/xds/lrs"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // report reports requests to endpoints of orders within 5 s, and expects which are unknown.
@@ -122,7 +122,7 @@ func TestReportsAreLoad(t *testing.T) {
 		s, _ := servicetest.Start(t, "", nil)
 		servicetest.Push(t, s, sources.Config, "orders", servicetest.Encode(servicetest.Object{"type": "EDS"}))
 		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
-		loads := s.Loads.Open(lrs.Key{Cluster: "orders"})
+		loads := s.Loads.Open(resource.ServiceKey{Cluster: "orders"})
 		defer loads.Close()
 		mustPick(t, s, picks.Request{Cluster: "orders", N: 100, Reported: true})
 		mustPick(t, s, picks.Request{Cluster: "orders", N: 3})
@@ -153,7 +153,7 @@ func TestPoliciesTakeReports(t *testing.T) {
 					"name":         "envoy.clusters.aggregate",
 					"typed_config": servicetest.Object{"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": []string{"leaf"}},
 				}}))
-				loads := s.Loads.Open(lrs.Key{Cluster: "leaf"})
+				loads := s.Loads.Open(resource.ServiceKey{Cluster: "leaf"})
 				defer loads.Close()
 				mustPick(t, s, picks.Request{Cluster: "orders", Wait: time.Second}) // ring_hash connects
 				report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", Requests: 40})

@@ -124,7 +124,7 @@ func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error)
 	}
 	b.leaves = nil
 	config := &policy.ClusterImplConfig{
-		Service:     policy.ServiceKey{Cluster: cc.Cluster.Name, EDSServiceName: cc.Cluster.EDSServiceName},
+		Service:     cc.Cluster.ServiceKey(),
 		MaxRequests: cc.Cluster.MaxRequests,
 		FleetLimit:  cc.Cluster.FleetLimit,
 		Connect:     cc.Cluster.Connect,

@@ -32,7 +32,7 @@ const (
 )
 
 var (
-	service = policy.ServiceKey{Cluster: "orders", EDSServiceName: "orders-eds"}
+	service = resource.ServiceKey{Cluster: "orders", EDSServiceName: "orders-eds"}
 	zone    = resource.Locality{Region: "r", Zone: "z"}
 )
 
@@ -367,7 +367,7 @@ func TestHundredsAtOnce(t *testing.T) {
 // where it was taken.
 func TestServiceMoves(t *testing.T) {
 	tree := up(newTree(t, nil))
-	other := policy.ServiceKey{Cluster: "orders", EDSServiceName: "other"}
+	other := resource.ServiceKey{Cluster: "orders", EDSServiceName: "other"}
 	before := &policy.Call{Hold: true}
 	if _, err := tree.Pick(before); err != nil {
 		t.Fatal(err)

@@ -365,7 +365,7 @@ func TestReadyAtOnce(t *testing.T) {
 				t.Errorf("the old picker: %v, want to wait for the next", err)
 			}
 		}
-		if n := s.tree.Counters.Get(policy.ServiceKey{Cluster: "orders"}).Breaker.InFlight(); n != 0 {
+		if n := s.tree.Counters.Get(resource.ServiceKey{Cluster: "orders"}).Breaker.InFlight(); n != 0 {
 			t.Errorf("%d in flight", n)
 		}
 	})

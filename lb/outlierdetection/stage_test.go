@@ -108,7 +108,7 @@ func (s *stage) apply() {
 	s.tree.Config(policy.Child{Config: &policy.OutlierDetectionConfig{
 		OutlierDetection: &cfg, Cluster: "orders", EndpointPolicy: s.leaf, Priorities: used,
 		Child: policy.Child{Policy: policy.ClusterImpl, Config: &policy.ClusterImplConfig{
-			Service: policy.ServiceKey{Cluster: "orders"}, MaxRequests: 1 << 20, Child: child,
+			Service: resource.ServiceKey{Cluster: "orders"}, MaxRequests: 1 << 20, Child: child,
 		}},
 	}})
 }

@@ -47,7 +47,7 @@ type CDSConfig struct {
 // ClusterImplConfig is cluster_impl's config.
 type ClusterImplConfig struct {
 	serviceconfig.LoadBalancingConfig
-	Service ServiceKey
+	Service resource.ServiceKey
 	Drops   []resource.Drop
 	// Localities are those whose picks are counted.
 	Localities []*resource.LocalityEndpoints

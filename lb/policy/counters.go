@@ -59,20 +59,13 @@ func (b *Breaker) Eased(limit uint32) bool {
 	return n < int64(limit) && 5*n <= 4*int64(limit) && b.full.CompareAndSwap(true, false)
 }
 
-// ServiceKey identifies counters.
-type ServiceKey struct {
-	Cluster string
-	// EDSServiceName is empty if it is the cluster's name.
-	EDSServiceName string
-}
-
 // ClusterCounters are the counters of one {cluster, EDS service name}.
 type ClusterCounters struct {
 	Breaker Breaker
 	Ceiling Ceiling // next to Breaker, with which it is read
 
 	// Fixed after Acquire.
-	key    ServiceKey
+	key    resource.ServiceKey
 	owner  *Counters
 	shared *SharedLimit // nil in a process without a fleet
 
@@ -160,7 +153,7 @@ func (c *ClusterCounters) Judged() uint64 {
 }
 
 // Key returns what the counters are of.
-func (c *ClusterCounters) Key() ServiceKey { return c.key }
+func (c *ClusterCounters) Key() resource.ServiceKey { return c.key }
 
 // SetFleetLimit sets whether the limit is one of the fleet. It has no effect in a process that belongs to
 // none.
@@ -218,12 +211,12 @@ type Counters struct {
 	fleet bool // fixed before Acquire
 
 	mu       sync.Mutex
-	clusters map[ServiceKey]*ClusterCounters
+	clusters map[resource.ServiceKey]*ClusterCounters
 }
 
 // NewCounters returns an empty Counters.
 func NewCounters() *Counters {
-	return &Counters{clusters: make(map[ServiceKey]*ClusterCounters)}
+	return &Counters{clusters: make(map[resource.ServiceKey]*ClusterCounters)}
 }
 
 // JoinFleet makes the process one of a fleet, whose limits apply to clusters with FleetLimit. It must be
@@ -231,7 +224,7 @@ func NewCounters() *Counters {
 func (c *Counters) JoinFleet() { c.fleet = true }
 
 // Acquire returns the counters of key, with a reference.
-func (c *Counters) Acquire(key ServiceKey) *ClusterCounters {
+func (c *Counters) Acquire(key resource.ServiceKey) *ClusterCounters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cc := c.clusters[key]
@@ -268,7 +261,7 @@ func (c *Counters) remember(cc *ClusterCounters) {
 }
 
 // Get returns the counters of key for reading, or nil.
-func (c *Counters) Get(key ServiceKey) *ClusterCounters {
+func (c *Counters) Get(key resource.ServiceKey) *ClusterCounters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.clusters[key]

@@ -17,7 +17,7 @@ import (
 // of its limit is free, not as soon as one request ends.
 func TestBreakerFilledAndEased(t *testing.T) {
 	const limit = 10
-	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	counters := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "c"})
 	b := &counters.Breaker
 	for n := 1; n <= limit; n++ {
 		counters.Hold(limit)
@@ -36,7 +36,7 @@ func TestBreakerFilledAndEased(t *testing.T) {
 // TestBreakerChurn: however picks come and go, never more than the limit hold.
 func TestBreakerChurn(t *testing.T) {
 	const limit = 1
-	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	counters := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "c"})
 	var most atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
@@ -63,7 +63,7 @@ func TestBreakerChurn(t *testing.T) {
 
 // TestCountersAreKept checks who keeps a cluster's counters alive.
 func TestCountersAreKept(t *testing.T) {
-	key := policy.ServiceKey{Cluster: "orders"}
+	key := resource.ServiceKey{Cluster: "orders"}
 	var (
 		all  *policy.Counters
 		mine *policy.ClusterCounters
@@ -106,27 +106,27 @@ func TestCountersAreKept(t *testing.T) {
 
 func TestCountersOfTwoServicesAreTwo(t *testing.T) {
 	all := policy.NewCounters()
-	a := all.Acquire(policy.ServiceKey{Cluster: "c"})
-	b := all.Acquire(policy.ServiceKey{Cluster: "c", EDSServiceName: "s"})
+	a := all.Acquire(resource.ServiceKey{Cluster: "c"})
+	b := all.Acquire(resource.ServiceKey{Cluster: "c", EDSServiceName: "s"})
 	if a == b {
 		t.Error("cluster c and cluster c with service s share their counters")
 	}
 	// Counters that lost their place do not take it back.
 	b.Release()
-	again := all.Acquire(policy.ServiceKey{Cluster: "c", EDSServiceName: "s"})
+	again := all.Acquire(resource.ServiceKey{Cluster: "c", EDSServiceName: "s"})
 	b.Hold(1)
-	if got := all.Get(policy.ServiceKey{Cluster: "c", EDSServiceName: "s"}); got != again {
+	if got := all.Get(resource.ServiceKey{Cluster: "c", EDSServiceName: "s"}); got != again {
 		t.Error("old counters took the place of those in use")
 	}
 	b.Unhold()
-	if got := all.Get(policy.ServiceKey{Cluster: "c", EDSServiceName: "s"}); got != again {
+	if got := all.Get(resource.ServiceKey{Cluster: "c", EDSServiceName: "s"}); got != again {
 		t.Error("old counters, given back, removed those in use")
 	}
 }
 
 func TestCountersAcquireAndReleaseRace(t *testing.T) {
 	all := policy.NewCounters()
-	key := policy.ServiceKey{Cluster: "c"}
+	key := resource.ServiceKey{Cluster: "c"}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -171,7 +171,7 @@ func TestLocalityLoad(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			all := policy.NewCounters()
-			c := all.Acquire(policy.ServiceKey{Cluster: "c"})
+			c := all.Acquire(resource.ServiceKey{Cluster: "c"})
 			zone := resource.Locality{Zone: "a"}
 			load := c.Locality(zone)
 			load.Start(tt.held)
@@ -193,7 +193,7 @@ func TestLocalityLoad(t *testing.T) {
 // TestJudgedOnlyGrows: whatever becomes of a pick it is judged once, also when its
 // category and its locality are long gone.
 func TestJudgedOnlyGrows(t *testing.T) {
-	c := policy.NewCounters().Acquire(policy.ServiceKey{})
+	c := policy.NewCounters().Acquire(resource.ServiceKey{})
 	want := uint64(0)
 	for i := range 50 {
 		drops := []resource.Drop{{Category: strconv.Itoa(i)}}
@@ -222,7 +222,7 @@ func TestJudgedOnlyGrows(t *testing.T) {
 
 // TestHeldGivesBackEverything: breaker, load and a foreign Done, each once.
 func TestHeldGivesBackEverything(t *testing.T) {
-	c := policy.NewCounters().Acquire(policy.ServiceKey{})
+	c := policy.NewCounters().Acquire(resource.ServiceKey{})
 	load := c.Locality(resource.Locality{})
 	var done []balancer.DoneInfo
 	var call policy.Call

@@ -21,7 +21,7 @@ type LoadReader struct {
 
 // ReadLoad returns the reader of the counts for key from now on. A key has one reader at
 // most, which keeps the counters until it is closed.
-func (c *Counters) ReadLoad(key ServiceKey) *LoadReader {
+func (c *Counters) ReadLoad(key resource.ServiceKey) *LoadReader {
 	cc := c.Acquire(key)
 	cc.mu.Lock()
 	defer cc.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	orders = policy.ServiceKey{Cluster: "orders"}
+	orders = resource.ServiceKey{Cluster: "orders"}
 	zoneA  = resource.Locality{Region: "r", Zone: "a"}
 	zoneB  = resource.Locality{Region: "r", Zone: "b"}
 )

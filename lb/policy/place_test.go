@@ -11,7 +11,7 @@ import (
 // TestPlacesOfALocality: places count for themselves, and the load of their locality does
 // not count what they do.
 func TestPlacesOfALocality(t *testing.T) {
-	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	counters := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "c"})
 	near := resource.Locality{Zone: "near"}
 	load := counters.Locality(near)
 	var places []*policy.Place
@@ -42,7 +42,7 @@ func TestPlacesOfALocality(t *testing.T) {
 // TestPlaceNextToLoad: what a pick counts in is in one cache line.
 func TestPlaceNextToLoad(t *testing.T) {
 	const line = 64
-	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	counters := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "c"})
 	near := resource.Locality{Zone: "near"}
 	load, place := counters.Locality(near), counters.NewPlace(near, 0)
 	from, to := uintptr(unsafe.Pointer(load)), uintptr(unsafe.Pointer(place))+unsafe.Sizeof(*place)

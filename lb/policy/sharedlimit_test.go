@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestSharedLimitShrinks: the goroutine that lowers a limit sees all requests that are, or will be, in flight above
@@ -13,7 +14,7 @@ import (
 func TestSharedLimitShrinks(t *testing.T) {
 	counters := policy.NewCounters()
 	counters.JoinFleet()
-	c := counters.Acquire(policy.ServiceKey{Cluster: "orders"})
+	c := counters.Acquire(resource.ServiceKey{Cluster: "orders"})
 	l := c.SharedLimit()
 	const high, low = 8, 2
 	for range 2000 {

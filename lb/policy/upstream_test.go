@@ -59,7 +59,7 @@ func TestUpstreamIsUsable(t *testing.T) {
 // counters that are current.
 func TestUpstreamLoad(t *testing.T) {
 	counters := policy.NewCounters()
-	one, two := counters.Acquire(policy.ServiceKey{Cluster: "one"}), counters.Acquire(policy.ServiceKey{Cluster: "two"})
+	one, two := counters.Acquire(resource.ServiceKey{Cluster: "one"}), counters.Acquire(resource.ServiceKey{Cluster: "two"})
 	near, far := resource.Locality{Zone: "near"}, resource.Locality{Zone: "far"}
 	w := newWire(&resource.Endpoint{Addresses: []string{"a:1"}, Locality: near})
 	expect := func(c *policy.ClusterCounters, l resource.Locality) {
@@ -83,7 +83,7 @@ func TestUpstreamLoad(t *testing.T) {
 // those of a deactivated priority are, counts in the locality again when that is back.
 func TestUpstreamLoadIsNotForgotten(t *testing.T) {
 	counters := policy.NewCounters()
-	c := counters.Acquire(policy.ServiceKey{Cluster: "c"})
+	c := counters.Acquire(resource.ServiceKey{Cluster: "c"})
 	at := func(zone string) []*resource.LocalityEndpoints {
 		return []*resource.LocalityEndpoints{{ID: resource.Locality{Zone: zone}}}
 	}

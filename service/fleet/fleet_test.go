@@ -14,11 +14,12 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/fleet/share"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var service = policy.ServiceKey{Cluster: "orders", EDSServiceName: "a/b"}
+var service = resource.ServiceKey{Cluster: "orders", EDSServiceName: "a/b"}
 
 // replica is a daemon with callers.
 type replica struct {
@@ -270,9 +271,9 @@ func TestDamaged(t *testing.T) {
 }
 
 func TestKeys(t *testing.T) {
-	seen := make(map[string]policy.ServiceKey)
+	seen := make(map[string]resource.ServiceKey)
 	for _, pair := range [][2]string{{"a", ""}, {"a", "b"}, {"a/b", ""}, {"a%2Fb", ""}, {"a", "b/c"}, {"a/b", "c"}} {
-		k := policy.ServiceKey{Cluster: pair[0], EDSServiceName: pair[1]}
+		k := resource.ServiceKey{Cluster: pair[0], EDSServiceName: pair[1]}
 		key := keyOf(k)
 		if other, ok := seen[key]; ok {
 			t.Errorf("%+v and %+v are %q", k, other, key)

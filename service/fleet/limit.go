@@ -12,6 +12,7 @@ import (
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/fleet/share"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // conflictWait is the longest time before the next attempt after one conflict.
@@ -40,7 +41,7 @@ type limit struct {
 }
 
 // keyOf returns the key of a limit.
-func keyOf(k policy.ServiceKey) string {
+func keyOf(k resource.ServiceKey) string {
 	if k.EDSServiceName == "" {
 		return url.PathEscape(k.Cluster)
 	}
@@ -48,11 +49,11 @@ func keyOf(k policy.ServiceKey) string {
 }
 
 // serviceOf is the inverse of keyOf.
-func serviceOf(key string) (policy.ServiceKey, bool) {
+func serviceOf(key string) (resource.ServiceKey, bool) {
 	cluster, service, _ := strings.Cut(key, "/")
 	c, err1 := url.PathUnescape(cluster)
 	s, err2 := url.PathUnescape(service)
-	k := policy.ServiceKey{Cluster: c, EDSServiceName: s}
+	k := resource.ServiceKey{Cluster: c, EDSServiceName: s}
 	return k, err1 == nil && err2 == nil && keyOf(k) == key
 }
 

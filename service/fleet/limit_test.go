@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // TestRetiredCounters: a cluster that was removed and added again has other counters. What the former ones
@@ -107,7 +108,7 @@ func TestBacksOff(t *testing.T) {
 }
 
 func TestServiceOf(t *testing.T) {
-	for _, k := range []policy.ServiceKey{{Cluster: "a"}, {Cluster: "a/b", EDSServiceName: "c%2F"}, {Cluster: "ü", EDSServiceName: "/"}} {
+	for _, k := range []resource.ServiceKey{{Cluster: "a"}, {Cluster: "a/b", EDSServiceName: "c%2F"}, {Cluster: "ü", EDSServiceName: "/"}} {
 		if got, ok := serviceOf(keyOf(k)); !ok || got != k {
 			t.Errorf("%+v: %+v %v", k, got, ok)
 		}

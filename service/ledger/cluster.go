@@ -203,10 +203,6 @@ type Leaf struct {
 	Totals   *Totals                 // of the leaf's own cluster
 }
 
-func (leaf Leaf) serviceKey() policy.ServiceKey {
-	return policy.ServiceKey{Cluster: leaf.Cluster.Name, EDSServiceName: leaf.Cluster.EDSServiceName}
-}
-
 // Breaker is how full a circuit breaker is.
 type Breaker struct {
 	InFlight    int64  `json:"in_flight"`

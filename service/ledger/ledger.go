@@ -83,7 +83,7 @@ func New(o Options) *Ledger {
 // Follow sets the management servers and the load reports to them. It is called at most
 // once, before the first target.
 func (l *Ledger) Follow(servers Servers, reports LoadReports) {
-	l.servers, l.reports = servers, &loadReports{servers: servers, reports: reports, wanted: make(map[policy.ServiceKey]*subscription)}
+	l.servers, l.reports = servers, &loadReports{servers: servers, reports: reports, wanted: make(map[resource.ServiceKey]*subscription)}
 }
 
 // Hosted returns the targets as they are now.
@@ -358,7 +358,7 @@ func (l *Ledger) acquireTotals(cluster string) *Totals {
 // Adopt calls f, which counts leases of an earlier process, with what they count in. The cluster and its
 // leaf need not exist: they count once they do. The record has no target, and the totals no further use than
 // that of the leases.
-func (l *Ledger) Adopt(cluster string, leaf policy.ServiceKey, f func(*Record, *policy.ClusterCounters)) {
+func (l *Ledger) Adopt(cluster string, leaf resource.ServiceKey, f func(*Record, *policy.ClusterCounters)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	totals, counters := l.acquireTotals(cluster), l.counters.Acquire(leaf)
@@ -398,7 +398,7 @@ func (l *Ledger) removeUnused(t *Totals) {
 // acquireLeaf returns the leaf of a cluster; releaseLeaves releases it.
 func (l *Ledger) acquireLeaf(cc *resource.ClusterConfig) Leaf {
 	leaf := Leaf{ClusterConfig: cc, Totals: l.acquireTotals(cc.Cluster.Name)}
-	leaf.Counters = l.counters.Acquire(leaf.serviceKey())
+	leaf.Counters = l.counters.Acquire(leaf.Cluster.ServiceKey())
 	l.reports.begin(leaf)
 	if l.isShared(leaf) {
 		l.options.Fleet.Share(leaf.Counters, leaf.Cluster.MaxRequests)

@@ -51,7 +51,7 @@ func hostedTarget(t *testing.T, l *Ledger, name string) *Target {
 func counted(l *Ledger, clusters ...string) int {
 	n := 0
 	for _, name := range clusters {
-		if l.counters.Get(policy.ServiceKey{Cluster: name}) != nil {
+		if l.counters.Get(resource.ServiceKey{Cluster: name}) != nil {
 			n++
 		}
 	}

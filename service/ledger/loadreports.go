@@ -22,9 +22,9 @@ type Servers interface {
 type LoadReports interface {
 	// Report begins to report the load of clusters to a server, or goes on with
 	// it there. It never waits.
-	Report(server bootstrap.Server, clusters ...lrs.Key)
+	Report(server bootstrap.Server, clusters ...resource.ServiceKey)
 	// Stop ends the reports of clusters, once their last load is reported.
-	Stop(clusters ...lrs.Key)
+	Stop(clusters ...resource.ServiceKey)
 }
 
 // loadReports knows the server that gets the load of each {cluster, EDS service name}.
@@ -32,7 +32,7 @@ type LoadReports interface {
 type loadReports struct {
 	servers Servers
 	reports LoadReports
-	wanted  map[policy.ServiceKey]*subscription // guarded by the ledger's mu
+	wanted  map[resource.ServiceKey]*subscription // guarded by the ledger's mu
 }
 
 // subscription is a request for load reports.
@@ -51,10 +51,10 @@ func (r *loadReports) begin(leaf Leaf) {
 	if r == nil || !leaf.wantsReports() {
 		return
 	}
-	if key := leaf.serviceKey(); r.wanted[key] == nil {
+	if key := leaf.Cluster.ServiceKey(); r.wanted[key] == nil {
 		r.wanted[key] = &subscription{}
 	}
-	r.wanted[leaf.serviceKey()].leaves++
+	r.wanted[leaf.Cluster.ServiceKey()].leaves++
 }
 
 // follow begins the load reports of a leaf of a target, if they are wanted, or moves
@@ -66,13 +66,13 @@ func (r *loadReports) follow(target string, leaf Leaf) {
 	if r == nil || !leaf.wantsReports() {
 		return
 	}
-	key := leaf.serviceKey()
+	key := leaf.Cluster.ServiceKey()
 	s, server := r.wanted[key], r.servers.Server(target, leaf.Cluster.Name)
 	if server == nil || s.server != nil && s.server.Key() != server.Key() && r.servers.Connected(*s.server) {
 		return
 	}
 	s.server = server
-	r.reports.Report(*server, lrs.Key(key))
+	r.reports.Report(*server, key)
 }
 
 // end removes a leaf that begin counted.
@@ -80,14 +80,14 @@ func (r *loadReports) end(leaf Leaf) {
 	if r == nil || !leaf.wantsReports() {
 		return
 	}
-	key := leaf.serviceKey()
+	key := leaf.Cluster.ServiceKey()
 	s := r.wanted[key]
 	if s.leaves--; s.leaves > 0 {
 		return
 	}
 	delete(r.wanted, key)
 	if s.server != nil {
-		r.reports.Stop(lrs.Key(key))
+		r.reports.Stop(key)
 	}
 }
 
@@ -96,7 +96,7 @@ func (l *Ledger) Loads() lrs.Loads { return loads{l.counters} }
 
 type loads struct{ counters *policy.Counters }
 
-func (s loads) Open(key lrs.Key) lrs.Counters { return s.counters.ReadLoad(policy.ServiceKey(key)) }
+func (s loads) Open(key resource.ServiceKey) lrs.Counters { return s.counters.ReadLoad(key) }
 
 // isStale reports whether resources of a cluster are from a management server that is
 // unreachable.

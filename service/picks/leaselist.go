@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks/handover"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // LeaseFilter selects held leases.
@@ -117,7 +117,7 @@ func (s *Picker) LeasesByAddress(clusters map[string]bool) map[string]int64 {
 // the fleet count there.
 func (ls *leases) leave() {
 	var list []handedLease
-	others := make(map[policy.ServiceKey]handover.Leaf)
+	others := make(map[resource.ServiceKey]handover.Leaf)
 	now := ls.clock.now().elapsed
 	mine := func(s *leaseSlot) bool { return s.held.Counters() != nil && s.held.Shared() == nil }
 	ls.visit(LeaseID{}, mine, func(sh *leaseShard, number uint32, s *leaseSlot) bool {

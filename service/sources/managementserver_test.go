@@ -36,9 +36,9 @@ func (silentServers) Status() client.Status                       { return clien
 // noReports sends no load reports.
 type noReports struct{}
 
-func (noReports) Report(bootstrap.Server, ...lrs.Key) {}
-func (noReports) Stop(...lrs.Key)                     {}
-func (noReports) Status() []lrs.ServerStatus          { return nil }
+func (noReports) Report(bootstrap.Server, ...resource.ServiceKey) {}
+func (noReports) Stop(...resource.ServiceKey)                     {}
+func (noReports) Status() []lrs.ServerStatus                      { return nil }
 
 // recordedReports records of which clusters load reports began and ended.
 type recordedReports struct {
@@ -46,11 +46,11 @@ type recordedReports struct {
 	calls []string
 }
 
-func (r *recordedReports) Report(_ bootstrap.Server, keys ...lrs.Key) {
+func (r *recordedReports) Report(_ bootstrap.Server, keys ...resource.ServiceKey) {
 	r.calls = append(r.calls, fmt.Sprint("report ", keys[0].Cluster))
 }
 
-func (r *recordedReports) Stop(keys ...lrs.Key) {
+func (r *recordedReports) Stop(keys ...resource.ServiceKey) {
 	r.calls = append(r.calls, fmt.Sprint("stop ", keys[0].Cluster))
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	limits "github.com/lbd-dev/lbd/service/fleet"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // startEmbedded starts an etcd of one member, and returns the address of its clients.
@@ -112,7 +113,7 @@ func startReplica(t *testing.T, etcd string, limit uint32) *replica {
 	f := limits.New(limits.Options{Connect: connect, Prefix: "lbd/", MaxTTL: 10 * time.Minute, Log: slog.New(slog.DiscardHandler)})
 	all := policy.NewCounters()
 	all.JoinFleet()
-	r.counters = all.Acquire(policy.ServiceKey{Cluster: "orders"})
+	r.counters = all.Acquire(resource.ServiceKey{Cluster: "orders"})
 	f.Share(r.counters, limit)
 	ctx, end := context.WithCancel(t.Context())
 	r.end = end

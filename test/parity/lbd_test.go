@@ -258,8 +258,8 @@ func exact(share float64) *big.Rat {
 // dropped counts the dropped picks by category.
 func (l *lbdSide) dropped() map[string]uint64 {
 	drops := make(map[string]uint64)
-	for name, cc := range l.clusters {
-		c := l.counters.Get(policy.ServiceKey{Cluster: name, EDSServiceName: cc.Cluster.EDSServiceName})
+	for _, cc := range l.clusters {
+		c := l.counters.Get(cc.Cluster.ServiceKey())
 		if c == nil {
 			continue
 		}

@@ -98,7 +98,7 @@ func lbdOutliers(t *testing.T, c resource.OutlierDetection) *lbdOutlierPolicy {
 		return policy.Child{Config: &policy.OutlierDetectionConfig{
 			OutlierDetection: &own, Cluster: "c", EndpointPolicy: leaf.Policy, Priorities: [][]*policy.Locality{{{Endpoints: all}}},
 			Child: policy.Child{Policy: policy.ClusterImpl, Config: &policy.ClusterImplConfig{
-				Service: policy.ServiceKey{Cluster: "c"}, MaxRequests: 1 << 20, Child: leaf,
+				Service: resource.ServiceKey{Cluster: "c"}, MaxRequests: 1 << 20, Child: leaf,
 			}},
 		}}
 	}, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), weightedtarget.Builder(),

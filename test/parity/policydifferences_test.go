@@ -76,7 +76,7 @@ func grpcBreaker(t *testing.T) string {
 // lbdBreaker has many concurrent callers.
 func lbdBreaker(*testing.T) string {
 	const limit, callers, rounds = 10, 8, 20_000
-	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "c"})
+	counters := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "c"})
 	var held, most atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {

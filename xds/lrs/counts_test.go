@@ -11,7 +11,7 @@ import (
 // counts has the load of clusters.
 type counts struct {
 	mu     sync.Mutex
-	of     map[lrs.Key]*count
+	of     map[resource.ServiceKey]*count
 	opened int
 }
 
@@ -25,14 +25,14 @@ type count struct {
 	open                bool
 }
 
-func (c *counts) get(key lrs.Key) *count {
+func (c *counts) get(key resource.ServiceKey) *count {
 	if c.of[key] == nil {
 		c.of[key] = &count{all: c}
 	}
 	return c.of[key]
 }
 
-func (c *counts) Open(key lrs.Key) lrs.Counters {
+func (c *counts) Open(key resource.ServiceKey) lrs.Counters {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	one := c.get(key)
@@ -50,7 +50,7 @@ func (c *counts) add(cluster string, issued, succeeded, failed int) {
 	c.addTo(keys(cluster)[0], issued, succeeded, failed)
 }
 
-func (c *counts) addTo(key lrs.Key, issued, succeeded, failed int) {
+func (c *counts) addTo(key resource.ServiceKey, issued, succeeded, failed int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	l := &c.get(key).now

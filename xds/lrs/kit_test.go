@@ -26,6 +26,7 @@ import (
 
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/lrs"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -118,7 +119,7 @@ func runTest(t *testing.T, f func(k *kit), change ...func(*lrs.Options)) {
 
 func newKit(t *testing.T, change ...func(*lrs.Options)) *kit {
 	k := &kit{
-		T: t, counts: &counts{of: map[lrs.Key]*count{}}, log: new(strings.Builder),
+		T: t, counts: &counts{of: map[resource.ServiceKey]*count{}}, log: new(strings.Builder),
 		listeners: map[string]*bufconn.Listener{}, servers: map[string]*fakeServer{},
 	}
 	o := lrs.Options{
@@ -181,9 +182,9 @@ func server(t testing.TB, uri string) bootstrap.Server {
 
 func (k *kit) at(name string) bootstrap.Server { return server(k, "passthrough:///"+name) }
 
-func keys(names ...string) (out []lrs.Key) {
+func keys(names ...string) (out []resource.ServiceKey) {
 	for _, n := range names {
-		out = append(out, lrs.Key{Cluster: n, EDSServiceName: n + "-eds"})
+		out = append(out, resource.ServiceKey{Cluster: n, EDSServiceName: n + "-eds"})
 	}
 	return out
 }

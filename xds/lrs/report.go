@@ -60,7 +60,7 @@ func (st *stream) sendBatch(batch []report) error {
 	return flush(len(batch))
 }
 
-func clusterStats(key Key, load resource.Load, over time.Duration) *endpointv3.ClusterStats {
+func clusterStats(key resource.ServiceKey, load resource.Load, over time.Duration) *endpointv3.ClusterStats {
 	stats := &endpointv3.ClusterStats{
 		ClusterName:          key.Cluster,
 		ClusterServiceName:   key.EDSServiceName,

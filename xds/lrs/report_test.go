@@ -46,10 +46,10 @@ func TestReports(t *testing.T) {
 // fixed is the same load for ever.
 type fixed struct{ load resource.Load }
 
-func (f fixed) Open(lrs.Key) lrs.Counters { return f }
-func (f fixed) Read() resource.Load       { return f.load }
-func (fixed) Acknowledge()                {}
-func (fixed) Close()                      {}
+func (f fixed) Open(resource.ServiceKey) lrs.Counters { return f }
+func (f fixed) Read() resource.Load                   { return f.load }
+func (fixed) Acknowledge()                            {}
+func (fixed) Close()                                  {}
 
 // Each value of a load has its field.
 func TestLocalityReport(t *testing.T) {
@@ -64,7 +64,7 @@ func TestLocalityReport(t *testing.T) {
 		},
 	}
 	runTest(t, func(k *kit) {
-		k.Report(k.at("one"), lrs.Key{Cluster: "a"})
+		k.Report(k.at("one"), resource.ServiceKey{Cluster: "a"})
 		s := k.answered("one", time.Minute)
 		pass(time.Minute)
 		got := <-s.requests

@@ -53,7 +53,7 @@ type Reporter struct {
 	streams sync.WaitGroup
 
 	mu       sync.Mutex
-	clusters map[Key]cluster
+	clusters map[resource.ServiceKey]cluster
 	servers  map[string]*server // those with clusters, by key
 	stops    uint64             // calls of Stop, by cluster
 	stopped  int                // stopped clusters
@@ -85,14 +85,14 @@ func New(o Options) *Reporter {
 	if o.Backoff == nil {
 		o.Backoff = func(retries int) time.Duration { return backoff.Wait(retries, rand.Float64) }
 	}
-	r := &Reporter{options: o, node: node, clusters: make(map[Key]cluster), servers: make(map[string]*server)}
+	r := &Reporter{options: o, node: node, clusters: make(map[resource.ServiceKey]cluster), servers: make(map[string]*server)}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
 
 // Report reports the load of clusters to s from now on; call it before the first pick. A
 // cluster that is reported to another server moves to s, with the load that was not sent.
-func (r *Reporter) Report(s bootstrap.Server, clusters ...Key) {
+func (r *Reporter) Report(s bootstrap.Server, clusters ...resource.ServiceKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || len(clusters) == 0 {
@@ -126,7 +126,7 @@ func (r *Reporter) Report(s bootstrap.Server, clusters ...Key) {
 
 // Stop ends the reports of clusters when their load, with the requests in progress, was
 // reported. Clusters without load end at once.
-func (r *Reporter) Stop(clusters ...Key) {
+func (r *Reporter) Stop(clusters ...resource.ServiceKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range clusters {
@@ -146,7 +146,7 @@ func (r *Reporter) Stop(clusters ...Key) {
 }
 
 // set updates a cluster, or removes a stopped one without load. The caller holds mu.
-func (r *Reporter) set(key Key, c cluster) {
+func (r *Reporter) set(key resource.ServiceKey, c cluster) {
 	r.clusters[key] = c
 	if c.stopped != 0 && !c.busy && c.counters.Read().Empty() {
 		r.remove(key)
@@ -154,7 +154,7 @@ func (r *Reporter) set(key Key, c cluster) {
 }
 
 // remove removes a stopped cluster. The caller holds mu.
-func (r *Reporter) remove(key Key) {
+func (r *Reporter) remove(key resource.ServiceKey) {
 	r.stopped--
 	r.clusters[key].counters.Close()
 	delete(r.clusters, key)
@@ -162,13 +162,13 @@ func (r *Reporter) remove(key Key) {
 
 // dropOldest removes the first stopped clusters above maxStopped. The caller holds mu.
 func (r *Reporter) dropOldest() {
-	var stopped []Key
+	var stopped []resource.ServiceKey
 	for key, c := range r.clusters {
 		if c.stopped != 0 && !c.busy {
 			stopped = append(stopped, key)
 		}
 	}
-	slices.SortFunc(stopped, func(a, b Key) int { return cmp.Compare(r.clusters[a].stopped, r.clusters[b].stopped) })
+	slices.SortFunc(stopped, func(a, b resource.ServiceKey) int { return cmp.Compare(r.clusters[a].stopped, r.clusters[b].stopped) })
 	for _, key := range stopped[:min(len(stopped), r.stopped-maxStopped)] {
 		s := r.clusters[key].server
 		r.options.Logger.Warn("dropped the last load of a cluster: limit of stopped clusters reached",
@@ -180,7 +180,7 @@ func (r *Reporter) dropOldest() {
 
 // report is the load of a cluster in a report that is being sent.
 type report struct {
-	key      Key
+	key      resource.ServiceKey
 	counters Counters
 	since    time.Time // the end of the last report
 }
@@ -265,16 +265,10 @@ func (r *Reporter) Close() {
 	clear(r.servers)
 }
 
-// Key identifies the load of a cluster.
-type Key struct {
-	Cluster        string
-	EDSServiceName string // empty if it is the name of the cluster
-}
-
 // Loads has the counters of load. A key is not opened again before its Counters are closed.
 type Loads interface {
 	// Open returns new counters of a cluster, from zero.
-	Open(Key) Counters
+	Open(resource.ServiceKey) Counters
 }
 
 // Counters are the load of one cluster. One goroutine at a time uses them. They neither

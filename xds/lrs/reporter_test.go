@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/lbd-dev/lbd/xds/lrs"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func TestFirstRequest(t *testing.T) {
@@ -201,7 +201,7 @@ func TestAnotherServer(t *testing.T) {
 // Another server takes over when the report in flight is sent or has failed.
 func TestAnotherServerDuringReport(t *testing.T) {
 	// One such report fills the buffers of a stream: the next one blocks.
-	long := lrs.Key{Cluster: "a", EDSServiceName: strings.Repeat("s", 3<<20)}
+	long := resource.ServiceKey{Cluster: "a", EDSServiceName: strings.Repeat("s", 3<<20)}
 	for _, taken := range []bool{true, false} {
 		t.Run(fmt.Sprintf("taken=%t", taken), func(t *testing.T) {
 			runTest(t, func(k *kit) {

@@ -122,6 +122,15 @@ type Cluster struct {
 // AssignmentName is the name of the cluster's Assignment.
 func (c *Cluster) AssignmentName() string { return cmp.Or(c.EDSServiceName, c.Name) }
 
+// ServiceKey identifies the counters and the load of a cluster.
+type ServiceKey struct {
+	Cluster        string
+	EDSServiceName string // empty if it is the name of the cluster
+}
+
+// ServiceKey returns what identifies the cluster's counters.
+func (c *Cluster) ServiceKey() ServiceKey { return ServiceKey{c.Name, c.EDSServiceName} }
+
 // DefaultCluster returns a cluster without configuration: EDS, ROUND_ROBIN, max_requests
 // 1024.
 func DefaultCluster(name string) *Cluster {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/wake"
 )
 
@@ -70,12 +71,12 @@ type Leaf struct {
 }
 
 // Key returns what the requests count in.
-func (l *Leaf) Key() policy.ServiceKey {
-	return policy.ServiceKey{Cluster: l.Cluster, EDSServiceName: l.Service}
+func (l *Leaf) Key() resource.ServiceKey {
+	return resource.ServiceKey{Cluster: l.Cluster, EDSServiceName: l.Service}
 }
 
 // LeafOf is the inverse of Key.
-func LeafOf(k policy.ServiceKey, requests int64, ttl time.Duration) Leaf {
+func LeafOf(k resource.ServiceKey, requests int64, ttl time.Duration) Leaf {
 	return Leaf{k.Cluster, k.EDSServiceName, requests, ttl}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 func open(t *testing.T, path string) (*File[int], Content[int]) {
@@ -28,7 +29,7 @@ func open(t *testing.T, path string) (*File[int], Content[int]) {
 func TestLeasesWhileCeilingsAreLowered(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases")
 	f, _ := open(t, path)
-	counters := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "orders", EDSServiceName: "s"})
+	counters := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "orders", EDSServiceName: "s"})
 	var held atomic.Int64
 	var callers sync.WaitGroup
 	stop := make(chan struct{})
@@ -99,7 +100,7 @@ func TestBadFiles(t *testing.T) {
 	if err := os.Mkdir(path+".new", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	c := policy.NewCounters().Acquire(policy.ServiceKey{Cluster: "orders"})
+	c := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "orders"})
 	c.Adopt()
 	for range 3 { // the ceiling of an attempt that failed has no effect
 		f.Raise(c, time.Hour)
