@@ -187,13 +187,6 @@ func whileValid(ctx context.Context, c *access.Caller) (context.Context, context
 	return ctx, cancel
 }
 
-// refund reverts what admit has counted, for a request that is handed over.
-func (w *recorder) refund() {
-	if w.account != nil {
-		w.account.Refund(1)
-	}
-}
-
 // finish releases what the request has acquired.
 func (w *recorder) finish() {
 	w.endTurn()

@@ -167,7 +167,9 @@ func (e *route) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h[indexHeader] = e.router.index.value()
 	err := e.answer(rec, r, start)
 	if handedOver = rec.loop != nil && (err == errHandOver || err == picks.ErrWouldWait); handedOver { //nolint:errorlint // the handlers of picks return them bare
-		rec.refund()
+		if rec.account != nil {
+			rec.account.Refund(1) // what admit has counted
+		}
 		return
 	}
 	if err != nil {

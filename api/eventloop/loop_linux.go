@@ -2,6 +2,7 @@ package eventloop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -304,7 +306,9 @@ func (l *loop) place(c *conn, zoned bool) {
 		c.listener.queue.push(c)
 		return
 	}
-	if other := l.server.least(); other.count.Load()+unevenness < l.count.Load() {
+	// The loop with the fewest connections.
+	other := slices.MinFunc(l.server.loops, func(a, b *loop) int { return cmp.Compare(a.count.Load(), b.count.Load()) })
+	if other.count.Load()+unevenness < l.count.Load() {
 		other.post(func() { other.begin(c) })
 		return
 	}

@@ -1,12 +1,10 @@
 package eventloop
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -96,9 +94,4 @@ func (s *Server) Close() error {
 		l.release()
 	}
 	return nil
-}
-
-// least returns the loop with the fewest connections.
-func (s *Server) least() *loop {
-	return slices.MinFunc(s.loops, func(a, b *loop) int { return cmp.Compare(a.count.Load(), b.count.Load()) })
 }

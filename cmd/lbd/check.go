@@ -37,7 +37,7 @@ func (c *checkCommand) Run() error {
 	}
 	bad := false
 	if c.ConfigFile != "" {
-		if err := checkConfig(c.ConfigFile); err != nil {
+		if _, _, err := parse(new(cli), []string{"serve", "--config", c.ConfigFile}); err != nil {
 			fmt.Printf("%s: %v\n", c.ConfigFile, err)
 			bad = true
 		} else {
@@ -55,12 +55,6 @@ func (c *checkCommand) Run() error {
 		return errBad
 	}
 	return nil
-}
-
-func checkConfig(path string) error {
-	var c cli
-	_, _, err := parse(&c, []string{"serve", "--config", path})
-	return err
 }
 
 // checkFile validates one file. The error is one of reading the file.

@@ -116,9 +116,7 @@ func Cost(o *proposal.Outcome) int {
 					continue
 				}
 				for _, cc := range config.Leaves(name) {
-					if cc.Assignment != nil {
-						n += cc.Assignment.Usable()
-					}
+					n += cc.Assignment.Usable()
 				}
 			}
 		}

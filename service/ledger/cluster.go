@@ -111,12 +111,9 @@ func Updated(cc *resource.ClusterConfig) time.Time {
 }
 
 // Usable counts the endpoints that picks may reach now.
-func (c *Cluster) Usable() int {
-	n := 0
+func (c *Cluster) Usable() (n int) {
 	for _, cc := range c.Config.Leaves(c.Name) {
-		if cc.Assignment != nil {
-			n += cc.Assignment.Usable()
-		}
+		n += cc.Assignment.Usable()
 	}
 	return n
 }

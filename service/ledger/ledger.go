@@ -72,7 +72,8 @@ type Fleet interface {
 // New returns a ledger without targets.
 func New(o Options) *Ledger {
 	o.MaxSeries = cmp.Or(o.MaxSeries, MaxClustersWithSeries)
-	l := &Ledger{options: o, counters: policy.NewCounters(), warmer: newWarmer(o.Turns), totals: make(map[string]*Totals)}
+	l := &Ledger{options: o, counters: policy.NewCounters(), warmer: &warmer{turns: o.Turns}, totals: make(map[string]*Totals)}
+	l.warmer.ctx, l.warmer.close = context.WithCancel(context.Background())
 	if o.Fleet != nil {
 		l.counters.JoinFleet()
 	}
@@ -309,7 +310,8 @@ func (l *Ledger) Close() {
 		l.closing.Add(len(all.targets))
 	}
 	l.mu.Unlock()
-	l.warmer.stop()
+	l.warmer.close()
+	l.warmer.done.Wait() // without a lock
 	all.Close()
 	l.closing.Wait()
 }

@@ -34,12 +34,6 @@ type warmer struct {
 	running bool
 }
 
-func newWarmer(turns *overload.Turns) *warmer {
-	w := &warmer{turns: turns}
-	w.ctx, w.close = context.WithCancel(context.Background())
-	return w
-}
-
 // add adds targets in the order in which they are built.
 func (w *warmer) add(targets []*Target) {
 	w.mu.Lock()
@@ -92,10 +86,4 @@ func (w *warmer) run() {
 			return
 		}
 	}
-}
-
-// stop ends the builds. It must be called without a lock.
-func (w *warmer) stop() {
-	w.close()
-	w.done.Wait()
 }

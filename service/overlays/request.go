@@ -184,15 +184,11 @@ func (r *NewOverlay) texts(*resource.Overlay) error {
 	}
 	texts["reason"] = r.Reason
 	for field, text := range texts {
-		if !printable(text) {
+		if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return invalid(field, "has a character that cannot be printed")
 		}
 	}
 	return nil
-}
-
-func printable(text string) bool {
-	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // expiry sets when the overlay expires.

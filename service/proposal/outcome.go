@@ -103,12 +103,9 @@ func values[K, V any](of iter.Seq2[K, V]) iter.Seq[V] {
 }
 
 // usable counts the endpoints that picks may reach. Those of an AGGREGATE are those of its leaves (gRFC A37).
-func (s side) usable() int {
-	n := 0
+func (s side) usable() (n int) {
 	for _, leaf := range s.leaves {
-		if leaf.Assignment != nil {
-			n += leaf.Assignment.Usable()
-		}
+		n += leaf.Assignment.Usable()
 	}
 	return n
 }

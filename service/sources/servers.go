@@ -82,10 +82,13 @@ func (s *servers) follow(c ManagementServer, kept LastGood, reports LoadReports)
 // trees have the configs of the last one.
 const absorbTimeout = 30 * time.Second
 
-// update is ServerUpdate of Inbound.
+// update is ServerUpdate of Inbound. It keeps the last good versions of needed resources for when the
+// management servers cannot be reached.
 func (s *servers) update(updates []resource.Update) {
 	affected, vs := s.publish(&resolver.Proposal{From: resource.SourceADS, Updates: updates}, func(r *resolver.Resolver) []resolver.TargetConfig {
-		return s.keep(r, updates)
+		kept := s.keepable(r, updates)
+		s.kept.Put(kept)
+		return r.Apply(resource.SourceCache, kept)
 	})
 	s.addChanges(changelog.FromServer, observe.Event{Type: observe.EventXDSChanged}, vs)
 	ctx, cancel := context.WithTimeout(s.Draining, absorbTimeout)
@@ -93,17 +96,10 @@ func (s *servers) update(updates []resource.Update) {
 	_ = s.Ledger.Settle(ctx, affected) // a tree that takes longer blocks nothing
 }
 
-// keep keeps the last good versions of needed resources for when the management servers
-// cannot be reached. An update of a fallback server neither replaces nor removes the one of
-// a preferred server (gRFC A71). Only a final error removes a version (gRFC A88).
-func (s *servers) keep(r *resolver.Resolver, updates []resource.Update) []resolver.TargetConfig {
-	updates = s.keepable(r, updates)
-	s.kept.Put(updates)
-	return r.Apply(resource.SourceCache, updates)
-}
-
 // keepable returns the updates to keep, without Raw to remove. Each resource is in them
-// once, whichever targets subscribed to it: the last update of its most preferred server.
+// once, whichever targets subscribed to it: the last update of its most preferred server. An
+// update of a fallback server neither replaces nor removes the one of a preferred server (gRFC
+// A71). Only a final error removes a version (gRFC A88).
 func (s *servers) keepable(r *resolver.Resolver, updates []resource.Update) []resource.Update {
 	out := make([]resource.Update, 0, len(updates))
 	places := make(map[resource.Key]int, len(updates)) // in out

@@ -102,9 +102,11 @@ type Assignment struct {
 	LeftOut int
 }
 
-// Usable counts the endpoints that picks may use.
-func (a *Assignment) Usable() int {
-	n := 0
+// Usable counts the endpoints that picks may use: none of a nil Assignment.
+func (a *Assignment) Usable() (n int) {
+	if a == nil {
+		return 0
+	}
 	for _, l := range a.Localities {
 		n += l.Usable()
 	}

@@ -36,12 +36,6 @@ func (s *Store) claim(ctx context.Context, key string, ttl int64) (*claim, error
 // snapshot, would otherwise conflict with each of many small commits. nil is no turn.
 type turn claim
 
-// takeTurn returns a turn; nil if another writer has it.
-func (s *Store) takeTurn(ctx context.Context) *turn {
-	c, _ := s.claim(ctx, s.keys.turn(), turnTTL) // after an error, a later conflict tries again
-	return (*turn)(c)
-}
-
 // endTurn deletes the key of a turn, unless the commit did that.
 func (s *Store) endTurn(ctx context.Context, t *turn) {
 	if t == nil {

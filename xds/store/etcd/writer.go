@@ -130,7 +130,8 @@ func (s *Store) commitSome(ctx context.Context, group []*store.Request) []*store
 				t = nil
 			}
 			if conflicts%conflictsBeforeTurn == 0 && t == nil {
-				t = s.takeTurn(ctx)
+				own, _ := s.claim(ctx, s.keys.turn(), turnTTL) // nil if another writer has it; after an error, a later conflict tries again
+				t = (*turn)(own)
 			}
 			s.afterConflict(ctx, group, result.revision, rand.N(wait))
 			wait = min(2*wait, maxRetry)
