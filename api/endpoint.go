@@ -91,7 +91,7 @@ func endpointRequest(w *recorder, r *http.Request, more ...parameter) (q *source
 	if q.Address, err = pathName(r, "address"); err != nil {
 		return nil, err
 	}
-	q.Cluster, q.Options, err = changeRequest(w, r, append(more, parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }})...)
+	q.Cluster, err = changeRequest(w, r, &q.Options, append(more, allowEmpty(&q.Options))...)
 	return q, err
 }
 

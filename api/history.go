@@ -176,9 +176,8 @@ func (h *handlers) restore(w *recorder, r *http.Request) error {
 	}
 	q := &sources.RestoreRequest{Index: index, Scope: scopeOf(w), MaxRemoved: -1}
 	all := false
-	if q.Options, err = readChange(w, r, append(rangeParameters(&q.Range),
+	if err = readChange(w, r, &q.Options, append(rangeParameters(&q.Range), allowEmpty(&q.Options),
 		parameter{name: "all", set: func(v value) string { return v.boolean(&all) }},
-		parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }},
 		parameter{name: "max_removed", set: func(v value) string { return v.integer(&q.MaxRemoved, 0, MaxRemoved) }},
 	)...); err != nil {
 		return err

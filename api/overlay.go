@@ -110,9 +110,8 @@ func (h *handlers) putOverlay(w *recorder, r *http.Request) (err error) {
 	if q.ID, err = pathText(r, "id"); err != nil {
 		return err
 	}
-	if q.Cluster, q.Options, err = changeRequest(w, r,
+	if q.Cluster, err = changeRequest(w, r, &q.Options, allowEmpty(&q.Options),
 		parameter{name: "wait", set: func(v value) string { return v.duration(&wait, 0, MaxPoll) }},
-		parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&q.AllowEmpty) }},
 		parameter{name: "must_name", set: func(v value) string { return v.boolean(&q.MustName) }},
 	); err != nil {
 		return err
@@ -140,7 +139,8 @@ func (h *handlers) putOverlay(w *recorder, r *http.Request) (err error) {
 // @Success 200 {object} PushAnswer "what changed"
 // @Router  /v1/clusters/{name}/overlays/{id} [delete]
 func (h *handlers) deleteOverlay(w *recorder, r *http.Request) error {
-	name, options, err := changeRequest(w, r)
+	var options sources.ChangeOptions
+	name, err := changeRequest(w, r, &options)
 	if err != nil {
 		return err
 	}

@@ -113,17 +113,20 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		return got
 	}
 	options := sources.ChangeOptions{DryRun: true, Precondition: sources.Precondition{IfMatch: []string{"one", "two"}}, From: "192.0.2.1:7", Address: "192.0.2.1:7", Caller: " 192.0.2.1"}
+	emptying := options
+	emptying.AllowEmpty = true
 	got := request("PUT", "/a%2Fb?dry_run&allow_empty&strict=false", "type: EDS", func(w *recorder, r *http.Request) (any, error) {
 		return pushRequest(w, r, sources.Config)
 	})
 	if want := (&sources.PushRequest{
 		Kind: sources.Config, Cluster: "a/b", Body: []byte("type: EDS"), Format: sources.YAML,
-		Lenient: true, AllowEmpty: true, Options: options,
+		Lenient: true, Options: emptying,
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("put: got %+v, want %+v", got, want)
 	}
 	got = request("DELETE", "/xds:%2F%2F%2Fa?dry_run=1", "", func(w *recorder, r *http.Request) (any, error) {
-		name, got, err := changeRequest(w, r)
+		var got sources.ChangeOptions
+		name, err := changeRequest(w, r, &got)
 		if name != "xds:///a" {
 			t.Errorf("changes %q", name)
 		}
@@ -137,12 +140,12 @@ func TestChangesAreAskedForAsTheRequestSays(t *testing.T) {
 		"PUT dry_run&max_removed=7":           {Replace: true, MaxRemoved: 7},
 		"PUT strict&max_removed=0":            {Replace: true},
 		"POST":                                {},
-		"POST allow_empty&strict=0&dry_run":   {AllowEmpty: true, Lenient: true},
-		"PUT allow_empty&max_removed=1000000": {Replace: true, AllowEmpty: true, MaxRemoved: MaxRemoved},
+		"POST allow_empty&strict=0&dry_run":   {Lenient: true},
+		"PUT allow_empty&max_removed=1000000": {Replace: true, MaxRemoved: MaxRemoved},
 	} {
 		method, query, _ := strings.Cut(query, " ")
 		want.Body, want.Format, want.Options = []byte("resources: []"), sources.YAML, options
-		want.Options.DryRun = strings.Contains(query, "dry_run")
+		want.Options.DryRun, want.Options.AllowEmpty = strings.Contains(query, "dry_run"), strings.Contains(query, "allow_empty")
 		got := request(method, "/snapshot?"+query, "resources: []", func(w *recorder, r *http.Request) (any, error) {
 			return snapshotRequest(w, r, method == "PUT")
 		})

@@ -189,7 +189,7 @@ func (h *handlers) putResource(w *recorder, r *http.Request, kind sources.Kind) 
 // pushRequest reads a push.
 func pushRequest(w *recorder, r *http.Request, kind sources.Kind) (p *sources.PushRequest, err error) {
 	p = &sources.PushRequest{Kind: kind}
-	if p.Cluster, p.Options, err = changeRequest(w, r, pushParameters(&p.AllowEmpty, &p.Lenient)...); err != nil {
+	if p.Cluster, err = changeRequest(w, r, &p.Options, pushParameters(&p.Options, &p.Lenient)...); err != nil {
 		return nil, err
 	}
 	p.Body, p.Format, err = readResources(w, r, MaxResourceBytes)
@@ -198,29 +198,34 @@ func pushRequest(w *recorder, r *http.Request, kind sources.Kind) (p *sources.Pu
 
 // readChange reads the parameters and headers of a change: dry_run, the preconditions, and more
 // parameters.
-func readChange(w *recorder, r *http.Request, more ...parameter) (o sources.ChangeOptions, err error) {
+func readChange(w *recorder, r *http.Request, o *sources.ChangeOptions, more ...parameter) (err error) {
 	o.From, o.Caller, o.Address = from(w, r), turnName(w, r), addressOf(r)
 	if c := w.caller; c != nil {
 		o.Name = c.Name
 	}
 	if o.Message, err = message(r); err != nil {
-		return o, err
+		return err
 	}
 	known := append([]parameter{
 		{name: "dry_run", set: func(v value) string { return v.boolean(&o.DryRun) }},
 		{name: "max_shift", percent: true, set: func(v value) string { return v.part(&o.MaxShift) }},
 	}, more...)
 	if err = readParameters(r, known...); err != nil {
-		return o, err
+		return err
 	}
 	o.Precondition, err = preconditions(r.Header)
-	return o, err
+	return err
+}
+
+// allowEmpty is the parameter of changes after which a cluster may have no usable endpoint.
+func allowEmpty(o *sources.ChangeOptions) parameter {
+	return parameter{name: "allow_empty", set: func(v value) string { return v.boolean(&o.AllowEmpty) }}
 }
 
 // pushParameters are the parameters of changes that have a body.
-func pushParameters(allowEmpty, lenient *bool) []parameter {
+func pushParameters(o *sources.ChangeOptions, lenient *bool) []parameter {
 	return []parameter{
-		{name: "allow_empty", set: func(v value) string { return v.boolean(allowEmpty) }},
+		allowEmpty(o),
 		{name: "strict", set: func(v value) string { return v.strict(lenient) }},
 	}
 }
@@ -239,7 +244,8 @@ func readResources(w *recorder, r *http.Request, most int64) ([]byte, sources.Fo
 }
 
 func (h *handlers) deleteResource(w *recorder, r *http.Request, kind sources.Kind) error {
-	name, options, err := changeRequest(w, r)
+	var options sources.ChangeOptions
+	name, err := changeRequest(w, r, &options)
 	if err != nil {
 		return err
 	}
@@ -248,12 +254,11 @@ func (h *handlers) deleteResource(w *recorder, r *http.Request, kind sources.Kin
 }
 
 // changeRequest is readChange for a change of one name, which is in the path.
-func changeRequest(w *recorder, r *http.Request, more ...parameter) (name string, o sources.ChangeOptions, err error) {
+func changeRequest(w *recorder, r *http.Request, o *sources.ChangeOptions, more ...parameter) (name string, err error) {
 	if name, err = pathName(r, "name"); err != nil {
-		return "", o, err
+		return "", err
 	}
-	o, err = readChange(w, r, more...)
-	return name, o, err
+	return name, readChange(w, r, o, more...)
 }
 
 // writeResult writes the result of a change, or returns err.

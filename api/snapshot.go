@@ -65,13 +65,13 @@ func (h *handlers) pushSnapshot(w *recorder, r *http.Request, replace bool) erro
 // snapshotRequest reads the push of a snapshot. max_removed is only valid for replacing.
 func snapshotRequest(w *recorder, r *http.Request, replace bool) (*sources.SnapshotRequest, error) {
 	p := &sources.SnapshotRequest{Replace: replace}
-	more := pushParameters(&p.AllowEmpty, &p.Lenient)
+	more := pushParameters(&p.Options, &p.Lenient)
 	if replace {
 		p.MaxRemoved = -1
 		more = append(more, parameter{name: "max_removed", set: func(v value) string { return v.integer(&p.MaxRemoved, 0, MaxRemoved) }})
 	}
-	var err error
-	if p.Options, err = readChange(w, r, more...); err != nil {
+	err := readChange(w, r, &p.Options, more...)
+	if err != nil {
 		return nil, err
 	}
 	p.Body, p.Format, err = readResources(w, r, MaxSnapshotBytes)

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"github.com/lbd-dev/lbd/service/observe"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // TargetList has a summary of each xds target.
@@ -59,7 +60,8 @@ func (h *handlers) getTarget(w *recorder, r *http.Request) error {
 // @Failure     413 {object} Problem
 // @Router      /v1/targets/{name} [put]
 func (h *handlers) putTarget(w *recorder, r *http.Request) error {
-	name, options, err := changeRequest(w, r)
+	var options sources.ChangeOptions
+	name, err := changeRequest(w, r, &options)
 	if err != nil {
 		return err
 	}
@@ -76,7 +78,8 @@ func (h *handlers) putTarget(w *recorder, r *http.Request) error {
 // @Success     200 {object} PushAnswer "what changed"
 // @Router      /v1/targets/{name} [delete]
 func (h *handlers) deleteTarget(w *recorder, r *http.Request) error {
-	name, options, err := changeRequest(w, r)
+	var options sources.ChangeOptions
+	name, err := changeRequest(w, r, &options)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func TestAggregateReportsBreakersAndDropsOfLeaves(t *testing.T) {
 	}
 	// The next leaf counts once it is in use.
 	_, err = s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(nil),
+		Kind: sources.Endpoints, Cluster: "near", Options: sources.ChangeOptions{AllowEmpty: true}, Body: servicetest.Assignment(nil),
 	})
 	servicetest.Must(t, err)
 	mustRefuse(t, s, picks.Request{Cluster: "agg"}, fault.Dropped)

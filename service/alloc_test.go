@@ -59,7 +59,7 @@ func TestAllocPush(t *testing.T) {
 	} {
 		got := testing.AllocsPerRun(10, func() {
 			pushed()
-			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: bodies[n%2], AllowEmpty: true})
+			_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: bodies[n%2], Options: sources.ChangeOptions{AllowEmpty: true}})
 			servicetest.Must(t, err)
 		})
 		if got-once > again/2 {

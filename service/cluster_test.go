@@ -207,7 +207,7 @@ func TestInUseSince(t *testing.T) {
 func TestExplainNamesLeaves(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "near", AllowEmpty: true, Body: servicetest.Assignment(nil, servicetest.Place("n", 0, 1, nil), servicetest.Place("m", 1, 1, nil)),
+		Kind: sources.Endpoints, Cluster: "near", Options: sources.ChangeOptions{AllowEmpty: true}, Body: servicetest.Assignment(nil, servicetest.Place("n", 0, 1, nil), servicetest.Place("m", 1, 1, nil)),
 	})
 	servicetest.Must(t, err)
 	servicetest.Push(t, s, sources.Endpoints, "far", servicetest.Usable("f", 1))

@@ -166,14 +166,14 @@ func (w *world) live(t *testing.T) (seen observed) {
 		"@type": resource.TypeAssignment.URL(), "cluster_name": "orders", "endpoints": w.Places,
 		"policy": servicetest.Object{"drop_overloads": []servicetest.Object{servicetest.Drop("shed", w.Drops)}},
 	})
-	_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: servicetest.Encode(servicetest.Object{"resources": resources}), AllowEmpty: true})
+	_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: servicetest.Encode(servicetest.Object{"resources": resources}), Options: sources.ChangeOptions{AllowEmpty: true}})
 	servicetest.Must(t, err)
 	for zone := range len(w.Places) {
 		if !w.Drained || w.Places[0]["load_balancing_weight"] == 0 {
 			break
 		}
 		_, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{
-			Overlay: overlays.NewOverlay{Kind: "drain", Locality: &overlays.LocalityPattern{Zone: strconv.Itoa(zone)}}, Cluster: "orders", ID: "z" + strconv.Itoa(zone), AllowEmpty: true,
+			Overlay: overlays.NewOverlay{Kind: "drain", Locality: &overlays.LocalityPattern{Zone: strconv.Itoa(zone)}}, Cluster: "orders", ID: "z" + strconv.Itoa(zone), Options: sources.ChangeOptions{AllowEmpty: true},
 		})
 		servicetest.Must(t, err)
 	}

@@ -104,7 +104,7 @@ lbd_connect_attempts_total{cluster="a",result="ok",target="xds:///zoo"} 1
 func remove(tb testing.TB, s *service.Service, keep ...servicetest.Object) {
 	tb.Helper()
 	_, err := s.Sources.PushSnapshot(tb.Context(), &sources.SnapshotRequest{
-		Body: servicetest.Encode(servicetest.Object{"resources": keep}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
+		Body: servicetest.Encode(servicetest.Object{"resources": keep}), Replace: true, MaxRemoved: -1, Options: sources.ChangeOptions{AllowEmpty: true},
 	})
 	servicetest.Must(tb, err)
 }
@@ -317,7 +317,7 @@ func TestTimelineOfAFailover(t *testing.T) {
 		second(1)
 		servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Assignment(nil, servicetest.Place("a", 0, 1, sick), servicetest.Place("b", 1, 1, servicetest.Endpoints("b", 1))))
 		second(2)
-		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", AllowEmpty: true, Body: servicetest.Assignment(nil, servicetest.Place("a", 0, 1, sick))})
+		_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Options: sources.ChangeOptions{AllowEmpty: true}, Body: servicetest.Assignment(nil, servicetest.Place("a", 0, 1, sick))})
 		servicetest.Must(t, err)
 		second(3)
 		const first = timeless + `"priority":[0,1,0],"picks":{"no_ready_endpoint":[0,0,3],"ok":[1,2,0]},"drops":[],` +

@@ -56,6 +56,8 @@ func (p Precondition) check(name, now string, exists bool) error {
 type ChangeOptions struct {
 	// DryRun validates, reports what would change and predicts the effect on picks, and changes nothing.
 	DryRun bool
+	// AllowEmpty permits a change that leaves a cluster, or an assignment, without a usable endpoint.
+	AllowEmpty bool
 	// MaxShift refuses a change that moves more of the picks of a cluster: 0 to 1; nil for no limit.
 	MaxShift     *float64
 	Precondition Precondition
@@ -116,8 +118,6 @@ type change struct {
 	event observe.EventType
 	// own is true for a change that lbd itself makes.
 	own bool
-	// allowEmpty permits clusters without a usable endpoint.
-	allowEmpty bool
 	// misspelled, if it is not nil, explains an error of clusters without a usable endpoint.
 	misspelled func(error) error
 	// evaluated is set by each run that changes something. predicted, if it is not nil, is what the change must do.

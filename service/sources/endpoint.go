@@ -31,8 +31,6 @@ type EndpointRequest struct {
 	Cluster, Address string
 	// Edit is what SetEndpoint sets.
 	Edit EndpointEdit
-	// AllowEmpty permits a change that leaves the assignment without a usable endpoint.
-	AllowEmpty bool
 }
 
 // SetEndpoint adds an endpoint to the pushed assignment of a cluster, or changes it. All else of the
@@ -155,7 +153,7 @@ type editedEndpoint struct {
 
 func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit) (*PushResult, error) {
 	p, key := c.pushes, r.key()
-	ch := &change{options: r.Options, cluster: r.Cluster, current: keyed(key), allowEmpty: r.AllowEmpty, res: &PushResult{}}
+	ch := &change{options: r.Options, cluster: r.Cluster, current: keyed(key), res: &PushResult{}}
 	ready, err := c.prepare(ctx, r, by)
 	if err != nil {
 		p.report(ch, err)

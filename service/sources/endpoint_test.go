@@ -31,7 +31,7 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 				t.Error(err)
 			} else if err != nil {
 				all.Go(func() {
-					r.AllowEmpty = true
+					r.Options.AllowEmpty = true
 					if _, err := s.Sources.RemoveEndpoint(t.Context(), r); err != nil {
 						t.Error(err)
 					}
@@ -63,7 +63,7 @@ func TestEndpointsOfOtherSourcesAreNotChanged(t *testing.T) {
 		"all":     `the endpoints of "all" come from the clusters that it consists of, not from a push: change the endpoints of one of these`,
 		"renamed": `the endpoints of "renamed" come from the assignment leaf, not from a push: change that one`,
 	} {
-		r := &sources.EndpointRequest{Cluster: cluster, Address: "10.0.0.1:80", AllowEmpty: true}
+		r := &sources.EndpointRequest{Cluster: cluster, Address: "10.0.0.1:80", Options: sources.ChangeOptions{AllowEmpty: true}}
 		_, err := s.Sources.SetEndpoint(t.Context(), r)
 		if servicetest.Code(err) != fault.Blocked || err.Error() != says {
 			t.Errorf("%s: set: %v", cluster, err)

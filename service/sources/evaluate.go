@@ -123,7 +123,7 @@ func (c *change) refused(losses []proposal.Loss) error {
 	var first *proposal.Loss
 	for i := range losses {
 		l := &losses[i]
-		if l.Kind != proposal.Unsecured && c.allowEmpty {
+		if l.Kind != proposal.Unsecured && c.options.AllowEmpty {
 			continue
 		}
 		// What cannot be permitted first, and what the caller has named.

@@ -262,7 +262,7 @@ func TestSnapshotThatTakesEndpointsAway(t *testing.T) {
 	if _, err := servicetest.Pick(s, picks.Request{Cluster: "a"}); err != nil {
 		t.Errorf("a pick: %v", err)
 	}
-	without.AllowEmpty = true
+	without.Options.AllowEmpty = true
 	if _, err := pushSnapshot(t, s, without); err != nil {
 		t.Errorf("with allow_empty: %v", err)
 	}

@@ -182,13 +182,13 @@ func TestEffect(t *testing.T) {
 				s, n := startNetwork(t)
 				run := func(c change, dry bool) *sources.PushResult {
 					t.Helper()
-					o := sources.ChangeOptions{DryRun: dry}
+					o := sources.ChangeOptions{DryRun: dry, AllowEmpty: true}
 					var res *sources.PushResult
 					var err error
 					if c.body == nil {
 						res, err = s.Sources.Delete(t.Context(), c.kind, c.cluster, o)
 					} else {
-						res, err = s.Sources.Push(t.Context(), &sources.PushRequest{Kind: c.kind, Cluster: c.cluster, Body: c.body, AllowEmpty: true, Options: o})
+						res, err = s.Sources.Push(t.Context(), &sources.PushRequest{Kind: c.kind, Cluster: c.cluster, Body: c.body, Options: o})
 					}
 					servicetest.Must(t, err)
 					synctest.Wait() // all is connected

@@ -239,8 +239,6 @@ type RestoreRequest struct {
 	Scope *ledger.Scope
 	Index uint64
 	Range Range
-	// AllowEmpty permits clusters without a usable endpoint.
-	AllowEmpty bool
 	// MaxRemoved is how many resources may be removed; negative is any number.
 	MaxRemoved int
 }
@@ -248,7 +246,7 @@ type RestoreRequest struct {
 // Restore pushes what was pushed at an index: it adds, replaces and removes resources in a range, all
 // or none. They are checked as those of any push. When it returns, they are durable and picks see them.
 func (p *pushes) Restore(ctx context.Context, r *RestoreRequest) (*PushResult, error) {
-	c := &change{options: r.Options, cluster: r.Range.Cluster, restored: r.Index, allowEmpty: r.AllowEmpty, res: &PushResult{}}
+	c := &change{options: r.Options, cluster: r.Range.Cluster, restored: r.Index, res: &PushResult{}}
 	c.current = currentSnapshot(r.Scope, new(string))
 	if key := r.Range.Resource; key.Type != "" {
 		c.cluster, c.current = clusterOf(key), keyed(key)

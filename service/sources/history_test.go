@@ -88,7 +88,7 @@ func TestRestoreRemovesAtMost(t *testing.T) {
 	for _, name := range []string{"orders", "other", "third"} {
 		servicetest.Push(t, s, sources.Endpoints, name, servicetest.Usable("a", 1))
 	}
-	r := sources.RestoreRequest{Index: 1, MaxRemoved: 1, AllowEmpty: true}
+	r := sources.RestoreRequest{Index: 1, MaxRemoved: 1, Options: sources.ChangeOptions{AllowEmpty: true}}
 	if _, err := restore(t, s, r); servicetest.Code(err) != fault.Blocked || s.Sources.Index() != 3 {
 		t.Errorf("%v; index %d", err, s.Sources.Index())
 	}

@@ -26,7 +26,7 @@ func TestATargetIsHostedByName(t *testing.T) {
 		return s.Sources.DropTarget(t.Context(), name, sources.ChangeOptions{})
 	}
 	remove := func() { // all that was pushed, and not what is hosted
-		_, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1, AllowEmpty: true})
+		_, err := pushSnapshot(t, s, sources.SnapshotRequest{Body: []byte(`{"resources":[]}`), Replace: true, MaxRemoved: -1, Options: sources.ChangeOptions{AllowEmpty: true}})
 		servicetest.Must(t, err)
 	}
 	expect := func(want fault.Code, says string) {

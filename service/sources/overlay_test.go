@@ -197,7 +197,7 @@ func TestOverlayRefusals(t *testing.T) {
 	if servicetest.Code(err) != fault.Blocked || !strings.Contains(err.Error(), "overlays take all of them out of use") {
 		t.Errorf("a push whose endpoints are all out of use: %v", err)
 	}
-	if _, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain("b-0:80"), Cluster: "orders", ID: "j", AllowEmpty: true}); err != nil {
+	if _, err := s.Sources.PutOverlay(t.Context(), &sources.OverlayRequest{Overlay: drain("b-0:80"), Cluster: "orders", ID: "j", Options: sources.ChangeOptions{AllowEmpty: true}}); err != nil {
 		t.Errorf("with allow_empty: %v", err)
 	}
 }
@@ -399,7 +399,7 @@ func TestUnknownOverlay(t *testing.T) {
 func TestOverlayOfAnAggregate(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-		Kind: sources.Endpoints, Cluster: "leaf", AllowEmpty: true,
+		Kind: sources.Endpoints, Cluster: "leaf", Options: sources.ChangeOptions{AllowEmpty: true},
 		Body: servicetest.Encode(servicetest.Object{"endpoints": []servicetest.Object{{"lb_endpoints": []servicetest.Object{unhealthy("a")}}}}),
 	})
 	servicetest.Must(t, err)

@@ -30,8 +30,6 @@ type OverlayRequest struct {
 	Options     ChangeOptions
 	Overlay     overlays.NewOverlay
 	Cluster, ID string
-	// AllowEmpty permits an overlay that leaves the cluster without a usable endpoint.
-	AllowEmpty bool
 	// MustName rejects an overlay of endpoints that names none of those that the cluster has now.
 	MustName bool
 }
@@ -50,7 +48,6 @@ func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*Pu
 		return nil, err
 	}
 	o.Cluster, o.ID, o.Author = r.Cluster, r.ID, cmp.Or(r.Options.Name, r.Options.Address)
-	ch.allowEmpty = r.AllowEmpty
 	ch.run = func(tx *store.Tx) error {
 		if cc := c.Config(r.Cluster); r.MustName && cc != nil && overlays.NamesNone(o, cc) {
 			return fault.Errorf(fault.UnknownEndpoint, "the overlay %s, and cluster %s has no such endpoint", overlay.Describe(o), r.Cluster).Of(r.Cluster, "")
@@ -139,6 +136,7 @@ func (c *overlayChanges) Config(cluster string) *resource.ClusterConfig {
 // DeleteOverlay removes an overlay. It fails with UnknownOverlay if there is none.
 func (c *overlayChanges) DeleteOverlay(ctx context.Context, cluster, id string, o ChangeOptions) (*PushResult, error) {
 	key := overlay.Key(cluster, id)
+	o.AllowEmpty = true
 	ch := c.change(key, observe.EventOverlayEnded, o)
 	ch.run = func(tx *store.Tx) error {
 		if !c.pushes.remove(tx, ch, key) {
@@ -175,7 +173,7 @@ func (c *overlayChanges) UnknownOverlay(cluster, id string) error {
 
 // change returns a change of one overlay, without run.
 func (c *overlayChanges) change(key resource.Key, event observe.EventType, o ChangeOptions) *change {
-	return &change{options: o, cluster: overlay.ClusterOf(key), current: keyed(key), event: event, allowEmpty: true, res: &PushResult{}}
+	return &change{options: o, cluster: overlay.ClusterOf(key), current: keyed(key), event: event, res: &PushResult{}}
 }
 
 // Overlays returns the overlays of a cluster, or of all for an empty name: by cluster, and the oldest
@@ -210,7 +208,7 @@ func (c *overlayChanges) expire() {
 	defer cancel()
 	defer context.AfterFunc(p.Draining, cancel)()
 	for _, key := range expired {
-		ch := c.change(key, observe.EventOverlayEnded, ChangeOptions{From: "lbd", Message: "the overlay has expired"})
+		ch := c.change(key, observe.EventOverlayEnded, ChangeOptions{From: "lbd", Message: "the overlay has expired", AllowEmpty: true})
 		ch.own = true
 		ch.run = func(tx *store.Tx) error {
 			e, exists := tx.Get(key)

@@ -27,8 +27,6 @@ type PushRequest struct {
 	Format  Format
 	// Lenient accepts unknown fields of JSON and YAML with a warning.
 	Lenient bool
-	// AllowEmpty permits a push that leaves the cluster without a usable endpoint.
-	AllowEmpty bool
 }
 
 // Push validates and stores one resource of a cluster. When it returns, the resource
@@ -42,7 +40,7 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 		return nil, err
 	}
 	c.res = &PushResult{Hash: hash(d.Item.Raw), Warnings: p.judged(d.Warnings, nil), Notes: d.Notes}
-	c.allowEmpty, c.misspelled = r.AllowEmpty, func(err error) error {
+	c.misspelled = func(err error) error {
 		return misspelled(err, d.Warnings, func(unknown []fault.Problem) { decode.Place(r.Body, r.Format, true, unknown) })
 	}
 	c.run = func(tx *store.Tx) error {
@@ -57,7 +55,8 @@ func (p *pushes) Push(ctx context.Context, r *PushRequest) (*PushResult, error) 
 // none, and with Blocked if connections of the cluster would lose TLS.
 func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o ChangeOptions) (*PushResult, error) {
 	key := resource.Key{Type: kind, Name: cluster}
-	c := &change{options: o, cluster: cluster, current: keyed(key), allowEmpty: true, res: &PushResult{}}
+	o.AllowEmpty = true
+	c := &change{options: o, cluster: cluster, current: keyed(key), res: &PushResult{}}
 	c.run = func(tx *store.Tx) error {
 		if !p.remove(tx, c, key) {
 			return notPushed(key)
@@ -183,8 +182,7 @@ type SnapshotRequest struct {
 	// Lenient accepts unknown fields of JSON and YAML with a warning.
 	Lenient bool
 	// Replace deletes all pushed resources that are not in Body.
-	Replace    bool
-	AllowEmpty bool
+	Replace bool
 	// MaxRemoved is how many resources Replace may delete; negative is any number.
 	MaxRemoved int
 }
@@ -205,7 +203,7 @@ func (p *pushes) PushSnapshot(ctx context.Context, r *SnapshotRequest) (*PushRes
 		c.pushed[i.Key] = i
 	}
 	c.res = &PushResult{Warnings: p.judged(b.Warnings, b), Notes: b.Notes}
-	c.allowEmpty, c.misspelled = r.AllowEmpty, func(err error) error {
+	c.misspelled = func(err error) error {
 		return misspelled(err, b.Warnings, func(unknown []fault.Problem) { decode.Place(r.Body, r.Format, false, unknown) })
 	}
 	c.run = func(tx *store.Tx) error {
@@ -262,7 +260,7 @@ func (p *pushes) replace(tx *store.Tx, c *change, b *decode.Bundle, r *SnapshotR
 	if err := removesAtMost(c, r.MaxRemoved, "the snapshot"); err != nil {
 		return err
 	}
-	if n := len(c.res.Changes); len(b.Items) == 0 && n > 0 && !r.AllowEmpty {
+	if n := len(c.res.Changes); len(b.Items) == 0 && n > 0 && !r.Options.AllowEmpty {
 		return fault.Errorf(fault.Blocked, "the snapshot is empty and would remove all %d resources; set allow_empty=true to push it anyway", n)
 	}
 	return nil

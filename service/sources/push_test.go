@@ -115,7 +115,7 @@ func TestAllowEmptyAndDelete(t *testing.T) {
 	s, _ := servicetest.Start(t, "", nil)
 	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 1))
 	servicetest.Push(t, s, sources.Config, "orders", servicetest.Config(7))
-	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(nil), AllowEmpty: true})
+	_, err := s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Body: servicetest.Assignment(nil), Options: sources.ChangeOptions{AllowEmpty: true}})
 	servicetest.Must(t, err)
 	if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders"}); servicetest.Code(err) != fault.NoReadyEndpoint {
 		t.Errorf("an empty assignment: %v", err)

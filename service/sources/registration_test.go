@@ -138,7 +138,7 @@ func TestRegistrationsAreLimited(t *testing.T) {
 		e["metadata"] = servicetest.Object{"filter_metadata": servicetest.Object{"lbd": servicetest.Object{"ttl": "60s"}}}
 	}
 	_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{
-		Body: servicetest.Encode(servicetest.Object{"resources": []servicetest.Object{moved}}), Replace: true, MaxRemoved: -1, AllowEmpty: true,
+		Body: servicetest.Encode(servicetest.Object{"resources": []servicetest.Object{moved}}), Replace: true, MaxRemoved: -1, Options: sources.ChangeOptions{AllowEmpty: true},
 	})
 	servicetest.Must(t, err)
 }

@@ -141,9 +141,9 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 	p, key := r.pushes, resource.Key{Type: Endpoints, Name: x.Cluster}
 	says := fmt.Sprintf("not renewed: %s", difference.Few(x.Addresses, maxListedNames))
 	ch := &change{
-		options: ChangeOptions{From: "lbd", Message: difference.Clip(says, changelog.MaxMessage)},
+		// The table keeps the last usable one.
+		options: ChangeOptions{From: "lbd", Message: difference.Clip(says, changelog.MaxMessage), AllowEmpty: true},
 		cluster: x.Cluster, current: keyed(key), own: true, res: &PushResult{},
-		allowEmpty: true, // the table keeps the last usable one
 	}
 	done, err := r.endpoints.edited(&EndpointRequest{Cluster: x.Cluster}, x.Raw, func(raw []byte) (after []byte, added bool, err error) {
 		after, _, err = decode.RemoveEndpoints(raw, x.Addresses...)
@@ -174,11 +174,6 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 	return true
 }
 
-// newsKey is the key of what this daemon writes.
-func (r *registrations) newsKey(c registration.Class) resource.Key {
-	return resource.Key{Type: registration.Type, Name: fmt.Sprintf("%s/%d", r.pushes.Replica, c)}
-}
-
 // heardMore reports whether a daemon has written renewals since a snapshot, which this one may not have
 // heard of. The transaction depends on that.
 func heardMore(tx *store.Tx, seen *store.Snapshot) bool {
@@ -200,7 +195,7 @@ func (r *registrations) writeNews(st store.Store, due []registration.Class) {
 	now := time.Now()
 	news := make(map[resource.Key][]byte, len(due))
 	for _, c := range due {
-		news[r.newsKey(c)] = r.table.News(c, now)
+		news[resource.Key{Type: registration.Type, Name: fmt.Sprintf("%s/%d", r.pushes.Replica, c)}] = r.table.News(c, now)
 	}
 	before := st.Snapshot()
 	gone := r.gone(before, now)

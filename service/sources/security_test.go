@@ -49,7 +49,7 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	plain := sources.PushRequest{Kind: sources.Config, Cluster: "a", Body: servicetest.Config(7)}
 	_, err := s.Sources.Push(t.Context(), &plain)
 	refused("a Cluster without transport_socket", err)
-	plain.AllowEmpty = true
+	plain.Options.AllowEmpty = true
 	_, err = s.Sources.Push(t.Context(), &plain)
 	refused("with allow_empty", err)
 	_, err = s.Sources.Delete(t.Context(), sources.Config, "a", sources.ChangeOptions{})
@@ -58,7 +58,7 @@ func TestPushesTakeNoTLSAway(t *testing.T) {
 	refused("a dry run of a deletion", err)
 	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Body: snapshot([]string{"a"})})
 	refused("a snapshot without the Cluster", err)
-	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, AllowEmpty: true, Body: snapshot([]string{"a"})})
+	_, err = pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, MaxRemoved: -1, Options: sources.ChangeOptions{AllowEmpty: true}, Body: snapshot([]string{"a"})})
 	refused("a snapshot with allow_empty", err)
 	if state, err := s.State.Cluster(t.Context(), "a", "", false); err != nil || state.Security == nil {
 		t.Errorf("the state is %+v, %v", state, err)
