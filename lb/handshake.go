@@ -92,8 +92,7 @@ func (h *handshake) awaitVerdict(ctx context.Context, conn *tls.Conn, hold bool,
 	if end, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(end)/2)
 	}
-	unhook := context.AfterFunc(ctx, func() { _ = conn.NetConn().Close() })
-	defer unhook()
+	defer context.AfterFunc(ctx, func() { _ = conn.NetConn().Close() })()
 	if !hold {
 		_ = conn.CloseWrite() // the read reports errors
 	}

@@ -130,8 +130,7 @@ func (l *tcpLink) watch() {
 
 // read reads and discards data until the connection is lost or closed.
 func (l *tcpLink) read(conn net.Conn) {
-	unhook := context.AfterFunc(l.dialer.ctx, func() { _ = conn.Close() })
-	defer unhook()
+	defer context.AfterFunc(l.dialer.ctx, func() { _ = conn.Close() })()
 	buf := make([]byte, 64)
 	for {
 		if _, err := conn.Read(buf); err != nil {

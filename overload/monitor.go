@@ -202,12 +202,6 @@ func (m *Monitor) Watch(f func([]State)) (stop func()) {
 	}
 }
 
-// watching reports whether w has not been stopped. The caller holds mu.
-func (m *Monitor) watching(w *watcher) bool {
-	_, ok := m.watchers[w]
-	return ok
-}
-
 // changed makes all watchers pending. The caller holds mu, and calls notify after unlocking it.
 func (m *Monitor) changed() { m.pending = slices.Collect(maps.Keys(m.watchers)) }
 
@@ -220,7 +214,10 @@ func (m *Monitor) notify() {
 	}
 	m.notifying = true
 	for len(m.pending) > 0 {
-		due := slices.DeleteFunc(m.pending, func(w *watcher) bool { return !m.watching(w) })
+		due := slices.DeleteFunc(m.pending, func(w *watcher) bool {
+			_, watching := m.watchers[w]
+			return !watching // it was stopped
+		})
 		states := m.current()
 		m.pending = nil
 		m.mu.Unlock()

@@ -45,7 +45,9 @@ func (l *Limiter) Admit(inner net.Conn) (admitted Conn, wait func() Conn) {
 		if l.admit(c) {
 			return c
 		}
-		l.abandon(c)
+		l.mu.Lock()
+		l.leavePeer(c) // it was not admitted
+		l.mu.Unlock()
 		l.refused.Add(1)
 		l.options.Full()
 		l.refuse(inner, fullRefusal)

@@ -64,10 +64,3 @@ func (l *Limiter) leavePeer(c *conn) {
 		delete(l.peers, p.name)
 	}
 }
-
-// abandon reverts enterPeer for a connection that was not admitted.
-func (l *Limiter) abandon(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.leavePeer(c)
-}

@@ -67,7 +67,7 @@ func (cc *clientConn) UpdateState(s balancer.State) {
 		f.changed()
 		cc.Conn.UpdateState(balancer.State{
 			ConnectivityState: s.ConnectivityState,
-			Picker:            &picker{inner: s.Picker, policy: f.builder.Name(), failure: f.err},
+			Picker:            &picker{inner: s.Picker, policy: f.builder.Name(), Failed: policy.Failed{Err: f.err}},
 		})
 	})
 }
@@ -178,13 +178,11 @@ var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "the policy c
 
 // picker picks from a policy, and replaces its SubConn by the tree's.
 type picker struct {
-	inner   balancer.Picker
-	policy  string
-	failure error // what it answered when it was asked; nil unless the policy has failed
-}
+	policy.Failed // what it answered when it was asked, if the policy has failed
 
-// Failure is the error of a policy that has failed, if it is known.
-func (p *picker) Failure() error { return p.failure }
+	inner  balancer.Picker
+	policy string
+}
 
 // Pick repeats picks that are excluded.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {

@@ -109,18 +109,17 @@ func (e *endpoint) fails() bool {
 // picker lets the child pick, and counts how the request ends. It is used while
 // detecting.
 type picker struct {
-	child   balancer.Picker
-	failure error
+	policy.Failed
+
+	child balancer.Picker
 }
 
 func (b *outlierDetection) picker(child balancer.State) balancer.Picker {
 	if b.detection == nil {
 		return child.Picker
 	}
-	return &picker{child: child.Picker, failure: policy.FailureOf(child)}
+	return &picker{child: child.Picker, Failed: policy.Failed{Err: policy.FailureOf(child)}}
 }
-
-func (p *picker) Failure() error { return p.failure }
 
 // Pick lets the child pick. The end of a pick counts if it holds.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {

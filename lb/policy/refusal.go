@@ -76,6 +76,12 @@ func (p *ErrPicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 // Failure is the error of every pick.
 func (p *ErrPicker) Failure() error { return p.Err }
 
+// Failed is a part of a picker that has the error of a policy in TRANSIENT_FAILURE; nil in other states.
+type Failed struct{ Err error }
+
+// Failure returns the error.
+func (f *Failed) Failure() error { return f.Err }
+
 // FailureOf returns the error of s's picks, if s is TRANSIENT_FAILURE and its picker
 // has a method Failure; else nil.
 func FailureOf(s balancer.State) error {

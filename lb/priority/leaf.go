@@ -138,11 +138,11 @@ func (b *priority) reportLeafSwitch() {
 
 // picker records the priority in use; of a leaf, the leaf's own picker does.
 type picker struct {
+	policy.Failed
+
 	child    balancer.Picker
 	priority int
 	step     policy.Step // a PriorityStep, or a LeafStep
-
-	failure error
 }
 
 func (b *priority) picker(state connectivity.State) balancer.Picker {
@@ -151,7 +151,7 @@ func (b *priority) picker(state connectivity.State) balancer.Picker {
 		passed = append(passed, policy.PassedOver{Priority: c.number, Name: c.name, State: c.connectivity(), Why: c.condition()})
 	}
 	p := &picker{
-		child: b.inUse.state.Picker, failure: b.Err, priority: b.inUse.number,
+		child: b.inUse.state.Picker, Failed: policy.Failed{Err: b.Err}, priority: b.inUse.number,
 		step: policy.PriorityStep{Priority: b.inUse.number, State: state, PassedOver: passed},
 	}
 	if b.aggregate {
@@ -159,8 +159,6 @@ func (b *priority) picker(state connectivity.State) balancer.Picker {
 	}
 	return p
 }
-
-func (p *picker) Failure() error { return p.failure }
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)

@@ -13,10 +13,11 @@ var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every endpoi
 
 // picker is a copy of the ring and of the endpoints' states.
 type picker struct {
+	policy.Failed
+
 	ring       ring
 	seats      []seat
 	connecting bool // an endpoint is
-	failure    error
 	draw       func() uint64
 	policy     *ringHash // to ask for connections
 }
@@ -29,8 +30,6 @@ type seat struct {
 	state  connectivity.State
 	err    error // the last connection error
 }
-
-func (p *picker) Failure() error { return p.failure }
 
 // Pick follows the ring from the request's hash.
 //

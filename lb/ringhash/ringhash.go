@@ -149,7 +149,7 @@ func (b *ringHash) Picker(state connectivity.State) balancer.Picker {
 		p.seats[i] = seat{Upstream: m.Upstream, member: m, state: m.Counted(), err: m.LastErr}
 	}
 	if state == connectivity.TransientFailure {
-		p.failure = b.Err
+		p.Err = b.Err
 	}
 	return p
 }

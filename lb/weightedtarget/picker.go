@@ -14,6 +14,8 @@ var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "every READY 
 
 // picker draws one of its seats by weight.
 type picker struct {
+	policy.Failed // with the error of the first locality
+
 	draw  func() uint64
 	seats []balancer.Picker
 	ends  []uint64 // the cumulative sums of the seats' weights
@@ -21,7 +23,6 @@ type picker struct {
 	first []int
 	// candidates are the seats' localities and weights, for explanations.
 	candidates []policy.LocalityCandidate
-	failure    error // the first locality's
 }
 
 func newPicker(in []*child, draw func() uint64) *picker {
@@ -38,8 +39,8 @@ func newPicker(in []*child, draw func() uint64) *picker {
 		sum += uint64(c.Own.Weight)
 		p.ends[i] = sum
 		p.candidates[i] = policy.LocalityCandidate{Locality: c.Own.ID, Weight: c.Own.Weight}
-		if p.failure == nil {
-			p.failure = policy.FailureOf(c.State)
+		if p.Err == nil {
+			p.Err = policy.FailureOf(c.State)
 		}
 	}
 	i := 0
@@ -51,8 +52,6 @@ func newPicker(in []*child, draw func() uint64) *picker {
 	}
 	return p
 }
-
-func (p *picker) Failure() error { return p.failure }
 
 // at returns the seat that 64 random bits choose by weight. It compares with two ends
 // on average.

@@ -217,7 +217,9 @@ func (l *Leases) holders(now time.Time, age time.Duration) []Holder {
 		if h.Leases <= 0 {
 			return
 		}
-		at, _ := slices.BinarySearchFunc(largest, h, compareHolders)
+		at, _ := slices.BinarySearchFunc(largest, h, func(a, b Holder) int {
+			return cmp.Or(cmp.Compare(b.Leases, a.Leases), strings.Compare(a.Identity, b.Identity), strings.Compare(a.Name, b.Name))
+		})
 		if at < LargestHolders {
 			largest = slices.Insert(largest[:min(len(largest), LargestHolders-1)], at, h)
 		}
@@ -228,8 +230,4 @@ func (l *Leases) holders(now time.Time, age time.Duration) []Holder {
 	}
 	l.largest, l.sorted = largest, now
 	return largest
-}
-
-func compareHolders(a, b Holder) int {
-	return cmp.Or(cmp.Compare(b.Leases, a.Leases), strings.Compare(a.Identity, b.Identity), strings.Compare(a.Name, b.Name))
 }

@@ -187,8 +187,7 @@ func (s *Store) afterConflict(ctx context.Context, group []*store.Request, revis
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if len(group) == 1 { // of more, each may end at another time
-		stop := context.AfterFunc(group[0].Ctx, cancel)
-		defer stop()
+		defer context.AfterFunc(group[0].Ctx, cancel)()
 	}
 	if s.arrived.wait(ctx, revision) == nil {
 		backoff.Sleep(ctx, wait)
