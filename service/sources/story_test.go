@@ -309,7 +309,7 @@ func (st *story) run(s step) {
 		st.log = append(st.log, fmt.Sprintf("%v server %d sets %s to %v", time.Now().UTC().Format("05.000"), s.At%4, key, item != nil))
 	case 3, 4:
 		res, err := r.Sources.PushSnapshot(ctx, &sources.SnapshotRequest{
-			Body: servicetest.Encode(servicetest.Object{"resources": []servicetest.Object{made("p", s), made("p", step{A: s.C, B: s.A, C: s.B})}}), AllowEmpty: true,
+			Body: servicetest.Encode(servicetest.Object{"resources": []servicetest.Object{made("p", s), made("p", step{A: s.C, B: s.A, C: s.B})}}), Options: sources.ChangeOptions{AllowEmpty: true},
 			Replace: s.Kind == 4 && s.C%3 == 0, MaxRemoved: -1,
 		})
 		acknowledge("snapshot", res, err)
@@ -319,7 +319,7 @@ func (st *story) run(s step) {
 		}
 		st.pushed = s
 		res, err := r.Sources.PushSnapshot(ctx, &sources.SnapshotRequest{
-			Body: servicetest.Encode(servicetest.Object{"resources": []servicetest.Object{made("p", s)}}), AllowEmpty: true,
+			Body: servicetest.Encode(servicetest.Object{"resources": []servicetest.Object{made("p", s)}}), Options: sources.ChangeOptions{AllowEmpty: true},
 		})
 		acknowledge("push", res, err)
 	case 7, 8:
@@ -331,7 +331,7 @@ func (st *story) run(s step) {
 		acknowledge("delete", res, err)
 	case 9, 10:
 		address := at(addresses(at([]string{"p", "d", "f"}, s.A), at(storyAssignments, s.A/3), 6), s.C) + ":80"
-		res, err := r.Sources.PutOverlay(ctx, &sources.OverlayRequest{Overlay: drain(address), Cluster: at(storyClusters[:2], s.B), ID: fmt.Sprint("o", s.C%3), AllowEmpty: true})
+		res, err := r.Sources.PutOverlay(ctx, &sources.OverlayRequest{Overlay: drain(address), Cluster: at(storyClusters[:2], s.B), ID: fmt.Sprint("o", s.C%3), Options: sources.ChangeOptions{AllowEmpty: true}})
 		acknowledge("overlay", res, err)
 	case 11:
 		res, err := r.Sources.DeleteOverlay(ctx, at(storyClusters[:2], s.B), fmt.Sprint("o", s.C%3), sources.ChangeOptions{})
@@ -341,11 +341,11 @@ func (st *story) run(s step) {
 		res, err := r.Sources.SetEndpoint(ctx, &sources.EndpointRequest{Cluster: at(storyAssignments, s.B), Address: endpoint, Edit: sources.EndpointEdit{TTL: &ttl}})
 		acknowledge("registration", res, err)
 	case 13:
-		res, err := r.Sources.RemoveEndpoint(ctx, &sources.EndpointRequest{Cluster: at(storyAssignments, s.B), Address: endpoint, AllowEmpty: true})
+		res, err := r.Sources.RemoveEndpoint(ctx, &sources.EndpointRequest{Cluster: at(storyAssignments, s.B), Address: endpoint, Options: sources.ChangeOptions{AllowEmpty: true}})
 		acknowledge("endpoint removed", res, err)
 	case 14:
 		if st.index > 0 {
-			res, err := r.Sources.Restore(ctx, &sources.RestoreRequest{Index: uint64(s.C) % st.index, AllowEmpty: true, MaxRemoved: -1})
+			res, err := r.Sources.Restore(ctx, &sources.RestoreRequest{Index: uint64(s.C) % st.index, Options: sources.ChangeOptions{AllowEmpty: true}, MaxRemoved: -1})
 			acknowledge("restore", res, err)
 		}
 	case 15, 16:
