@@ -110,7 +110,9 @@ func dialWithoutDescriptors(t *testing.T, s *Server, l *listener, failed <-chan 
 		loop.post(func() {
 			defer woken.Done()
 			ln := loop.sockets[l.fd]
-			accepts := func() bool { return errors.Is(loop.epoll.watch(unix.EPOLL_CTL_ADD, l.fd, unix.EPOLLIN), syscall.EEXIST) }
+			accepts := func() bool {
+				return errors.Is(loop.epoll.watch(unix.EPOLL_CTL_ADD, l.fd, unix.EPOLLIN), syscall.EEXIST)
+			}
 			if !accepts() { // it still waits after an earlier error
 				loop.pause(ln)
 			} else if loop.accept(ln); !accepts() {
