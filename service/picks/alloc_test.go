@@ -23,9 +23,7 @@ func TestAllocLease(t *testing.T) {
 		r := Request{Cluster: "orders", TTL: time.Hour}
 		use := func() {
 			r.Owner.Name = owner()
-			if err := k.Pick(t.Context(), &r, &out); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, k.Pick(t.Context(), &r, &out))
 			for range 2 {
 				if _, err := k.EndLease(out.Picks[0].Lease.ID, Success, nil); err != nil {
 					t.Fatal(err)
@@ -60,12 +58,8 @@ func TestAllocFleetLease(t *testing.T) {
 	var out Picks
 	r := Request{Cluster: "orders", TTL: time.Hour}
 	use := func() {
-		if err := k.Pick(t.Context(), &r, &out); err != nil {
-			t.Fatal(err)
-		}
-		if err := k.Confirm(&out); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, k.Pick(t.Context(), &r, &out))
+		noError(t, k.Confirm(&out))
 		if _, err := k.EndLease(out.Picks[0].Lease.ID, Success, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -96,9 +96,7 @@ func TestFleetLimitWithKey(t *testing.T) {
 	l.Set(2, time.Minute, policy.Clock()+time.Hour)
 	r := Request{TTL: time.Minute, IdempotencyKey: "k"}
 	first, err := k.pick(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	l.Set(0, 0, 0)
 	again, err := k.pick(r)
 	if err != nil || k.Confirm(&again) != nil || again.Picks[0].Lease != first.Picks[0].Lease {

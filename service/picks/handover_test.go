@@ -15,7 +15,10 @@ import (
 
 	"github.com/lbd-dev/lbd/service/picks/handover"
 	"github.com/lbd-dev/lbd/service/picks/wheel"
+	"github.com/lbd-dev/lbd/test/must"
 )
+
+var noError = must.NoError
 
 // succession has one daemon after the other, in the same directory.
 type succession struct {
@@ -38,9 +41,7 @@ func newSuccession(t testing.TB, limit uint32) *succession {
 
 func (s *succession) start(t testing.TB) {
 	s.kit = newKit(t, 0, nil, s.limit, locality("a", 0, 1, 1))
-	if err := s.HandOver(s.path, slog.New(slog.DiscardHandler)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, s.HandOver(s.path, slog.New(slog.DiscardHandler)))
 }
 
 func (s *succession) restart(t testing.TB) {
@@ -60,13 +61,9 @@ func (s *succession) read(t testing.TB) (is handover.Content[handedLease]) {
 // crash is a restart that leaves on disk what was there before the end.
 func (s *succession) crash(t testing.TB) {
 	left, err := os.ReadFile(s.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	s.close()
-	if err := os.WriteFile(s.path, left, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(s.path, left, 0o600))
 	s.start(t)
 }
 
@@ -135,9 +132,7 @@ func TestHandOver(t *testing.T) {
 					synctest.Wait()
 					held = slices.DeleteFunc(held, func(l *lease) bool { return !time.Now().Before(l.expires) })
 					c, err := s.ledger.Find("orders", "")
-					if err != nil {
-						rt.Fatal(err)
-					}
+					noError(rt, err)
 					n := int(c.Leaves[0].Counters.Breaker.InFlight())
 					if n < len(held) || n > limit+limit/4 || !crashed && (n > len(held) || n > limit) {
 						rt.Fatalf("%d in flight of at most %d, %d count", len(held), limit, n)
@@ -159,9 +154,7 @@ func TestHandedOverLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSuccession(t, 2*MaxHandedOver)
 		out, err := s.pick(Request{TTL: time.Minute, Owner: owned("web", "job-1")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		id := out.Picks[0].Lease.ID
 		time.Sleep(10 * time.Second)
 		before, _ := s.Lease(id)

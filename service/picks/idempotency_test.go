@@ -29,9 +29,7 @@ func TestIdempotencyKeysPerCaller(t *testing.T) {
 		id := func(caller string, key, n int) LeaseID {
 			t.Helper()
 			out, err := k.pick(Request{N: n, TTL: time.Minute, Account: accounts[caller], IdempotencyKey: fmt.Sprint(caller, key)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			return out.Picks[0].Lease.ID
 		}
 		used := func(want ...int64) {
@@ -106,9 +104,7 @@ func TestIdempotencyKeyLivesAsLongAsItsLeases(t *testing.T) {
 		for range 7 { // until 70 s, beyond every ttl
 			time.Sleep(10*time.Second - 1)
 			state, err := k.RenewLease(first[1].Lease.ID, 10*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			if again := pick(r, 1)[0].Lease; again.ID != first[1].Lease.ID || again.ExpiresAt != state.ExpiresAt {
 				t.Fatalf("%+v after a renewal until %v", again, state.ExpiresAt)
 			}
@@ -150,9 +146,7 @@ func TestLeasesDoNotKeepTheRequest(t *testing.T) {
 			return unsafe.String(&url[at], len(text))
 		}
 		r := Request{Cluster: part(0, "orders"), IdempotencyKey: part(100, "key"), Owner: owned("", part(200, "job-1")), N: 2, TTL: time.Hour}
-		if err := k.Pick(t.Context(), &r, new(Picks)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, k.Pick(t.Context(), &r, new(Picks)))
 	}()
 	runtime.GC()
 	if kept.Value() != nil {

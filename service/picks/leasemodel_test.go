@@ -90,9 +90,7 @@ func (m *leaseModel) grant(t *rapid.T) {
 	}
 	ttl := time.Duration(rapid.Int64Range(1, int64(30*time.Second)).Draw(t, "ttl"))
 	out, err := m.k.pick(Request{N: rapid.IntRange(1, 200).Draw(t, "n"), TTL: ttl, Owner: o})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for _, p := range out.Picks {
 		if m.leases[p.Lease.ID] != nil || !p.Lease.ExpiresAt.Equal(time.Now().Add(ttl)) {
 			t.Fatalf("lease %v, %v", p.Lease.ID, p.Lease.ExpiresAt)
@@ -268,9 +266,7 @@ func TestLeaseIDsAreCompared(t *testing.T) {
 		k.leases.shards[i].generation = math.MaxUint32
 	}
 	out, err := k.pick(Request{N: 3, TTL: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	good := out.Picks[0].Lease.ID
 	if good.generation != 0 {
 		t.Errorf("generation %d", good.generation)
@@ -309,9 +305,7 @@ func TestGrantsUseAllShards(t *testing.T) {
 	var out Picks
 	changes, last := 0, uint8(leaseShards)
 	for range leaseShards * grantsInRow {
-		if err := k.Pick(t.Context(), &r, &out); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, k.Pick(t.Context(), &r, &out))
 		if shard := out.Picks[0].Lease.ID.shard; shard != last {
 			changes++
 			last = shard
@@ -334,9 +328,7 @@ func TestEndedLeasesAreForgotten(t *testing.T) {
 	var ids []LeaseID
 	for range 2 * MaxEndedLeases {
 		out, err := k.pick(Request{TTL: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		id := out.Picks[0].Lease.ID
 		if _, err := k.EndLease(id, Failure, nil); err != nil {
 			t.Fatal(err)

@@ -59,9 +59,7 @@ func TestExpiredLeaseHasEnded(t *testing.T) {
 		} {
 			k := newKit(t, 0, nil, 10, locality("a", 0, 1, 1))
 			out, err := k.pick(Request{TTL: time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
-			}
+			noError(t, err)
 			time.Sleep(time.Millisecond)
 			if err := use(k, out.Picks[0].Lease.ID); err != nil {
 				t.Errorf("%s: %v", name, err)
@@ -189,9 +187,7 @@ func TestLeasesOutliveTheirCluster(t *testing.T) {
 		t.Errorf("ended %v", ended)
 	}
 	k.ledger.Apply([]resolver.TargetConfig{{Target: target, Config: config}})
-	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, k.ledger.Settle(t.Context(), []string{target}))
 	if out, err := k.pick(Request{N: 4, TTL: time.Hour}); err != nil || len(out.Picks) != 1 {
 		t.Errorf("%d leases beside the three, %v", len(out.Picks), err)
 	}
@@ -246,9 +242,7 @@ func TestMaxLeaseShareOfCluster(t *testing.T) {
 	config.Clusters = few.Of(map[string]*resource.ClusterConfig{"orders": &own})
 	target := resolver.Target("orders")
 	k.ledger.Apply([]resolver.TargetConfig{{Target: target, Config: &config}})
-	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, k.ledger.Settle(t.Context(), []string{target}))
 	if out, err := k.pick(Request{N: 10, TTL: time.Hour}); err != nil || len(out.Picks) != 5 {
 		t.Errorf("%d leases, %v; want half of 10", len(out.Picks), err)
 	}
@@ -264,9 +258,7 @@ func TestQuotasOfLeases(t *testing.T) {
 		a := m.Enter("a", nil, time.Now())
 		r := Request{TTL: time.Minute, Account: a, Owner: owned("", "me"), IdempotencyKey: "k"}
 		out, err := k.pick(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if used := a.Used(quota.Bytes); used != LeaseBytes+2+KeyBytes+1+AnswerBytes || a.Used(quota.Leases) != 1 {
 			t.Errorf("%d bytes and %d leases are used", used, a.Used(quota.Leases))
 		}

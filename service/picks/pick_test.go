@@ -35,9 +35,7 @@ func TestPicksFollowWeightsAndDropChance(t *testing.T) {
 	dropped := 0
 	for range n / MaxPicks {
 		out, err := k.pick(Request{N: MaxPicks})
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		for _, p := range out.Picks {
 			got[p.Address]++
 		}
@@ -232,9 +230,7 @@ func TestAPanicHoldsNothing(t *testing.T) {
 func TestBadLoads(t *testing.T) {
 	k := newKit(t, 0, nil, 1024, locality("a", 0, 1, 1))
 	out, err := k.pick(Request{TTL: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	id := out.Picks[0].Lease.ID
 	for says, load := range map[string]Load{
 		"load.cpu_utilization is -0.1: it must not be negative":         {CPUUtilization: -0.1},
@@ -304,9 +300,7 @@ func newKitOf(t testing.TB, maxLeases int, config *resource.Config, fleet ledger
 	t.Cleanup(drain)
 	target := resolver.Target("orders")
 	k.ledger.Apply([]resolver.TargetConfig{{Target: target, Config: config}})
-	if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, k.ledger.Settle(t.Context(), []string{target}))
 	return k
 }
 
@@ -334,9 +328,7 @@ func (k *kit) pick(r Request) (out Picks, err error) {
 func (k *kit) expect(leases int64) *ledger.Cluster {
 	k.t.Helper()
 	c, err := k.ledger.Find("orders", "")
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	noError(k.t, err)
 	own, _ := c.Own()
 	if n := own.Breaker().InFlight; n != leases || c.Totals.Leases.Load() != leases {
 		k.t.Errorf("%d in flight, %d leases, want %d", n, c.Totals.Leases.Load(), leases)

@@ -21,9 +21,7 @@ func TestRecentTarget(t *testing.T) {
 		}
 		gone := k.ledger.Apply([]resolver.TargetConfig{change})
 		gone.Close()
-		if err := k.ledger.Settle(t.Context(), []string{target}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, k.ledger.Settle(t.Context(), []string{target}))
 	}
 	var out Picks
 	expect := func(cluster, want string) {
