@@ -9,6 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // permission is what a route requires of its caller.
@@ -155,6 +156,22 @@ func mayUseCluster(w *recorder, name string) error {
 		return fault.Errorf(listen.PermissionDenied, "%s may not use %q", c.Name, fault.Clip(name))
 	}
 	return nil
+}
+
+// mayName returns the check of [sources.ChangeOptions] for the caller of the request that w answers: what a
+// resource names gets its picks, and shows its endpoints, so the caller must be permitted to use it, too. The
+// error does not depend on whether it exists.
+func mayName(w *recorder) func(by, named resource.Key) error {
+	in := scopeOf(w)
+	if in.All() {
+		return nil
+	}
+	return func(by, named resource.Key) error {
+		if in.Resource(named) {
+			return nil
+		}
+		return fault.Errorf(listen.PermissionDenied, "%s may not use %q, which %s names", w.caller.Name, fault.Clip(named.Name), by)
+	}
 }
 
 // mayUseTarget is mayUseCluster for a target, however its name is spelled. Patterns match the

@@ -190,6 +190,41 @@ func TestRestrictedCaller(t *testing.T) {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
 	}
+	// A resource names only what its author may use, whether that exists or not.
+	refused := func(what, resource string, exists, missing *httptest.ResponseRecorder) {
+		t.Helper()
+		if exists.Code != 403 || exists.Body.String() != strings.ReplaceAll(missing.Body.String(), "absent", "secret") || !strings.Contains(exists.Body.String(), "which "+resource+" names") {
+			t.Errorf("%s: %d %s; of a name that does not exist: %d %s", what, exists.Code, exists.Body, missing.Code, missing.Body)
+		}
+	}
+	for _, body := range []string{
+		`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["orders",%q]}}}`,
+		`{"type":"EDS","eds_cluster_config":{"service_name":%q,"eds_config":{"ads":{}}}}`,
+	} {
+		for _, query := range []string{"?dry_run=true", "?max_shift=100%25", ""} {
+			push := func(caller, to string) *httptest.ResponseRecorder {
+				return c.as(caller, "PUT", "/v1/clusters/orders-eu/config"+query, fmt.Sprintf(body, to), "Content-Type: application/json")
+			}
+			refused(query, "Cluster/orders-eu", push("restricted", "secret"), push("restricted", "absent"))
+			for caller, to := range map[string]string{"restricted": "orders", "push": "secret"} {
+				if w := push(caller, to); w.Code/100 != 2 {
+					t.Errorf("%s of what %s may use: %d %s", query, caller, w.Code, w.Body)
+				}
+			}
+		}
+	}
+	restore := map[string]string{} // the queries by cluster
+	for i, to := range []string{"secret", "absent", "orders"} {
+		w := c.as("push", "POST", "/v1/snapshot", `{"resources":[`+target("orders-shop", "orders", to)+`]}`, "Content-Type: application/json")
+		restore[to] = fmt.Sprintf("/v1/history/%s/restore?resource=Listener/orders-shop", w.Header().Get("Lbd-Index"))
+		if w.Code != 200 || i == 0 && w.Header().Get("Lbd-Index") == "" {
+			t.Fatal(w.Code, w.Body)
+		}
+	}
+	refused("a restore", "Listener/orders-shop", c.as("restricted", "POST", restore["secret"], ""), c.as("restricted", "POST", restore["absent"], ""))
+	if w := c.as("restricted", "POST", restore["orders"], ""); w.Code != 200 {
+		t.Errorf("a restore of what the caller may use: %d %s", w.Code, w.Body)
+	}
 	for path, want := range map[string]int{
 		"/pick?cluster=orders": 200, "/pick?target=orders": 404, "/pick?cluster=orders-eu": 200, "/v1/clusters/orders": 200, "/v1/clusters/orders/endpoints": 200,
 		"/v1/events?cluster=orders": 200, "/v1/events?cluster=secret": 403, "/v1/events?target=xds:secret": 403, "/v1/events/watch?cluster=secret": 403,

@@ -52,8 +52,8 @@ var answers = map[fault.Code]answer{
 	},
 	listen.PermissionDenied: {
 		status: http.StatusForbidden, title: "Permission denied",
-		means: "The caller lacks a role, may not use the cluster, or is a web page of another origin.",
-		fix:   "detail names the missing role. Add it to the caller's entry in --tokens, or to the listener. A web page calls lbd through its own server.",
+		means: "The caller lacks a role, may not use the cluster, or what a resource names, or is a web page of another origin.",
+		fix:   "detail names the missing role, or the name. Add it to the caller's entry in --tokens, or to the listener. A web page calls lbd through its own server.",
 	},
 	listen.MisdirectedRequest: {
 		status: http.StatusMisdirectedRequest, title: "Misdirected request",

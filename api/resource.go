@@ -201,7 +201,7 @@ func pushRequest(w *recorder, r *http.Request, kind sources.Kind) (p *sources.Pu
 func readChange(w *recorder, r *http.Request, o *sources.ChangeOptions, more ...parameter) (err error) {
 	o.From, o.Caller, o.Address = from(w, r), turnName(w, r), addressOf(r)
 	if c := w.caller; c != nil {
-		o.Name = c.Name
+		o.Name, o.MayName = c.Name, mayName(w)
 	}
 	if o.Message, err = message(r); err != nil {
 		return err

@@ -61,6 +61,8 @@ type ChangeOptions struct {
 	// MaxShift refuses a change that moves more of the picks of a cluster: 0 to 1; nil for no limit.
 	MaxShift     *float64
 	Precondition Precondition
+	// MayName returns an error if the caller may not use what a resource of the change names; nil permits all names.
+	MayName func(by, named resource.Key) error
 	// From is the caller, for events.
 	From string
 	// Caller identifies the caller among those that wait for their turns: unlike From, it is
@@ -141,8 +143,16 @@ func (c *change) subject() string {
 	return resolver.Target(c.cluster)
 }
 
-// put stores an entry, whose value is that of an xDS resource, and adds to the result what that changes.
+// put stores an entry, whose value is that of an xDS resource, and adds to the result what that changes. Every
+// change stores what it has with put, and so names only what its caller may use.
 func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) error {
+	if c.options.MayName != nil {
+		for _, named := range i.References() {
+			if err := c.options.MayName(i.Key, named); err != nil {
+				return err
+			}
+		}
+	}
 	before, exists := tx.Get(i.Key)
 	after := store.Entry{Key: i.Key, Raw: i.Raw}
 	if isResource(i.Key) {

@@ -42,23 +42,10 @@ func (p *pushes) unknownReferences(tx *store.Tx, b *decode.Bundle) []fault.Probl
 		if routes == nil {
 			continue
 		}
-		unknown := slices.DeleteFunc(clustersOf(routes), func(name string) bool { return has(Config, name) || has(Endpoints, name) })
+		unknown := slices.DeleteFunc(routes.Clusters(), func(name string) bool { return has(Config, name) || has(Endpoints, name) })
 		if len(unknown) > 0 {
 			warn(i, at, "lead to clusters that were not pushed and are in no file: %s", difference.Few(unknown, maxUnknownClusters))
 		}
 	}
 	return warnings
-}
-
-func clustersOf(c *resource.RouteConfiguration) []string {
-	var names []string
-	for _, h := range c.VirtualHosts {
-		for _, r := range h.Routes {
-			for _, to := range r.Clusters {
-				names = append(names, to.Name)
-			}
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
 }

@@ -2,8 +2,10 @@ package sources_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store/file"
 )
 
@@ -176,4 +179,89 @@ func TestStoredClustersKeepTLSWithoutABootstrap(t *testing.T) {
 		t.Errorf("the store has %d entries still", n)
 	}
 	servicetest.Must(t, st.Close())
+}
+
+// TestChangesNameWhatTheirCallerMayUse: whatever stores a resource asks about all that the resource names, and stores
+// nothing if one of these is refused.
+func TestChangesNameWhatTheirCallerMayUse(t *testing.T) {
+	s, _ := servicetest.Start(t, "", withHistory)
+	of := func(t resource.Type, name string, more servicetest.Object) servicetest.Object {
+		more["@type"], more["name"] = t.URL(), name
+		return more
+	}
+	var agg servicetest.Object
+	servicetest.Must(t, json.Unmarshal(aggregate("leaf"), &agg))
+	all := []servicetest.Object{
+		servicetest.Listener("t", servicetest.Route("/a", "a=1", "b=2"), servicetest.Route("/", "a")),
+		of(resource.TypeListener, "u", servicetest.Object{"api_listener": servicetest.Object{"api_listener": servicetest.Object{
+			"@type":        "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+			"rds":          servicetest.Object{"route_config_name": "r", "config_source": servicetest.Object{"ads": servicetest.Object{}}},
+			"http_filters": []servicetest.Object{{"name": "router", "typed_config": servicetest.Object{"@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router"}}},
+		}}}),
+		of(resource.TypeRoutes, "r", servicetest.Object{"virtual_hosts": []servicetest.Object{{"name": "v", "domains": []string{"*"}, "routes": []servicetest.Object{servicetest.Route("/", "c")}}}}),
+		of(resource.TypeCluster, "eds", servicetest.Object{"type": "EDS", "eds_cluster_config": servicetest.Object{"service_name": "s", "eds_config": servicetest.Object{"ads": servicetest.Object{}}}}),
+		of(resource.TypeCluster, "agg", agg),
+		servicetest.Assigned("e", "h1"),
+	}
+	const want = "[Cluster/a Cluster/b RouteConfiguration/r Cluster/c ClusterLoadAssignment/s ClusterLoadAssignment/agg Cluster/leaf]"
+	var named []string
+	refuse := ""
+	options := func(dryRun bool) sources.ChangeOptions {
+		return sources.ChangeOptions{DryRun: dryRun, MayName: func(_, is resource.Key) error {
+			if named = append(named, is.String()); refuse == is.String() {
+				return fault.Errorf(fault.Blocked, "%s", is)
+			}
+			return nil
+		}}
+	}
+	body := servicetest.Encode(servicetest.Object{"resources": all})
+	restored := servicetest.PushAll(t, s, all...).Index
+	must := func(err error) { t.Helper(); servicetest.Must(t, err) }
+	empty := func() {
+		_, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, AllowEmpty: true, MaxRemoved: -1, Body: []byte(`{"resources":[]}`)})
+		must(err)
+	}
+	for name, change := range map[string]func(dryRun bool) error{
+		"a snapshot": func(dryRun bool) error {
+			_, err := pushSnapshot(t, s, sources.SnapshotRequest{Options: options(dryRun), Replace: true, MaxRemoved: -1, Body: body})
+			return err
+		},
+		"more resources": func(dryRun bool) error {
+			_, err := pushSnapshot(t, s, sources.SnapshotRequest{Options: options(dryRun), Body: body})
+			return err
+		},
+		"a restore": func(dryRun bool) error {
+			_, err := s.Sources.Restore(t.Context(), &sources.RestoreRequest{Options: options(dryRun), Index: restored, MaxRemoved: -1})
+			return err
+		},
+		"a push": func(dryRun bool) error {
+			named = append(named, "Cluster/a", "Cluster/b", "RouteConfiguration/r", "Cluster/c") // Listeners and routes are pushed with others only
+			for _, i := range []int{3, 4} {
+				if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
+					Options: options(dryRun), Kind: sources.Config, Cluster: fmt.Sprint(all[i]["name"]), Body: servicetest.Encode(all[i]), AllowEmpty: true,
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		for _, dryRun := range []bool{true, false} {
+			empty()
+			named, refuse = nil, "Cluster/leaf"
+			if err := change(dryRun); err == nil || err.Error() != refuse {
+				t.Errorf("%s that is refused: %v", name, err)
+			}
+			if _, err := s.Sources.Pushed(t.Context(), "", sources.Config, "agg", sources.JSON); servicetest.Code(err) != fault.UnknownCluster {
+				t.Errorf("%s that is refused is stored: %v", name, err)
+			}
+			empty()
+			named, refuse = nil, ""
+			must(change(dryRun))
+			slices.Sort(named)
+			if got, want := fmt.Sprint(slices.Compact(named)), strings.Split(strings.Trim(want, "[]"), " "); got != fmt.Sprint(slices.Sorted(slices.Values(want))) {
+				t.Errorf("%s, dry run %v: asks about %s", name, dryRun, got)
+			}
+		}
+	}
 }

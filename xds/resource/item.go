@@ -25,6 +25,29 @@ type Value struct {
 	Assignment *Assignment
 }
 
+// References returns the resources that v names: what they are decides what v does. A name may be in it several times.
+func (v *Value) References() (keys []Key) {
+	add := func(t Type, names ...string) {
+		for _, name := range names {
+			keys = append(keys, Key{Type: t, Name: name})
+		}
+	}
+	routes := v.Routes
+	if l := v.Listener; l != nil {
+		if routes = l.Routes; l.RouteName != "" {
+			add(TypeRoutes, l.RouteName)
+		}
+	}
+	if routes != nil {
+		add(TypeCluster, routes.Clusters()...)
+	}
+	if c := v.Cluster; c != nil {
+		add(TypeAssignment, c.AssignmentName())
+		add(TypeCluster, c.Leaves...)
+	}
+	return keys
+}
+
 // UnappliedField is a field that is set in a resource and that lbd does not apply.
 type UnappliedField struct {
 	// Field is the name of the message in docs/fields.md, a dot, and the name of the

@@ -1,11 +1,28 @@
 package resource
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
 // RouteConfiguration is a RouteConfiguration (RDS). It is immutable.
 type RouteConfiguration struct {
 	Name         string // may be empty if it is inline
 	VirtualHosts []*VirtualHost
+}
+
+// Clusters returns the names of the clusters that the routes lead to, sorted.
+func (c *RouteConfiguration) Clusters() []string {
+	var names []string
+	for _, h := range c.VirtualHosts {
+		for _, r := range h.Routes {
+			for _, to := range r.Clusters {
+				names = append(names, to.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // VirtualHost is the routes of some domains.
