@@ -9,7 +9,7 @@ import (
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
-	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/service/sources"
 )
 
 // permission is what a route requires of its caller.
@@ -161,12 +161,12 @@ func mayUseCluster(w *recorder, name string) error {
 // mayName returns the check of [sources.ChangeOptions] for the caller of the request that w answers: what a
 // resource names gets its picks, and shows its endpoints, so the caller must be permitted to use it, too. The
 // error does not depend on whether it exists.
-func mayName(w *recorder) func(by, named resource.Key) error {
+func mayName(w *recorder) func(by, named sources.Key) error {
 	in := scopeOf(w)
 	if in.All() {
 		return nil
 	}
-	return func(by, named resource.Key) error {
+	return func(by, named sources.Key) error {
 		if in.Resource(named) {
 			return nil
 		}

@@ -120,6 +120,9 @@ const (
 // Kind is the type of one of the two resources of a cluster.
 type Kind = resource.Type
 
+// Key names a resource.
+type Key = resource.Key
+
 // The kinds.
 const (
 	Endpoints Kind = resource.TypeAssignment
