@@ -198,8 +198,8 @@ func TestRestrictedCaller(t *testing.T) {
 		}
 	}
 	for _, body := range []string{
-		`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["orders",%q]}}}`,
-		`{"type":"EDS","eds_cluster_config":{"service_name":%q,"eds_config":{"ads":{}}}}`,
+		aggregateOf("orders", "%s"),
+		`{"type":"EDS","eds_cluster_config":{"service_name":"%s","eds_config":{"ads":{}}}}`,
 	} {
 		for _, query := range []string{"?dry_run=true", "?max_shift=100%25", ""} {
 			push := func(caller, to string) *httptest.ResponseRecorder {

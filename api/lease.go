@@ -104,7 +104,7 @@ func (h *handlers) lease(text string) (picks.LeaseState, error) {
 // mayUseLease returns an error if the caller of the request that w answers may not see a lease,
 // as of one that does not exist: it is of another cluster, and of another caller.
 func mayUseLease(w *recorder, state *picks.LeaseState) error {
-	if c := w.caller; state.Identity != c.Name && !c.MaySee(state.Cluster) {
+	if c := w.caller; state.Identity != c.Name && !c.MaySee(state.Cluster) && (state.Leaf == "" || !c.MaySee(state.Leaf)) {
 		return picks.UnknownLease(state.ID.String())
 	}
 	return nil

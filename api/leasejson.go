@@ -34,6 +34,10 @@ func appendLease(b []byte, l *picks.LeaseState) []byte {
 	b, _ = l.ID.AppendText(b) // without an error
 	b = append(b, `","cluster":`...)
 	b = appendString(b, l.Cluster)
+	if l.Leaf != "" {
+		b = append(b, `,"leaf":`...)
+		b = appendString(b, l.Leaf)
+	}
 	if l.Target != "" {
 		b = append(b, `,"target":`...)
 		b = appendString(b, l.Target)

@@ -156,24 +156,44 @@ func TestEveryRouteHidesOtherClusters(t *testing.T) {
 	})
 }
 
-// Leases of a cluster that were picked through a target out of the scope do not show it.
+// Leases of a cluster that were picked through a target, or an AGGREGATE, out of the scope do not show it.
 func TestLeasesHideTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := startWithCanary(t)
-		lease := c.as("pick", "POST", "/pick?ttl=10m&target="+canary+"-shop", "").Header().Get("Location")
-		if w := c.as("pick", "GET", lease, ""); !strings.Contains(w.Body.String(), `"target":"xds:///canary-shop"`) {
+		if w := c.as("push", "PUT", "/v1/clusters/"+canary+"-agg/config", aggregateOf("orders")); w.Code != 201 {
 			t.Fatal(w.Code, w.Body)
 		}
-		for _, request := range []struct{ method, path, body string }{
-			{"GET", lease, ""},
-			{"GET", "/v1/leases", ""},
-			{"POST", lease + "/renew", ""},
-			{"POST", "/v1/leases/done", fmt.Sprintf(`{"leases":[{"id":%q}]}`, strings.TrimPrefix(lease, "/v1/leases/"))},
-			{"POST", lease + "/done", ""},
+		for query, shown := range map[string]string{
+			"target=" + canary + "-shop": `"target":"xds:///canary-shop"`, "cluster=" + canary + "-agg": `"cluster":"canary-agg","leaf":"orders"`,
 		} {
-			w := c.as("restricted", request.method, request.path, request.body)
-			if answer := w.Body.String(); w.Code != 200 || !strings.Contains(answer, `"cluster":"orders"`) || strings.Contains(answer, canary) {
-				t.Errorf("%s %s: %d %s", request.method, request.path, w.Code, answer)
+			c.as("everything", "DELETE", "/v1/leases?older_than=0s", "")
+			lease := c.as("pick", "POST", "/pick?ttl=10m&"+query, "").Header().Get("Location")
+			if w := c.as("pick", "GET", lease, ""); !strings.Contains(w.Body.String(), shown) {
+				t.Fatal(w.Code, w.Body)
+			}
+			for _, request := range []struct{ method, path, body string }{
+				{"GET", lease, ""},
+				{"GET", "/v1/leases", ""},
+				{"GET", "/v1/leases?cluster=orders", ""},
+				{"POST", lease + "/renew", ""},
+				{"POST", "/v1/leases/done", fmt.Sprintf(`{"leases":[{"id":%q}]}`, strings.TrimPrefix(lease, "/v1/leases/"))},
+				{"POST", lease + "/done", ""},
+				{"PICK", query, ""},
+				{"DELETE", "/v1/leases?cluster=orders", ""},
+				{"PICK", query, ""},
+				{"DELETE", "/v1/leases?older_than=0s", ""},
+			} {
+				if request.method == "PICK" {
+					c.as("pick", "POST", "/pick?ttl=10m&"+query, "")
+					continue
+				}
+				w := c.as("restricted", request.method, request.path, request.body)
+				if answer := w.Body.String(); w.Code != 200 || !strings.Contains(answer, `"cluster":"orders"`) || strings.Contains(answer, canary) {
+					t.Errorf("%s %s: %d %s", request.method, request.path, w.Code, answer)
+				}
+			}
+			if w := c.as("restricted", "GET", "/v1/events?type=leases_ended", ""); w.Code != 200 || strings.Contains(w.Body.String(), canary) {
+				t.Errorf("events: %d %s", w.Code, w.Body)
 			}
 		}
 	})
@@ -235,6 +255,12 @@ func target(name string, clusters ...string) string {
 	return fmt.Sprintf(`{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":%q,"api_listener":{"api_listener":`+
 		`{"@type":"type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",`+
 		`"route_config":{"virtual_hosts":[{"name":"all","domains":["*"],"routes":[%s]}]}}}}`, name, strings.Join(routes, ","))
+}
+
+// aggregateOf is JSON of an AGGREGATE.
+func aggregateOf(leaves ...string) string {
+	return `{"@type":"type.googleapis.com/envoy.config.cluster.v3.Cluster","cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{` +
+		`"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["` + strings.Join(leaves, `","`) + `"]}}}`
 }
 
 // served is JSON of an assignment.

@@ -1,8 +1,10 @@
 package service_test
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/servicetest"
@@ -114,6 +117,67 @@ func TestBreakerEventsOfAnAggregate(t *testing.T) {
 		end(p)
 	}
 	servicetest.Expect(t, "eased", reported(), "[circuit_breaker_closed near circuit_breaker_opened near]")
+}
+
+// TestLeasesOfLeaves: leases are of the leaf that their requests go to, too. They can be found and ended by its name,
+// and their owners are those who fill its breaker.
+func TestLeasesOfLeaves(t *testing.T) {
+	s, _ := startAggregate(t, 3)
+	s.Picks.EndLeases(picks.LeaseFilter{}, "")
+	web, batch := ledger.Owner{Identity: "web"}, ledger.Owner{Identity: "batch"}
+	first := mustPick(t, s, picks.Request{Cluster: "agg", N: 2, TTL: time.Minute, Owner: web}).Picks[0].Lease.ID
+	mustPick(t, s, picks.Request{Cluster: "near", TTL: time.Minute, Owner: batch})
+	for _, cluster := range []string{"agg", "near"} {
+		_, err := servicetest.Pick(s, picks.Request{Cluster: cluster})
+		if full, ok := errors.AsType[*picks.ExplainedError](err); !ok || fmt.Sprint(full.Holders) != "[web (2) batch (1)]" {
+			t.Errorf("holders of %s: %#v", cluster, err)
+		}
+	}
+	for _, cluster := range []string{"agg", "near"} {
+		r := s.Doctor.Examine(t.Context(), &service.Examination{Cluster: cluster}, nil, "")
+		if got := fmt.Sprint(r.Checks); !strings.Contains(got, "most leases are held by web (2), batch (1)") || !strings.Contains(got, "GET /v1/leases?cluster=near&") {
+			t.Errorf("doctor of %s: %s", cluster, got)
+		}
+	}
+	servicetest.Push(t, s, sources.Endpoints, "other", servicetest.Usable("o", 1))
+	mustPick(t, s, picks.Request{Cluster: "other", TTL: time.Minute, Owner: web})
+	found := func(f picks.LeaseFilter) (all []string) {
+		f.Limit = 10
+		list, _ := s.Picks.Leases(f)
+		for _, l := range list {
+			all = append(all, l.Identity+" "+l.Cluster+" "+l.Leaf)
+		}
+		slices.Sort(all)
+		return all
+	}
+	may := func(name string) func(string) bool { return func(cluster string) bool { return cluster == name } }
+	for want, f := range map[string]picks.LeaseFilter{
+		"[batch near  web agg near web agg near]": {Cluster: "near"}, "[web agg near web agg near]": {Cluster: "agg"}, "[]": {Cluster: "far"}, "[web other ]": {MaySee: may("other")},
+	} {
+		servicetest.Expect(t, fmt.Sprintf("leases of %+v", f.Cluster), fmt.Sprint(found(f)), want)
+	}
+	servicetest.Expect(t, "leases of who may see near", fmt.Sprint(found(picks.LeaseFilter{MaySee: may("near")})), "[batch near  web agg near web agg near]")
+	byAddress := s.Picks.LeasesByAddress("near")
+	servicetest.Expect(t, "leases of near by address", byAddress["n-0:80"]+byAddress["n-1:80"], 3)
+	service.CompareSeries(t, s.Metrics, `
+lbd_leases_active{cluster="agg"} 2
+lbd_leases_active{cluster="far"} 0
+lbd_leases_active{cluster="near"} 1
+lbd_leases_active{cluster="other"} 1
+`)
+	servicetest.Expect(t, "leases of near", clusterState(t, s, "near", "", false).Leases, 3)
+
+	endLease(t, s, first, picks.Success, nil)
+	if l, err := s.Picks.Lease(first); err != nil || l.Cluster != "agg" || l.Leaf != "near" {
+		t.Errorf("the lease that ended: %+v, %v", l, err)
+	}
+	ended := s.Picks.EndLeases(picks.LeaseFilter{Cluster: "near"}, "")
+	servicetest.Expect(t, "ended", fmt.Sprint(ended[picks.EndedLeases{Cluster: "near", Owner: web}], ended[picks.EndedLeases{Cluster: "near", Owner: batch}], len(ended)), "1 1 2")
+	servicetest.Expect(t, "in flight", clusterState(t, s, "near", "", false).Breaker.InFlight, 0)
+	mustPick(t, s, picks.Request{Cluster: "agg", TTL: time.Minute, Owner: web})
+	ended = s.Picks.EndLeases(picks.LeaseFilter{MaySee: may("near")}, "")
+	servicetest.Expect(t, "ended by who may see near", fmt.Sprint(ended), "map[near of web:1]")
+	servicetest.Expect(t, "leases of the end", clusterState(t, s, "near", "", false).Leases, 0)
 }
 
 // TestMetricsOfAnAggregate: breakers and drops are its leaves', which are

@@ -283,7 +283,10 @@ func (d *Doctor) examineCluster(ctx context.Context, name string, in *ledger.Sco
 	for leaf, part := range m.Config.Leaves(name) {
 		out.Parts = append(out.Parts, partOf(leaf, part))
 	}
-	out.Holders = m.Totals.Leases.LargestNow(time.Now())
+	out.Holders = map[string][]ledger.Holder{}
+	for _, leaf := range m.Leaves {
+		out.Holders[leaf.Cluster.Name] = leaf.Totals.Leases.LargestNow(time.Now())
+	}
 	out.Picks = d.samples.of(m, time.Now())
 	return out
 }

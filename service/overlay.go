@@ -64,7 +64,7 @@ func (s *Overlays) describe(list []*resource.Overlay) []overlays.Overlay {
 			continue
 		}
 		if held == nil {
-			held = s.picks.LeasesByAddress(s.users(o.Cluster))
+			held = s.picks.LeasesByAddress(o.Cluster)
 		}
 		out[i].InFlight = new(held[o.Endpoint])
 		for _, e := range overlays.Endpoints(o, cc) {
@@ -75,20 +75,6 @@ func (s *Overlays) describe(list []*resource.Overlay) []overlays.Overlay {
 			}
 		}
 	}
-	return out
-}
-
-// users returns the names of the clusters whose picks may use a cluster: its own, and those of each
-// AGGREGATE that it is a leaf of.
-func (s *Overlays) users(cluster string) map[string]bool {
-	out := map[string]bool{cluster: true}
-	s.targets.Hosted().Clusters(func(c *ledger.Cluster, _ []string) {
-		for _, leaf := range c.Leaves {
-			if leaf.Cluster.Name == cluster {
-				out[c.Name] = true
-			}
-		}
-	})
 	return out
 }
 

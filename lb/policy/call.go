@@ -182,6 +182,15 @@ func (c *Call) GiveUp() {
 // Held returns what the pick holds. It remains valid when the Call is used again.
 func (c *Call) Held() Held { return c.held }
 
+// Leaf returns the cluster whose circuit breaker the pick holds a request of: that of the pick, or a leaf of an AGGREGATE.
+// It is empty if the pick holds none.
+func (c *Call) Leaf() string {
+	if c.held.counters == nil {
+		return ""
+	}
+	return c.held.counters.key.Cluster
+}
+
 // KeepHeld is Held for a caller that has room for it: it is copied once.
 func (c *Call) KeepHeld(in *Held) { *in = c.held }
 

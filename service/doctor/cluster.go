@@ -28,8 +28,8 @@ type Cluster struct {
 	ConfigErr error
 	// Parts are the clusters that it comes down to: itself, or the leaves of an AGGREGATE.
 	Parts []Part
-	// Holders are the largest holders of leases.
-	Holders []ledger.Holder
+	// Holders are the largest holders of leases by leaf: of the cluster itself, unless it is an AGGREGATE.
+	Holders map[string][]ledger.Holder
 	// Attempts are connections that were tried; NotTried says why there are none, or not of all
 	// endpoints.
 	Attempts []Attempt

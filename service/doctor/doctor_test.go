@@ -143,8 +143,14 @@ func TestFindings(t *testing.T) {
 		"a full breaker": {
 			func(_ *Daemon, c *Cluster) {
 				c.State.Breaker.InFlight, c.State.Breaker.Open = 10, true
-				c.Holders = []ledger.Holder{{Owner: ledger.Owner{Identity: "ci", Name: "batch"}, Leases: 9}}
+				c.Holders = map[string][]ledger.Holder{"orders": {{Owner: ledger.Owner{Identity: "ci", Name: "batch"}, Leases: 9}}}
 			}, "orders", Problem, "breaker: the circuit breaker is full: 10 of 10 requests are in flight (max_requests); most leases are held by ci/batch (9)",
+		},
+		"a full breaker of a leaf": {
+			func(_ *Daemon, c *Cluster) {
+				c.State.Breaker, c.State.Leaves = nil, []observe.LeafState{{Name: "near", Breaker: &observe.BreakerState{InFlight: 2, MaxRequests: 2, Open: true}}}
+				c.Holders = map[string][]ledger.Holder{"near": {{Owner: ledger.Owner{Identity: "ci"}, Leases: 2}}}
+			}, "orders", Problem, "breaker: the circuit breaker of leaf \"near\" is full: 2 of 2 requests are in flight (max_requests); most leases are held by ci (2)",
 		},
 		"a share of the fleet": {
 			func(_ *Daemon, c *Cluster) {

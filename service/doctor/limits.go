@@ -63,17 +63,21 @@ const almostFull = 0.9
 func (c *Cluster) breakers() []Check {
 	var out []Check
 	if b := c.State.Breaker; b != nil {
-		out = append(out, c.breaker("", b))
+		out = append(out, c.breaker(c.Name, b))
 	}
 	for i := range c.State.Leaves {
 		if l := &c.State.Leaves[i]; l.Breaker != nil {
-			out = append(out, c.breaker(fmt.Sprintf(" of leaf %q", l.Name), l.Breaker))
+			out = append(out, c.breaker(l.Name, l.Breaker))
 		}
 	}
 	return out
 }
 
-func (c *Cluster) breaker(leaf string, b *observe.BreakerState) Check {
+func (c *Cluster) breaker(cluster string, b *observe.BreakerState) Check {
+	leaf := ""
+	if cluster != c.Name {
+		leaf = fmt.Sprintf(" of leaf %q", cluster)
+	}
 	limit, of := int64(b.MaxRequests), "max_requests"
 	if f := b.Fleet; f != nil {
 		limit, of = f.Share, fmt.Sprintf("the share of this daemon of %d", b.MaxRequests)
@@ -83,7 +87,7 @@ func (c *Cluster) breaker(leaf string, b *observe.BreakerState) Check {
 		}
 	}
 	var holders []string
-	for _, h := range c.Holders {
+	for _, h := range c.Holders[cluster] {
 		holders = append(holders, h.String())
 	}
 	text := fmt.Sprintf("%d of %d requests are in flight (%s)", b.InFlight, limit, of)
@@ -92,7 +96,7 @@ func (c *Cluster) breaker(leaf string, b *observe.BreakerState) Check {
 		return c.found("breaker", Problem, "the circuit breaker%s refuses every lease and pick: max_requests is 0", leaf).do("raise max_requests in the Cluster, or delete the overlay that sets it")
 	case b.Open && len(holders) > 0:
 		return c.found("breaker", Problem, "the circuit breaker%s is full: %s; most leases are held by %s", leaf, text, strings.Join(holders, ", ")).
-			do("find out why these callers do not end their leases (GET /v1/leases?cluster=%s&older_than=1m), end them with DELETE /v1/leases, or raise max_requests", c.Name).with(holders...)
+			do("find out why these callers do not end their leases (GET /v1/leases?cluster=%s&older_than=1m), end them with DELETE /v1/leases, or raise max_requests", cluster).with(holders...)
 	case b.Open:
 		return c.found("breaker", Problem, "the circuit breaker%s is full: %s", leaf, text).do("raise max_requests, or find the callers with the most requests")
 	case float64(b.InFlight) >= almostFull*float64(limit):

@@ -102,6 +102,27 @@ func (c *Cluster) Own() (_ Leaf, ok bool) {
 	return Leaf{}, false
 }
 
+// LeasesOf returns the leases of a leaf.
+func (c *Cluster) LeasesOf(leaf string) *Leases {
+	for i := range c.Leaves {
+		if c.Leaves[i].Cluster.Name == leaf {
+			return &c.Leaves[i].Totals.Leases
+		}
+	}
+	return &newTotals(leaf).Leases // a pick that was made before it has left the config: nothing else counts there
+}
+
+// Holders returns the owners with the most leases of the first leaf whose circuit breaker is full; of the cluster if none
+// is.
+func (c *Cluster) Holders(now time.Time) []Holder {
+	for _, leaf := range c.Leaves {
+		if leaf.Breaker().Open {
+			return leaf.Totals.Leases.Largest(now)
+		}
+	}
+	return c.Totals.Leases.Largest(now)
+}
+
 // Updated returns when the newest of a cluster's resources became what it is.
 func Updated(cc *resource.ClusterConfig) time.Time {
 	if cc.ClusterFrom.Updated.After(cc.AssignmentFrom.Updated) {

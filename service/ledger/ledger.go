@@ -357,15 +357,16 @@ func (l *Ledger) acquireTotals(cluster string) *Totals {
 	return t
 }
 
-// Adopt calls f, which counts leases of an earlier process, with what they count in. The cluster and its
-// leaf need not exist: they count once they do. The record has no target, and the totals no further use than
-// that of the leases.
-func (l *Ledger) Adopt(cluster string, leaf resource.ServiceKey, f func(*Record, *policy.ClusterCounters)) {
+// Adopt calls f, which counts leases of an earlier process, with what they count in: the cluster, the leases of
+// the leaf, and its counters. The cluster and its leaf need not exist: they count once they do. The record has no
+// target, and the totals no further use than that of the leases.
+func (l *Ledger) Adopt(cluster string, leaf resource.ServiceKey, f func(*Record, *Leases, *policy.ClusterCounters)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	totals, counters := l.acquireTotals(cluster), l.counters.Acquire(leaf)
-	f(&Record{Name: cluster, Counts: &l.Rest, Totals: totals}, counters)
+	totals, of, counters := l.acquireTotals(cluster), l.acquireTotals(leaf.Cluster), l.counters.Acquire(leaf)
+	f(&Record{Name: cluster, Counts: &l.Rest, Totals: totals}, &of.Leases, counters)
 	counters.Release()
+	l.releaseTotals(of)
 	l.releaseTotals(totals)
 }
 

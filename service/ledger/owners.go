@@ -50,6 +50,8 @@ type Leases struct {
 
 	// named counts the leases of owners with a name or an identity.
 	named atomic.Int64
+	// through counts the leases of picks that named an AGGREGATE, of which the cluster is a leaf. They count there, too.
+	through atomic.Int64
 	// unused is set while no target has the cluster.
 	unused atomic.Bool
 	// unnamed counts for callers without identity and name.
@@ -131,6 +133,20 @@ func (l *Leases) Begin(o Owner, limit int64) *OwnerLeases {
 	}
 }
 
+// BeginThrough counts a lease of an owner whose pick named an AGGREGATE, of which the cluster is a leaf. EndThrough of
+// what it returns must be called once.
+func (l *Leases) BeginThrough(o Owner) *OwnerLeases {
+	own := l.Begin(o, 0) // the limit is that of the AGGREGATE
+	l.through.Add(1)
+	return own
+}
+
+// EndThrough reverts BeginThrough.
+func (own *OwnerLeases) EndThrough() {
+	own.of.through.Add(-1)
+	own.End()
+}
+
 // find returns the counter of an owner that has a name, which it creates if necessary.
 func (l *Leases) find(o Owner) *OwnerLeases {
 	l.lock()
@@ -183,8 +199,11 @@ func (own *OwnerLeases) End() {
 	}
 }
 
-// Load returns the number of leases.
+// Load returns the number of leases, also of those of picks that named an AGGREGATE.
 func (l *Leases) Load() int64 { return l.unnamed.count.Load() + l.named.Load() }
+
+// Picked returns the number of leases of picks that named the cluster: the sum over all clusters has each lease once.
+func (l *Leases) Picked() int64 { return max(0, l.Load()-l.through.Load()) }
 
 const (
 	// LargestHolders is how many owners [Leases.Largest] returns.

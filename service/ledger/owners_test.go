@@ -39,6 +39,25 @@ func TestOwnersAreForgotten(t *testing.T) {
 	}
 }
 
+// Leases of an AGGREGATE count for its leaves, but not in the sum over all clusters.
+func TestLeasesThroughAnAggregate(t *testing.T) {
+	l := &newTotals("leaf").Leases
+	web := Owner{Identity: "web"}
+	through, own := l.BeginThrough(web), l.Begin(web, 2)
+	if l.Begin(web, 2) != nil {
+		t.Error("the limit does not count leases of an AGGREGATE")
+	}
+	l.BeginThrough(Owner{})
+	if h := l.LargestNow(time.Now()); !slices.Equal(h, []Holder{{web, 2}, {Owner{}, 1}}) || l.Load() != 3 || l.Picked() != 1 {
+		t.Errorf("%v hold %d leases, %d of picks of the leaf", h, l.Load(), l.Picked())
+	}
+	own.End()
+	through.EndThrough()
+	if l.Load() != 1 || l.Picked() != 0 {
+		t.Errorf("%d leases remain, %d of picks of the leaf", l.Load(), l.Picked())
+	}
+}
+
 // Owners come and go on many goroutines; no lease is lost.
 func TestOwnersConcurrently(t *testing.T) {
 	l := &newTotals("orders").Leases

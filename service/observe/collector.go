@@ -285,7 +285,7 @@ func (s *series) ended(e *ledger.Ends) {
 }
 
 func (s *series) held(c *ledger.Totals, l ledger.Leaf, isLeaf bool) {
-	s.add(leasesFamily, float64(c.Leases.Load()))
+	s.add(leasesFamily, float64(c.Leases.Picked()))
 	if isLeaf {
 		b := l.Breaker()
 		s.add(inFlightFamily, float64(b.InFlight))

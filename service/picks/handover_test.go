@@ -165,7 +165,7 @@ func TestHandedOverLease(t *testing.T) {
 		if list, _ := s.Leases(LeaseFilter{OlderThan: 10 * time.Second, Limit: 9}); len(list) != 1 {
 			t.Errorf("%d leases are 10 s old", len(list))
 		}
-		if b := s.LeasesByAddress(map[string]bool{"orders": true}); b["a-0"] != 1 {
+		if b := s.LeasesByAddress("orders"); b["a-0"] != 1 {
 			t.Errorf("%v", b)
 		}
 		for range MaxHandedOver / 1000 {

@@ -89,6 +89,8 @@ func (l *Load) report() *orcav3.OrcaLoadReport {
 type LeaseState struct {
 	ID      LeaseID `json:"id" swaggertype:"string"`
 	Cluster string  `json:"cluster"`
+	// Leaf is the leaf of the AGGREGATE that the request goes to; absent for any other cluster.
+	Leaf string `json:"leaf,omitempty"`
 	// Target is the xds target whose routes chose the cluster.
 	Target   string `json:"target,omitempty"`
 	Address  string `json:"address"`
@@ -110,8 +112,12 @@ type handedLease struct {
 	Leaf handover.Leaf `json:"leaf"`
 }
 
-// Within returns the state as a caller of a scope sees it: without a target that is out of the scope.
+// Within returns the state as a caller of a scope sees it: without a target that is out of the scope, and as one of the
+// leaf if only that is in it.
 func (l LeaseState) Within(s *ledger.Scope) LeaseState {
+	if l.Leaf != "" && s.Cluster(l.Leaf) && !s.Cluster(l.Cluster) {
+		l.Cluster, l.Leaf = l.Leaf, ""
+	}
 	if !s.Target(l.Target) {
 		l.Target = ""
 	}

@@ -14,14 +14,14 @@ import (
 
 // LeaseFilter selects held leases.
 type LeaseFilter struct {
-	// Cluster and Owner select the leases of a cluster, and of callers that gave themselves
-	// a name; empty means any.
+	// Cluster and Owner select the leases of a cluster, also those that an AGGREGATE has sent there, and of
+	// callers that gave themselves a name; empty means any.
 	Cluster, Owner string
 	// Identity selects the leases of an identity; nil means any.
 	Identity *string
 	// OlderThan selects leases that were granted at least so long ago.
 	OlderThan time.Duration
-	// MaySee selects leases by their cluster; nil means any.
+	// MaySee selects leases by their cluster, or by their leaf; nil means any.
 	MaySee func(cluster string) bool
 	// After selects leases whose ID sorts after it: the text of an ID, or any other. Limit is the
 	// maximum number of leases of a list.
@@ -44,10 +44,18 @@ func (f *LeaseFilter) matches(ls *leases) func(*leaseSlot) bool {
 	}
 	return func(s *leaseSlot) bool {
 		o := s.owner
-		return (f.Cluster == "" || o.Cluster == f.Cluster) && (f.Owner == "" || o.Name == f.Owner) &&
+		return (f.Cluster == "" || s.isOf(f.Cluster)) && (f.Owner == "" || o.Name == f.Owner) &&
 			(f.Identity == nil || o.Identity == *f.Identity) && s.granted.elapsed <= before &&
-			(f.MaySee == nil || maySee(o.Cluster))
+			(f.MaySee == nil || maySee(o.Cluster) || s.leaf != nil && maySee(s.leaf.Cluster))
 	}
+}
+
+// counted returns the counter, with its cluster, that a lease which matches counts in for the caller.
+func (f *LeaseFilter) counted(h *holding) *ledger.OwnerLeases {
+	if h.leaf != nil && (h.leaf.Cluster == f.Cluster || f.MaySee != nil && !f.MaySee(h.owner.Cluster)) {
+		return h.leaf
+	}
+	return h.owner
 }
 
 // visitAtOnce is the maximum number of slots that are looked at under one lock.
@@ -103,10 +111,10 @@ func (s *Picker) Leases(f LeaseFilter) (list []LeaseState, more bool) {
 	return list, more
 }
 
-// LeasesByAddress counts the held leases of clusters by the address of their endpoint.
-func (s *Picker) LeasesByAddress(clusters map[string]bool) map[string]int64 {
+// LeasesByAddress counts the held leases of a cluster by the address of their endpoint.
+func (s *Picker) LeasesByAddress(cluster string) map[string]int64 {
 	out := make(map[string]int64)
-	s.leases.visit(LeaseID{}, func(slot *leaseSlot) bool { return clusters[slot.owner.Cluster] }, func(_ *leaseShard, _ uint32, slot *leaseSlot) bool {
+	s.leases.visit(LeaseID{}, func(slot *leaseSlot) bool { return slot.isOf(cluster) }, func(_ *leaseShard, _ uint32, slot *leaseSlot) bool {
 		out[slot.address]++
 		return true
 	}, func() {})
@@ -147,7 +155,7 @@ func (e EndedLeases) String() string { return fmt.Sprintf("%s of %v", e.Cluster,
 // canceled, for a caller (by), and reports that as an event. It returns how many of each cluster
 // and owner.
 func (s *Picker) EndLeases(f LeaseFilter, by string) map[EndedLeases]int {
-	ended := s.leases.endAll(f.matches(s.leases), Cancelled)
+	ended := s.leases.endAll(&f, Cancelled)
 	n := 0
 	var largest EndedLeases
 	for of, leases := range ended {
@@ -165,19 +173,20 @@ func (s *Picker) EndLeases(f LeaseFilter, by string) map[EndedLeases]int {
 	return ended
 }
 
-// endAll ends the leases that match, and returns how many of each cluster and owner. It looks
+// endAll ends the leases that match a filter, and returns how many of each cluster and owner. It looks
 // once at each slot.
-func (ls *leases) endAll(matches func(*leaseSlot) bool, o Outcome) map[EndedLeases]int {
+func (ls *leases) endAll(f *LeaseFilter, o Outcome) map[EndedLeases]int {
 	ended := make(map[EndedLeases]int)
 	batch := make([]holding, 0, visitAtOnce)
 	number := outcomeNumber(o)
-	ls.visit(LeaseID{}, matches, func(sh *leaseShard, slot uint32, s *leaseSlot) bool {
+	ls.visit(LeaseID{}, f.matches(ls), func(sh *leaseShard, slot uint32, s *leaseSlot) bool {
 		batch = append(batch, holding{})
 		sh.end(slot, s, number, ls.clock.now(), &batch[len(batch)-1])
 		return true
 	}, func() {
 		for i := range batch {
-			ended[EndedLeases{batch[i].owner.Cluster, batch[i].owner.Owner}]++
+			of := f.counted(&batch[i])
+			ended[EndedLeases{of.Cluster, of.Owner}]++
 		}
 		ls.releaseAll(batch, o)
 		batch = batch[:0]

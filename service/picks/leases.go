@@ -83,6 +83,10 @@ func (ls *leases) grant(c *ledger.Cluster, call *call, r *Request, share float64
 		call.Held().Finish(policy.OutcomeExpired, balancer.DoneInfo{Err: errUnfinished})
 		return refused
 	}
+	var leaf *ledger.OwnerLeases
+	if name := call.Leaf(); name != "" && name != c.Name {
+		leaf = c.LeasesOf(name).BeginThrough(owner.Owner)
+	}
 	sh := &ls.shards[call.picks/grantsInRow%leaseShards]
 	now := ls.clock.now()
 	expires := now.add(r.TTL)
@@ -91,14 +95,14 @@ func (ls *leases) grant(c *ledger.Cluster, call *call, r *Request, share float64
 	closed := ls.closed.Load() // close would miss it
 	if !closed {
 		s := sh.grant(&l.ID, now, expires)
-		s.record, s.owner, s.account = c.Record, owner, r.Account
+		s.record, s.owner, s.leaf, s.account = c.Record, owner, leaf, r.Account
 		call.KeepHeld(&s.held)
 		s.address, s.target, s.priority = call.Address, c.Target.Label, int32(call.Priority)
 	}
 	sh.mu.Unlock()
 	if closed {
 		call.Held().Finish(policy.OutcomeExpired, balancer.DoneInfo{Err: errUnfinished})
-		ls.releaseQuotas(owner, r.Account)
+		ls.releaseQuotas(&holding{owner: owner, leaf: leaf, account: r.Account})
 		return fault.Errorf(fault.ShuttingDown, "the daemon is shutting down")
 	}
 	ls.begun.Wake()
@@ -164,10 +168,13 @@ func releaseQuotas(a *quota.Account, o ledger.Owner) {
 	a.Release(quota.Bytes, leaseBytes(o))
 }
 
-// releaseQuotas reverts acquire.
-func (ls *leases) releaseQuotas(owner *ledger.OwnerLeases, account *quota.Account) {
-	owner.End()
-	releaseQuotas(account, owner.Owner)
+// releaseQuotas reverts acquire, and ends the count of the leaf.
+func (ls *leases) releaseQuotas(h *holding) {
+	if h.leaf != nil {
+		h.leaf.EndThrough()
+	}
+	h.owner.End()
+	releaseQuotas(h.account, h.owner.Owner)
 	ls.count.Add(-1)
 }
 
@@ -227,7 +234,7 @@ func (ls *leases) release(h *holding, o Outcome, load *Load) {
 	}
 	h.held.Finish(o, info)
 	h.record.Totals.Outcomes.Add(o)
-	ls.releaseQuotas(h.owner, h.account)
+	ls.releaseQuotas(h)
 	ls.eased(h.record)
 }
 
@@ -250,7 +257,7 @@ func (ls *leases) close() {
 	if ls.handover != nil {
 		ls.leave()
 	}
-	ls.endAll(func(*leaseSlot) bool { return true }, Expired)
+	ls.endAll(&LeaseFilter{}, Expired)
 }
 
 // UnknownLease returns the error of a request for a lease that is not known.

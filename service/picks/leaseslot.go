@@ -40,12 +40,18 @@ type leaseSlot struct {
 	outcome    uint8 // index of outcomes; 0 while held
 }
 
-// holding is what a lease holds until it ends. Of an ended lease, only owner is set.
+// holding is what a lease holds until it ends. Of an ended lease, only owner and leaf are set.
 type holding struct {
 	record  *ledger.Record
-	owner   *ledger.OwnerLeases
-	account *quota.Account // that pays for the lease; may be nil
+	owner   *ledger.OwnerLeases // of the cluster that was picked
+	leaf    *ledger.OwnerLeases // of the leaf that the request goes to, if that is an AGGREGATE; else nil
+	account *quota.Account      // that pays for the lease; may be nil
 	held    policy.Held
+}
+
+// isOf reports whether the lease is of a cluster: whether that was picked, or is the leaf that the request goes to.
+func (h *holding) isOf(cluster string) bool {
+	return h.owner.Cluster == cluster || h.leaf != nil && h.leaf.Cluster == cluster
 }
 
 // outcomes are numbered, so that a slot needs one byte.
@@ -213,7 +219,10 @@ func (sh *leaseShard) id(number uint32, s *leaseSlot) LeaseID {
 // describe sets state to that of the lease in a slot.
 func (sh *leaseShard) describe(state *LeaseState, number uint32, s *leaseSlot) {
 	state.ID.shard, state.ID.slot, state.ID.generation, state.ID.secret = sh.number, number, s.generation, s.secret
-	state.Cluster, state.Target = s.owner.Cluster, s.target
+	state.Cluster, state.Leaf, state.Target = s.owner.Cluster, "", s.target
+	if s.leaf != nil {
+		state.Leaf = s.leaf.Cluster
+	}
 	state.Address, state.Priority = s.address, int(s.priority)
 	state.Identity, state.Name = s.owner.Identity, s.owner.Name
 	state.GrantedAt, state.ExpiresAt = shown(s.granted.unix), shown(s.expires)

@@ -310,7 +310,7 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 	}
 	var holders []ledger.Holder
 	if first.Code == fault.CircuitBroken {
-		holders = t.Cluster(first.Cluster).Totals.Leases.Largest(time.Now())
+		holders = t.Cluster(first.Cluster).Holders(time.Now())
 	}
 	if r.Explain || holders != nil {
 		return &ExplainedError{Err: first, Explain: steps, Holders: holders}

@@ -109,7 +109,7 @@ func (s *Picker) adopt(leaf handover.Leaf, l *LeaseState) (counters *policy.Clus
 	if l != nil {
 		cluster, owner, expires.unix = l.Cluster, l.Owner, l.ExpiresAt.UnixNano()
 	}
-	s.options.Ledger.Adopt(cluster, leaf.Key(), func(r *ledger.Record, c *policy.ClusterCounters) {
+	s.options.Ledger.Adopt(cluster, leaf.Key(), func(r *ledger.Record, of *ledger.Leases, c *policy.ClusterCounters) {
 		for range min(leaf.Requests, ls.max-ls.count.Load()) { // with more, each pick is refused anyway
 			sh := &ls.shards[ls.count.Add(1)%leaseShards]
 			if l != nil {
@@ -117,7 +117,10 @@ func (s *Picker) adopt(leaf handover.Leaf, l *LeaseState) (counters *policy.Clus
 			}
 			sh.mu.Lock()
 			slot := sh.adopt(l, now, expires)
-			slot.record, slot.owner, slot.held = r, r.Totals.Leases.Begin(owner, 0), c.Adopt()
+			slot.record, slot.owner, slot.leaf, slot.held = r, r.Totals.Leases.Begin(owner, 0), nil, c.Adopt()
+			if leaf.Cluster != cluster {
+				slot.leaf = of.BeginThrough(owner)
+			}
 			sh.mu.Unlock()
 		}
 		counters = c
