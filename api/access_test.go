@@ -72,7 +72,7 @@ func startCallers(t *testing.T, spec string, change func(*service.Options), to s
 	tokens := make(map[string]string)
 	var file strings.Builder
 	file.WriteString("tokens:\n")
-	for _, c := range append(access.All.Names(), "restricted", "everything") {
+	for _, c := range append(access.All.Names(), "restricted", "everything", "other") {
 		token, hash := access.NewToken()
 		tokens[c] = token
 		roles, more := c, ""
@@ -81,6 +81,8 @@ func startCallers(t *testing.T, spec string, change func(*service.Options), to s
 			roles = strings.Join(access.All.Names(), ", ")
 		case "restricted":
 			roles, more = strings.Join(access.All.Names(), ", "), ", clusters: [orders*]"
+		case "other":
+			roles, more = strings.Join(access.All.Names(), ", "), ", clusters: [secret*]"
 		}
 		fmt.Fprintf(&file, "- {name: %s, sha256: %q, roles: [%s]%s}\n", c, hash, roles, more)
 	}

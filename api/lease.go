@@ -275,7 +275,7 @@ const maxEndedGroups = 100
 
 // @Summary     List held leases
 // @Description With the role read, all leases of the clusters that the caller may see; with the role pick, those of its own identity. The leases of a removed cluster are listed by its name.
-// @Param       cluster    query string false "only leases of this cluster" minlength(1) maxlength(512)
+// @Param       cluster    query string false "only leases of this cluster, also those that an AGGREGATE has sent there" minlength(1) maxlength(512)
 // @Param       owner      query string false "only leases with this owner" minlength(1) maxlength(128)
 // @Param       identity   query string false "only leases of the caller with this identity" minlength(1) maxlength(64)
 // @Param       older_than query string false "only leases that were granted at least so long ago" example(5m)
@@ -311,7 +311,7 @@ func (h *handlers) listLeases(w *recorder, r *http.Request) error {
 
 // @Summary     End the leases of a cluster or an owner
 // @Description Ends all held leases that match every parameter, as canceled: what they hold is free at once. At least one parameter is required. The role admin can end all leases of the clusters that the caller may see; the role pick, those of its own identity.
-// @Param       cluster    query string false "leases of this cluster" minlength(1) maxlength(512)
+// @Param       cluster    query string false "leases of this cluster, also those that an AGGREGATE has sent there" minlength(1) maxlength(512)
 // @Param       owner      query string false "leases with this owner" minlength(1) maxlength(128)
 // @Param       identity   query string false "leases of the caller with this identity" minlength(1) maxlength(64)
 // @Param       older_than query string false "leases that were granted at least so long ago" example(5m)
