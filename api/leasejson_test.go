@@ -15,7 +15,7 @@ func TestLeasesAreWrittenAsTheirTypeSays(t *testing.T) {
 		{},
 		{ID: someLease(t), Cluster: "orders", Address: "10.0.0.7:8080", State: "held", GrantedAt: at, ExpiresAt: at.Add(time.Minute)},
 		{
-			ID: someLease(t), Cluster: "grün \"€\"", Target: "xds:///<shop>", Address: "[::1]:80", Priority: 3, Owner: ledger.Owner{Identity: "a&b", Name: "web\n1"},
+			ID: someLease(t), Cluster: "grün \"€\"", Leaf: "\"ü", Target: "xds:///<shop>", Address: "[::1]:80", Priority: 3, Owner: ledger.Owner{Identity: "a&b", Name: "web\n1"},
 			State: "ended", GrantedAt: at, ExpiresAt: at.Add(time.Second), Outcome: picks.Expired, EndedAt: at.Add(1500 * time.Millisecond),
 		},
 		{Cluster: "a", Owner: ledger.Owner{Name: "b"}, Outcome: picks.Success},

@@ -1,6 +1,7 @@
 package picks
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -14,11 +15,15 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
+	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
 	"github.com/lbd-dev/lbd/service/picks/wheel"
+	"github.com/lbd-dev/lbd/xds/resolver"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // modelLease is a lease in the model: a map has what the slots have.
 type modelLease struct {
+	cluster          string // orders, or an AGGREGATE of it
 	owner            ledger.Owner
 	granted, expires time.Time
 	outcome          Outcome // empty while held
@@ -30,6 +35,12 @@ type modelLease struct {
 func TestLeaseModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, 0, nil, math.MaxUint32, locality("a", 0, 1, 1))
+		aggregate := resolver.TargetConfig{Target: resolver.Target("agg"), Config: &resource.Config{Target: resolver.Target("agg")}}
+		ledgertest.Aggregated(aggregate.Config, "agg", k.ledger.Hosted().Own("orders").Cluster("orders").ClusterConfig())
+		k.ledger.Apply([]resolver.TargetConfig{aggregate})
+		if err := k.ledger.Settle(t.Context(), []string{aggregate.Target}); err != nil {
+			t.Fatal(err)
+		}
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a bubble has no deadline
 			m := &leaseModel{k: k, leases: make(map[LeaseID]*modelLease)}
 			defer m.clear()
@@ -89,13 +100,14 @@ func (m *leaseModel) grant(t *rapid.T) {
 		o.Name = ""
 	}
 	ttl := time.Duration(rapid.Int64Range(1, int64(30*time.Second)).Draw(t, "ttl"))
-	out, err := m.k.pick(Request{N: rapid.IntRange(1, 200).Draw(t, "n"), TTL: ttl, Owner: o})
-	noError(t, err)
+	r := Request{Cluster: rapid.SampledFrom([]string{"orders", "agg"}).Draw(t, "cluster"), N: rapid.IntRange(1, 200).Draw(t, "n"), TTL: ttl, Owner: o}
+	var out Picks
+	noError(t, m.k.Pick(t.Context(), &r, &out))
 	for _, p := range out.Picks {
 		if m.leases[p.Lease.ID] != nil || !p.Lease.ExpiresAt.Equal(time.Now().Add(ttl)) {
 			t.Fatalf("lease %v, %v", p.Lease.ID, p.Lease.ExpiresAt)
 		}
-		m.leases[p.Lease.ID] = &modelLease{owner: o, granted: time.Now(), expires: p.Lease.ExpiresAt}
+		m.leases[p.Lease.ID] = &modelLease{cluster: r.Cluster, owner: o, granted: time.Now(), expires: p.Lease.ExpiresAt}
 	}
 }
 
@@ -138,12 +150,12 @@ func (m *leaseModel) settle() {
 
 func (m *leaseModel) endMany(t *rapid.T) {
 	m.settle()
-	f := LeaseFilter{Owner: fmt.Sprint(rapid.IntRange(1, 20).Draw(t, "owner"))}
+	f := LeaseFilter{Owner: fmt.Sprint(rapid.IntRange(1, 20).Draw(t, "owner")), Cluster: rapid.SampledFrom([]string{"", "orders", "agg"}).Draw(t, "cluster")}
 	want := make(map[EndedLeases]int)
 	for _, l := range m.leases {
-		if l.outcome == "" && l.owner.Name == f.Owner {
+		if l.outcome == "" && l.owner.Name == f.Owner && (f.Cluster != "agg" || l.cluster == "agg") {
 			m.finish(l, Cancelled)
-			want[EndedLeases{"orders", l.owner}]++
+			want[EndedLeases{cmp.Or(f.Cluster, l.cluster), l.owner}]++
 		}
 	}
 	if got := m.k.EndLeases(f, ""); !maps.Equal(got, want) {
@@ -184,8 +196,11 @@ func (m *leaseModel) same(t *rapid.T, id LeaseID, l *modelLease, s LeaseState, e
 		return // so many have ended in all shards that it may be forgotten
 	}
 	want := LeaseState{
-		ID: id, Cluster: "orders", Address: "a-0", Owner: l.owner, State: "held",
+		ID: id, Cluster: l.cluster, Address: "a-0", Owner: l.owner, State: "held",
 		GrantedAt: l.granted.UTC().Round(0), ExpiresAt: l.expires.UTC().Round(0),
+	}
+	if l.cluster == "agg" {
+		want.Leaf = "orders"
 	}
 	if l.outcome != "" {
 		want.State, want.Outcome, want.EndedAt = "ended", l.outcome, s.EndedAt

@@ -207,7 +207,7 @@ func TestChangesNameWhatTheirCallerMayUse(t *testing.T) {
 	var named []string
 	refuse := ""
 	options := func(dryRun bool) sources.ChangeOptions {
-		return sources.ChangeOptions{DryRun: dryRun, MayName: func(_, is resource.Key) error {
+		return sources.ChangeOptions{DryRun: dryRun, AllowEmpty: true, MayName: func(_, is resource.Key) error {
 			if named = append(named, is.String()); refuse == is.String() {
 				return fault.Errorf(fault.Blocked, "%s", is)
 			}
@@ -218,7 +218,7 @@ func TestChangesNameWhatTheirCallerMayUse(t *testing.T) {
 	restored := servicetest.PushAll(t, s, all...).Index
 	must := func(err error) { t.Helper(); servicetest.Must(t, err) }
 	empty := func() {
-		_, err := pushSnapshot(t, s, sources.SnapshotRequest{Replace: true, AllowEmpty: true, MaxRemoved: -1, Body: []byte(`{"resources":[]}`)})
+		_, err := pushSnapshot(t, s, sources.SnapshotRequest{Options: sources.ChangeOptions{AllowEmpty: true}, Replace: true, MaxRemoved: -1, Body: []byte(`{"resources":[]}`)})
 		must(err)
 	}
 	for name, change := range map[string]func(dryRun bool) error{
@@ -238,7 +238,7 @@ func TestChangesNameWhatTheirCallerMayUse(t *testing.T) {
 			named = append(named, "Cluster/a", "Cluster/b", "RouteConfiguration/r", "Cluster/c") // Listeners and routes are pushed with others only
 			for _, i := range []int{3, 4} {
 				if _, err := s.Sources.Push(t.Context(), &sources.PushRequest{
-					Options: options(dryRun), Kind: sources.Config, Cluster: fmt.Sprint(all[i]["name"]), Body: servicetest.Encode(all[i]), AllowEmpty: true,
+					Options: options(dryRun), Kind: sources.Config, Cluster: fmt.Sprint(all[i]["name"]), Body: servicetest.Encode(all[i]),
 				}); err != nil {
 					return err
 				}
