@@ -67,6 +67,28 @@ func (s *succession) crash(t testing.TB) {
 	s.start(t)
 }
 
+// Leases of an AGGREGATE are those of its leaf after a restart, too.
+func TestHandOverOfLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSuccession(t, 2)
+		s.aggregate("agg")
+		if err := s.Pick(t.Context(), &Request{Cluster: "agg", N: 2, TTL: time.Minute, Owner: owned("", "web")}, new(Picks)); err != nil {
+			t.Fatal(err)
+		}
+		s.restart(t)
+		list, _ := s.Leases(LeaseFilter{Cluster: "orders", Limit: 3})
+		if len(list) != 2 || list[0].Cluster != "agg" || list[0].Leaf != "orders" {
+			t.Errorf("leases %+v", list)
+		}
+		if l := &s.expect(2).Totals.Leases; l.Picked() != 0 || len(l.LargestNow(time.Now())) != 1 {
+			t.Errorf("%d leases of picks of the leaf, held by %v", l.Picked(), l.LargestNow(time.Now()))
+		}
+		s.EndLeases(LeaseFilter{Cluster: "orders"}, "")
+		s.expect(0)
+		s.close()
+	})
+}
+
 // A story: whatever is granted, renewed and ended, and however the daemon is restarted, no more requests are
 // in flight than the limit, and those that are in flight count. All are known after restarts.
 func TestHandOver(t *testing.T) {

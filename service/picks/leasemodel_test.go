@@ -15,10 +15,7 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
-	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
 	"github.com/lbd-dev/lbd/service/picks/wheel"
-	"github.com/lbd-dev/lbd/xds/resolver"
-	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // modelLease is a lease in the model: a map has what the slots have.
@@ -35,12 +32,7 @@ type modelLease struct {
 func TestLeaseModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKit(t, 0, nil, math.MaxUint32, locality("a", 0, 1, 1))
-		aggregate := resolver.TargetConfig{Target: resolver.Target("agg"), Config: &resource.Config{Target: resolver.Target("agg")}}
-		ledgertest.Aggregated(aggregate.Config, "agg", k.ledger.Hosted().Own("orders").Cluster("orders").ClusterConfig())
-		k.ledger.Apply([]resolver.TargetConfig{aggregate})
-		if err := k.ledger.Settle(t.Context(), []string{aggregate.Target}); err != nil {
-			t.Fatal(err)
-		}
+		k.aggregate("agg")
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a bubble has no deadline
 			m := &leaseModel{k: k, leases: make(map[LeaseID]*modelLease)}
 			defer m.clear()

@@ -304,6 +304,17 @@ func newKitOf(t testing.TB, maxLeases int, config *resource.Config, fleet ledger
 	return k
 }
 
+// aggregate adds an AGGREGATE of orders.
+func (k *kit) aggregate(name string) {
+	k.t.Helper()
+	c := resolver.TargetConfig{Target: resolver.Target(name), Config: &resource.Config{Target: resolver.Target(name)}}
+	ledgertest.Aggregated(c.Config, name, k.ledger.Hosted().Own("orders").Cluster("orders").ClusterConfig())
+	k.ledger.Apply([]resolver.TargetConfig{c})
+	if err := k.ledger.Settle(k.t.Context(), []string{c.Target}); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
 func (k *kit) close() {
 	k.Close()
 	k.ledger.Close()
