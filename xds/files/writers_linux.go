@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -78,8 +79,15 @@ func (w *writers) close() {
 	w.fd = -1
 }
 
+// local are the file systems that refuse a lease only because of writers. Those of a network also refuse it
+// with the same error if their server has not granted one.
+var local = []int64{
+	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, unix.F2FS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.RAMFS_MAGIC,
+	unix.OVERLAYFS_SUPER_MAGIC,
+}
+
 // hasWriter reports whether a program has an open file open for writing. The system answers only for files of
-// lbd's own user, and not for all file systems: then known is false.
+// lbd's own user, and only on local file systems: else known is false.
 func hasWriter(f *os.File) (has, known bool) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -87,6 +95,11 @@ func hasWriter(f *os.File) (has, known bool) {
 	}
 	var lease error
 	if conn.Control(func(fd uintptr) { // a lease for reading is refused while there are writers, who then wait for its end
+		var on unix.Statfs_t
+		if lease = unix.Fstatfs(int(fd), &on); lease != nil || !slices.Contains(local, int64(on.Type)) { //nolint:unconvert // 32 bits on some systems
+			lease = unix.ENOTSUP
+			return
+		}
 		if _, lease = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK); lease == nil {
 			_, lease = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK)
 		}

@@ -67,8 +67,10 @@ func (f *file) waits(path string, info fs.FileInfo, k *look) bool {
 		age = k.now.Sub(info.ModTime())
 	}
 	switch has, known, ended := inspect(path); {
-	case has || how == written && !known:
+	case has:
 		return true
+	case how == written && !known: // truncate(2) opens nothing, so nobody closes the file
+		return age < k.rescan
 	case how == moved, k.notified && f.replaced(path, info, how):
 		return false
 	case k.first && (known || ended || isLink(path)): // whoever waits for the start needs them
