@@ -106,9 +106,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return err
 	}
 	if c.Data != "" { // which the store has locked
-		if err = svc.Picks.HandOver(filepath.Join(c.Data, "leases.json"), log); err != nil {
-			return errors.Join(err, to.Store.Close())
-		}
+		svc.Picks.HandOver(filepath.Join(c.Data, "leases.json"), log)
 	}
 	// The trees close before the store, whose last commits update them.
 	defer func() {

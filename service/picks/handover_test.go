@@ -41,7 +41,7 @@ func newSuccession(t testing.TB, limit uint32) *succession {
 
 func (s *succession) start(t testing.TB) {
 	s.kit = newKit(t, 0, nil, s.limit, locality("a", 0, 1, 1))
-	noError(t, s.HandOver(s.path, slog.New(slog.DiscardHandler)))
+	s.HandOver(s.path, slog.New(slog.DiscardHandler))
 }
 
 func (s *succession) restart(t testing.TB) {

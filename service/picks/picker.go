@@ -83,11 +83,8 @@ const (
 
 // HandOver counts the leases that the last process has left in a file, and makes Close leave those of this
 // one. It must be called before the first pick, by one process at a time.
-func (s *Picker) HandOver(path string, log *slog.Logger) error {
-	f, last, err := handover.Open[handedLease](path, log)
-	if err != nil {
-		return err
-	}
+func (s *Picker) HandOver(path string, log *slog.Logger) {
+	f, last := handover.Open[handedLease](path, log)
 	for i := range last.Leases {
 		f.Note(s.adopt(last.Leases[i].Leaf, &last.Leases[i].LeaseState), last.Leases[i].Leaf.TTL)
 	}
@@ -99,14 +96,15 @@ func (s *Picker) HandOver(path string, log *slog.Logger) error {
 	}
 	s.leases.handover = f
 	s.leases.begun.Wake()
-	return f.Begin()
+	f.Begin()
 }
 
 // adopt counts requests of a leaf: that of a lease if it is not nil. It returns where they count.
 func (s *Picker) adopt(leaf handover.Leaf, l *LeaseState) (counters *policy.ClusterCounters) {
 	ls, now := s.leases, s.leases.clock.now()
-	cluster, owner, expires := leaf.Cluster, ledger.Owner{Name: LostOwner}, now.add(min(leaf.TTL, MaxTTL))
+	cluster, owner, expires := leaf.Cluster, ledger.Owner{Name: LostOwner}, now.add(min(max(leaf.TTL, 0), MaxTTL))
 	if l != nil {
+		leaf.Requests = 1
 		cluster, owner, expires.unix = l.Cluster, l.Owner, l.ExpiresAt.UnixNano()
 	}
 	s.options.Ledger.Adopt(cluster, leaf.Key(), func(r *ledger.Record, of *ledger.Leases, c *policy.ClusterCounters) {

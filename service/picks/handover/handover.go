@@ -80,15 +80,16 @@ func LeafOf(k resource.ServiceKey, requests int64, ttl time.Duration) Leaf {
 	return Leaf{k.Cluster, k.EDSServiceName, requests, ttl}
 }
 
-// Open reads a file, which need not exist. The caller counts what is in it and calls Note, then Begin.
-func Open[L any](path string, log *slog.Logger) (f *File[L], last Content[L], err error) {
+// Open reads a file, which need not exist. The caller counts what is in it and calls Note, then Begin. One that
+// cannot be read is put aside: without it, leases of the last process do not count, and lbd starts.
+func Open[L any](path string, log *slog.Logger) (f *File[L], last Content[L]) {
 	f = &File[L]{
 		path: path, log: log, wake: wake.NewOne(), stop: make(chan struct{}), stopped: make(chan struct{}),
 		wanted: make(map[*policy.ClusterCounters]ceiling), done: make(chan struct{}), written: make(map[*policy.ClusterCounters]ceiling),
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return f, last, nil
+		return f, last
 	}
 	if err == nil {
 		err = json.Unmarshal(text, &last)
@@ -97,9 +98,11 @@ func Open[L any](path string, log *slog.Logger) (f *File[L], last Content[L], er
 		err = fmt.Errorf("it has format %d, not %d", last.Format, format)
 	}
 	if err != nil {
-		err = fmt.Errorf("%s cannot be read (move it away, and leases of the last process do not count): %w", path, err)
+		last = Content[L]{}
+		log.Error("leases of the last process do not count: their file cannot be read, and is kept as *.bad", "file", path,
+			"error", errors.Join(err, os.Rename(path, path+".bad")))
 	}
-	return f, last, err
+	return f, last
 }
 
 // Note makes what c has in flight its ceiling, and for at least a time.
@@ -110,10 +113,9 @@ func (f *File[L]) Note(c *policy.ClusterCounters, ttl time.Duration) {
 }
 
 // Begin writes what was noted, before the first lease. Close must be called after it.
-func (f *File[L]) Begin() error {
-	err := f.write(nil)
+func (f *File[L]) Begin() {
+	_ = f.write(nil) // else the file has as much as what was noted
 	go f.run()
-	return err
 }
 
 // Covers reports whether the next process would know of a lease that c, which may be nil, counts. f may be nil.
