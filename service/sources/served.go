@@ -19,7 +19,7 @@ import (
 
 // served is the index of the last commit that picks use. A commit becomes that when the trees
 // of all targets that it changed have their configs. A tree that takes longer than treeTimeout
-// keeps no commit back; a target that waits for a resource does until it uses the commit.
+// keeps no commit back; a target that waits for a resource does until it uses the commit, for holdTimeout at most.
 type served struct {
 	index atomic.Uint64
 
@@ -41,8 +41,14 @@ type served struct {
 type hold struct {
 	target string
 	index  uint64
+	over   bool // holdTimeout has passed: it keeps nothing back
 	ended  bool // the config of the target has it; its tree is waited for
 }
+
+// holdTimeout is the time after which a target that waits keeps no commit back: one for which a caller names an
+// unknown resource after the other would keep back those of everybody. It is longer than management servers have for
+// a resource (gRFC A53).
+const holdTimeout = 20 * time.Second
 
 // hold records which of some updates targets do not use yet: it keeps back their commits, and later ones. now is
 // what is stored. It returns the keys of these updates.
@@ -69,6 +75,7 @@ func (s *served) hold(waiting map[string][]resource.Key, now *store.Snapshot, up
 			at := slices.IndexFunc(s.holds, func(h *hold) bool { return h.target == target && !h.ended })
 			if at < 0 {
 				at, s.holds = len(s.holds), append(s.holds, &hold{target: target, index: index})
+				s.expire(s.holds[at])
 			}
 			s.holds[at].index = min(s.holds[at].index, index)
 			if !slices.Contains(keys, key) {
@@ -77,6 +84,16 @@ func (s *served) hold(waiting map[string][]resource.Key, now *store.Snapshot, up
 		}
 	}
 	return keys
+}
+
+// expire makes a hold keep nothing back after a while.
+func (s *served) expire(h *hold) {
+	time.AfterFunc(holdTimeout, func() {
+		s.mu.Lock()
+		h.over = true
+		s.mu.Unlock()
+		s.advance(0, nil)
+	})
 }
 
 // updated records that targets have new configs, also those of a management server: a later commit may need no other
@@ -103,7 +120,7 @@ func (s *served) updated(changes []resolver.TargetConfig, waiting map[string][]r
 // it is now.
 func notInForce(key resource.Key) fault.Problem {
 	return fault.Problem{Resource: key.String(), Reason: "the change is not in force yet: " +
-		"picks go on with what was there before, until all that it leads to is known, for about 15 s at most"}
+		"picks go on with what was there before, until all that it leads to is known; a management server has 15 s for each resource"}
 }
 
 // treeTimeout is the time in which trees must have a config, or the index does not wait for them.
@@ -195,7 +212,9 @@ func (s *served) advance(index uint64, ended []*hold) {
 	index = s.trees
 	s.holds = slices.DeleteFunc(s.holds, func(h *hold) bool { return slices.Contains(ended, h) })
 	for _, h := range s.holds {
-		index = min(index, h.index-1)
+		if !h.over {
+			index = min(index, h.index-1)
+		}
 	}
 	s.index.Store(max(index, s.index.Load()))
 	for len(s.waiting) > 0 && s.waiting[0].index <= s.index.Load() {

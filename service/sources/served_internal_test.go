@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/xds/resource"
+	"github.com/lbd-dev/lbd/xds/store"
 )
 
 // An index is served when the trees of all targets that its commits changed have their configs.
@@ -110,6 +112,28 @@ func TestIndexIsCheckedByPushes(t *testing.T) {
 		missing = ""
 		if s.check(settled); s.index.Load() != 2 {
 			t.Errorf("index %d", s.index.Load())
+		}
+	})
+}
+
+// A target that waits keeps an index back for a while, whatever is changed meanwhile.
+func TestAHoldEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServed()
+		defer s.close()
+		s.start(0, func(context.Context, []string) error { return nil })
+		key := resource.Key{Type: Config, Name: "orders"}
+		waiting := map[string][]resource.Key{"cluster:orders": {key}}
+		for index := range uint64(4) {
+			if keys := s.hold(waiting, new(store.Snapshot), []resource.Update{{Item: resource.Item{Key: key}}}); len(keys) != 1 {
+				t.Errorf("%v are not in force", keys)
+			}
+			s.published(index+1, nil)
+			time.Sleep(holdTimeout / 2)
+			synctest.Wait()
+			if got, held := s.now(), index < 1; held != (got == 0) || !held && got != index+1 {
+				t.Errorf("index %d of %d", got, index+1)
+			}
 		}
 	})
 }

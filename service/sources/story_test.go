@@ -280,7 +280,7 @@ func (st *story) run(s step) {
 			}
 		}
 		for _, w := range res.Warnings {
-			if strings.Contains(w.Reason, "15 s at most") {
+			if strings.Contains(w.Reason, "not in force yet") {
 				st.count["warnings"]++
 				key, err := sources.ParseResource(w.Resource)
 				servicetest.Must(st.T, err)
