@@ -108,9 +108,11 @@ func (f *Failing) Note(now time.Time, succeeded uint64, failed iter.Seq2[string,
 	}
 }
 
-// harmless are the results of picks that are no failures of lbd or of endpoints.
+// harmless are the results of picks that are no failures of lbd or of endpoints: a caller that is at its limit
+// harms only itself.
 var harmless = map[Result]bool{
 	OK: true, Result(fault.Dropped): true, Result(fault.CallerGone): true, Result(fault.ShuttingDown): true, Result(fault.InvalidArgument): true,
+	Result(fault.RateLimited): true,
 }
 
 // Note takes the counters of a second for the Failing of the target, its clusters and their totals. One

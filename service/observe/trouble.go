@@ -129,7 +129,7 @@ func causeOf(sum *policy.Summary) string {
 // limited says which drops or circuit breakers refuse every pick; empty if some pass. Of an AGGREGATE, those of
 // the leaf in use count.
 func limited(m *ledger.Cluster) string {
-	cause, used := "", ""
+	cause, used, refusing := "", "", m.Refusing.Now()
 	if names, p := m.LeafNames(), m.Target.Channel.ClusterSummary(m.Name).Priority; p >= 0 && p < len(names) {
 		used = names[p]
 	}
@@ -138,7 +138,9 @@ func limited(m *ledger.Cluster) string {
 			continue
 		}
 		b := l.Breaker()
-		if b.Open {
+		// One that is full has refused nothing yet: as many callers may use all of it.
+		refuses := b.Open && (l.Limit() == 0 || refusing != nil && refusing.Kind == string(fault.CircuitBroken))
+		if refuses {
 			cause = fmt.Sprintf("the circuit breaker is full: %d of %d requests are in flight", b.InFlight, l.Limit())
 		}
 		all := -1
@@ -148,7 +150,7 @@ func limited(m *ledger.Cluster) string {
 		if all >= 0 {
 			cause = fmt.Sprintf("category %q drops all picks", l.Assignment.Drops[all].Category)
 		}
-		if !b.Open && all < 0 {
+		if !refuses && all < 0 {
 			return ""
 		}
 	}
