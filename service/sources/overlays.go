@@ -49,8 +49,8 @@ func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*Pu
 	}
 	o.Cluster, o.ID, o.Author = r.Cluster, r.ID, cmp.Or(r.Options.Name, r.Options.Address)
 	ch.run = func(tx *store.Tx) error {
-		if cc := c.Config(r.Cluster); r.MustName && cc != nil && overlays.NamesNone(o, cc) {
-			return fault.Errorf(fault.UnknownEndpoint, "the overlay %s, and cluster %s has no such endpoint", overlay.Describe(o), r.Cluster).Of(r.Cluster, "")
+		if err := c.named(r, o); err != nil {
+			return err
 		}
 		before, exists := tx.Get(key)
 		if exists {
@@ -71,6 +71,19 @@ func (c *overlayChanges) PutOverlay(ctx context.Context, r *OverlayRequest) (*Pu
 		return c.pushes.put(tx, ch, resource.Item{Key: key, Raw: raw})
 	}
 	return c.pushes.apply(ctx, ch)
+}
+
+// named returns an error for an overlay that must name an endpoint of its cluster, and names none. What must not be put
+// at all is for check.
+func (c *overlayChanges) named(r *OverlayRequest, o *resource.Overlay) error {
+	cc := c.Config(r.Cluster)
+	if !r.MustName || cc == nil || len(cc.Leaves) > 0 || !overlays.NamesNone(o, cc) {
+		return nil
+	}
+	if _, a := cc.Source(); a == nil {
+		return fault.Errorf(fault.Blocked, "the endpoints of cluster %s are not known now", r.Cluster).Of(r.Cluster, "")
+	}
+	return fault.Errorf(fault.UnknownEndpoint, "the overlay %s, and cluster %s has no such endpoint", overlay.Describe(o), r.Cluster).Of(r.Cluster, "")
 }
 
 // sameOverlay reports whether two overlays do the same.
