@@ -21,23 +21,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// realistic is an assignment as JSON whose endpoints bear what those of a
-// service registry do.
-func realistic(name string, endpoints int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `{"@type":%q,"cluster_name":%q,"endpoints":[{"locality":{"region":"r","zone":"a"},"load_balancing_weight":1,"lb_endpoints":[`, assignmentType, name)
-	for i := range endpoints {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, `{"endpoint":{"address":{"socket_address":{"address":"10.%d.%d.%d","port_value":8080}},`+
-			`"hostname":"host-%d.example.com","health_check_config":{"port_value":9000}},"health_status":"HEALTHY",`+
-			`"metadata":{"filter_metadata":{"envoy.lb":{"version":"1.2","canary":false}}},"load_balancing_weight":1}`, i>>16, i>>8&255, i&255, i)
-	}
-	b.WriteString("]}]}")
-	return b.String()
-}
-
 // TestLargeIsNotTooLarge: the largest assignment of what is usual is read, and so
 // is what is kept of it.
 func TestLargeIsNotTooLarge(t *testing.T) {
