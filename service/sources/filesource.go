@@ -207,7 +207,7 @@ func (f *resourceFiles) report(before, after *files.Set, vs difference.Versions)
 	f.reportHeld(before, after)
 	for _, file := range slices.Sorted(maps.Keys(after.Waits)) {
 		if before.Waits[file].IsZero() {
-			f.Logger.Info("resource file waits until the program that writes it has closed it", "file", file, "since", after.Waits[file])
+			f.Logger.Info("resource file is not read yet: a program may still write it", "file", file, "since", after.Waits[file])
 		}
 	}
 	f.reportEmpty(before, after)
