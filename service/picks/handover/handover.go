@@ -28,6 +28,8 @@ const (
 	format = 1
 	// lowerPeriod is the time between two looks whether ceilings can be lower.
 	lowerPeriod = time.Minute
+	// retryPeriod is the time between two writes while they fail.
+	retryPeriod = time.Second
 	// raiseWait is the longest time that a lease waits for a disk that hangs.
 	raiseWait = time.Second
 )
@@ -118,9 +120,10 @@ func (f *File[L]) Begin() {
 	go f.run()
 }
 
-// Covers reports whether the next process would know of a lease that c, which may be nil, counts. f may be nil.
+// Covers reports whether the next process would know of a lease that c, which may be nil, counts; or the file cannot
+// be written, so that leases are granted anyway. f may be nil.
 func (f *File[L]) Covers(c *policy.ClusterCounters, ttl time.Duration) bool {
-	return f == nil || c == nil || c.Ceiling.Covers(c.Breaker.InFlight(), ttl)
+	return f == nil || c == nil || f.failed.Load() || c.Ceiling.Covers(c.Breaker.InFlight(), ttl)
 }
 
 // Raise returns when the ceiling of c has what is in flight, and a ttl. If the file cannot be written, or only
@@ -132,9 +135,6 @@ func (f *File[L]) Raise(c *policy.ClusterCounters, ttl time.Duration) {
 	f.wanted[c] = ceiling{max(w.requests, n+n/4), max(w.ttl, ttl)} // with room for the next ones
 	f.mu.Unlock()
 	f.wake.Wake()
-	if f.failed.Load() {
-		return
-	}
 	select {
 	case <-done:
 	case <-f.stopped:
@@ -155,10 +155,15 @@ func (f *File[L]) report(err error) {
 // run writes the file until Close.
 func (f *File[L]) run() {
 	defer close(f.stopped)
-	tick := time.NewTicker(lowerPeriod)
+	tick, retry := time.NewTicker(lowerPeriod), time.NewTicker(retryPeriod)
 	defer tick.Stop()
+	defer retry.Stop()
 	for {
 		select {
+		case <-retry.C:
+			if f.failed.Load() {
+				f.flush()
+			}
 		case <-f.wake:
 			f.flush()
 		case <-tick.C:
