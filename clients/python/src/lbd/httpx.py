@@ -108,6 +108,7 @@ class _Request:
         request = self._request
         host, _, port = address.rpartition(":")
         left = self.deadline.left()
+        left = left if left is None else max(left, 0.001)  # with 0, a socket does not wait, and reports EINPROGRESS
         timeouts = {
             name: left if value is None else value if left is None else min(value, left)
             for name, value in {"read": None, "write": None, "pool": None, **self._timeouts}.items()
