@@ -38,7 +38,7 @@ func TestPatternsSeparateCallers(t *testing.T) {
 				}
 			}
 		})
-		if statuses[200] < 50 || statuses[201] < 20 || statuses[403] < 50 {
+		if !testing.Short() && (statuses[200] < 50 || statuses[201] < 20 || statuses[403] < 50) {
 			t.Errorf("answers by status: %v", statuses)
 		}
 	})
