@@ -367,7 +367,7 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 	})
 }
 
-// TestChangesWhileATargetWaits: while a target waits for a cluster that nobody has, it uses drains and pushes of its
+// TestChangesWhileATargetWaits: while a target waits for an unknown cluster, it uses drains and pushes of its
 // other clusters, and what waits with it says so.
 func TestChangesWhileATargetWaits(t *testing.T) {
 	t.Parallel()
@@ -379,9 +379,9 @@ func TestChangesWhileATargetWaits(t *testing.T) {
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}})
 	expect(t, http.StatusCreated, "PUT", url+"/v1/clusters/b/endpoints", envoyFile("b", "10.0.1.1:80"))
 	expectPick(t, url, "target=shop&path=/b", "10.0.1.1:80")
-	world[1] = routesOf("routes", route("/a", "a"), route("/b", "b"), route("/c", "nobody"))
+	world[1] = routesOf("routes", route("/a", "a"), route("/b", "b"), route("/c", "unknown"))
 	plane.set(world...)
-	eventually(t, "the wait", func() bool { return xdsState(t, url, "type=Cluster&prefix=nobody").Total == 1 })
+	eventually(t, "the wait", func() bool { return xdsState(t, url, "type=Cluster&prefix=unknown").Total == 1 })
 
 	expect(t, http.StatusCreated, "PUT", url+"/v1/clusters/a/overlays/one", `{"kind":"drain","endpoint":"10.0.0.1:80"}`)
 	for range 4 {
@@ -392,7 +392,7 @@ func TestChangesWhileATargetWaits(t *testing.T) {
 	expect(t, http.StatusOK, "DELETE", url+"/v1/clusters/b/endpoints", "", "ClusterLoadAssignment/b", "is not in force yet")
 	expectPick(t, url, "target=shop&path=/b", "10.0.1.2:80")
 	expectPick(t, url, "target=shop&path=/b&min_index=4", "index_not_reached")
-	world = append(world, edsCluster("nobody"), assignmentOf("nobody", "10.0.2.1:80"), assignmentOf("b", "10.0.1.3:80"))
+	world = append(world, edsCluster("unknown"), assignmentOf("unknown", "10.0.2.1:80"), assignmentOf("b", "10.0.1.3:80"))
 	plane.set(world...)
 	expectPick(t, url, "target=shop&path=/b&min_index=4&wait=5s", "10.0.1.3:80")
 }

@@ -96,7 +96,7 @@ func TestIdleCallersTakeNoDescriptors(t *testing.T) {
 func TestRunningOutOfDescriptors(t *testing.T) {
 	t.Parallel()
 	// A daemon without descriptors accepts no connection: this client uses only one, also while it reads a response.
-	// Whoever else connected, such as another test to a port that it used before, would have lbd close it.
+	// A connection of another program, such as another test to a reused port, would make lbd close it.
 	socket := filepath.Join(t.TempDir(), "lbd.sock")
 	p := start(t, command("serve", "--listen=unix:"+socket, "--data=", "--log-format=json"))
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{

@@ -289,7 +289,7 @@ func letOthersRun() error {
 func hashAll(all iter.Seq[store.Entry], pause func() error) string {
 	h := sha256.New()
 	for e := range all {
-		_ = pause() // whoever leaves needs no hash
+		_ = pause() // a caller that has left needs no hash
 		if !isResource(e.Key) {
 			continue
 		}

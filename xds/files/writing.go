@@ -73,7 +73,7 @@ func (f *file) waits(path string, info fs.FileInfo, k *look) bool {
 		return age < k.rescan
 	case how == moved, k.notified && f.replaced(path, info, how):
 		return false
-	case k.first && (known || ended || isLink(path)): // whoever waits for the start needs them
+	case k.first && (known || ended || isLink(path)): // a start needs what is there at once
 		return false
 	case (known || how == closed) && ended:
 		return !k.still && age < k.quiet
