@@ -91,7 +91,7 @@ var pickings = sync.Pool{New: func() any { return new(picking) }}
 const maxKeptBytes = 512 << 10
 
 // @Summary     Pick an endpoint
-// @Description One load balancing decision, which does not count as a request in flight. With n (also n=1) the response has a list. Exactly one of cluster and target is required.
+// @Description One load balancing decision, which does not count as a request in flight. With n (also n=1) the response has a list: of each list, every cluster of a route, drop category, locality and endpoint has its share within one pick, unless the policy is least_request, whose picks follow the load. Exactly one of cluster and target is required.
 // @Produce     json,plain
 // @Param       cluster        query string   false "the cluster to pick from" minlength(1) maxlength(512)
 // @Param       target         query string   false "the target whose routes choose the cluster: xds:///NAME, or NAME alone" minlength(1) maxlength(512)

@@ -109,9 +109,11 @@ func (g *routing) choose(call *policy.Call) error {
 	}
 	var draw uint64
 	if len(route.Clusters) > 1 {
-		draw = g.draw()
+		draw = call.Draw(g.draw)
 	}
-	call.Cluster = route.Cluster(draw)
+	name, begin, end := route.Cluster(draw)
+	call.Cluster = name
+	call.TookRoute(begin, end, route.TotalWeight)
 	from := policy.HashFromCaller
 	if !call.HasHash {
 		hash, made := route.RequestHash(&req, g.channelID)

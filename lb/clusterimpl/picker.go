@@ -94,6 +94,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 			d.count.Add(1)
 			return balancer.PickResult{}, d.refusal
 		}
+		call.Took(d.perMillion, million, million)
 	}
 
 	limit := p.max

@@ -121,7 +121,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 // drawn draws a seat; if call excludes it, one of the others. It returns -1 if call
 // excludes all.
 func (p *picker) drawn(call *policy.Call) int {
-	i := p.At(call.Draw(p.draw))
+	i := p.At(call.Random(p.draw))
 	if call.Excludes(p.Seats[i].Endpoint) {
 		return call.Redraw(p, p.draw)
 	}

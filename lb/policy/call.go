@@ -66,7 +66,8 @@ type Call struct {
 	// Queued is how long the pick waited for a picker that could answer.
 	Queued time.Duration
 
-	held Held
+	held   Held
+	spread spread
 	// routed: Hash is the route's.
 	routed bool
 }
@@ -92,8 +93,17 @@ func (c *Call) Reset(ctx context.Context) {
 	*c = Call{Context: ctx, Exclude: c.Exclude[:0], Source: c.Source}
 }
 
-// Draw returns a uniform random number of c's Source, or of the tree's.
+// Draw returns a uniform random number: what is left of the place of a pick with [Call.Spread], else one of
+// c's Source, or of the tree's. A caller that draws twice calls Took in between.
 func (c *Call) Draw(tree func() uint64) uint64 {
+	if c.spread.on {
+		return c.spread.point
+	}
+	return c.Random(tree)
+}
+
+// Random returns a random number that does not depend on the other picks of a batch.
+func (c *Call) Random(tree func() uint64) uint64 {
 	if c.Source != nil {
 		return c.Source.Uint64()
 	}
@@ -126,7 +136,7 @@ func (c *Call) Repick() {
 func (c *Call) forget(kept int) {
 	c.Endpoint, c.Address, c.Priority, c.Upstream, c.Load = nil, "", 0, nil, nil
 	c.held = Held{}
-	if c.Trace != nil {
+	if c.spread.point = c.spread.place; c.Trace != nil {
 		c.Trace.Steps = c.Trace.Steps[:kept]
 	}
 }

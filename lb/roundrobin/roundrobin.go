@@ -47,12 +47,17 @@ type picker struct {
 	_    [28]byte // fills a cache line, which picks of other localities do not write
 }
 
-// Pick takes the next endpoint in turn. If the pick excludes it, one of the others is
+// Pick takes the next endpoint in turn; one of a batch the endpoint at its place. If the pick excludes it, one of the others is
 // drawn.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
-	turn := int(p.next.Add(1) % uint32(len(p.Seats)))
-	p.Expect(turn)
+	var turn int
+	if call.Even() {
+		turn = p.At(call.Draw(p.draw))
+	} else {
+		turn = int(p.next.Add(1) % uint32(len(p.Seats)))
+		p.Expect(turn)
+	}
 	i := call.Turn(Name, p, turn, p.draw)
 	if i < 0 {
 		return balancer.PickResult{}, policy.ErrAllExcluded

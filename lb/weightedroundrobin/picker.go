@@ -64,12 +64,18 @@ func (p *picker) weigh(now time.Time, c Config) (reported bool) {
 	return reported
 }
 
-// Pick takes the next endpoint in turn. If the pick excludes it, one of the others is
+// Pick takes the next endpoint in turn; one of a batch the endpoint at its place. If the pick excludes it, one of the others is
 // drawn by weight. A pick that holds reports the endpoint's load when it ends.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	s := p.scheduler.Load()
 	call := policy.CallOf(info.Ctx)
-	i := call.Turn(Name, s, s.next(&p.sequence), p.draw)
+	var turn int
+	if call.Even() {
+		turn = s.At(call.Draw(p.draw))
+	} else {
+		turn = s.next(&p.sequence)
+	}
+	i := call.Turn(Name, s, turn, p.draw)
 	if i < 0 {
 		return balancer.PickResult{}, policy.ErrAllExcluded
 	}

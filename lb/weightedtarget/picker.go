@@ -74,6 +74,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if len(p.seats) > 1 {
 		draw = call.Draw(p.draw)
 		i = p.at(draw)
+		call.Took(p.ends[i]-uint64(p.candidates[i].Weight), p.ends[i], p.ends[len(p.ends)-1])
 	}
 	if call.Trace != nil {
 		p.trace(call, draw, i, nil)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -174,6 +176,7 @@ type call struct {
 
 	source   rand.PCG
 	recent   recent
+	batches  uint64              // that of the last batch, for its first place
 	picks    uint32              // a number that grows by one with each pick, from a random one
 	deciding bool                // a policy picks now: if it panics, what it holds is released
 	shared   *policy.SharedLimit // of the last pick that was admitted
@@ -213,6 +216,32 @@ func (s *Picker) begin(ctx context.Context, r *Request, out *Picks) *call {
 		c.Hash, c.HasHash = xxhash.Sum64String(r.Hash), true
 	}
 	return c
+}
+
+// golden is 2^64 divided by the golden ratio: places that many apart are the most even, however many there are.
+const golden = 0x9e3779b97f4a7c15
+
+// batch returns the place of the first of n picks, and the distance from each to the next: n evenly spaced
+// places, none near the one before it, and in the gaps of the batches before.
+func (c *call) batch(n int) (place, step uint64) {
+	if c.batches == 0 {
+		c.batches = rand.Uint64() | 1
+	}
+	c.batches += golden
+	gap := math.MaxUint64 / uint64(n)
+	stride := max(1, uint64(float64(n)/math.Phi))
+	for gcd(stride, uint64(n)) != 1 {
+		stride++
+	}
+	place, _ = bits.Mul64(c.batches, gap)
+	return place, stride * gap
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // end leaves no references to the request.
@@ -261,9 +290,17 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 	wait := r.Wait
 	n := max(r.N, 1)
 	out.Picks = slices.Grow(out.Picks, n)
+	var place, step uint64
+	if n > 1 && r.TTL == 0 {
+		place, step = call.batch(n)
+	}
 	for i := range n {
 		if i > 0 {
 			call.Again()
+		}
+		if step > 0 {
+			call.Spread(place)
+			place += step
 		}
 		out.Picks = out.Picks[:len(out.Picks)+1]
 		p := &out.Picks[len(out.Picks)-1]

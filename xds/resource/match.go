@@ -112,20 +112,20 @@ func (h *VirtualHost) Route(r *Request) *Route {
 	return nil
 }
 
-// Cluster returns the cluster that 64 random bits choose in proportion to the weights, or
-// empty.
-func (r *Route) Cluster(draw uint64) string {
+// Cluster returns the cluster that 64 random bits choose in proportion to the weights, or empty; and
+// its part [from, to) of TotalWeight.
+func (r *Route) Cluster(draw uint64) (name string, from, to uint64) {
 	if len(r.Clusters) == 1 {
-		return r.Clusters[0].Name
+		return r.Clusters[0].Name, 0, r.TotalWeight
 	}
 	at, _ := bits.Mul64(draw, r.TotalWeight)
 	for _, c := range r.Clusters {
-		if at < uint64(c.Weight) {
-			return c.Name
+		if to = from + uint64(c.Weight); at < to {
+			return c.Name, from, to
 		}
-		at -= uint64(c.Weight)
+		from = to
 	}
-	return ""
+	return "", 0, 0
 }
 
 // mismatch is why a route does not take a request.

@@ -210,17 +210,18 @@ func TestClustersAreDrawnByWeight(t *testing.T) {
 	count := map[string]int{}
 	const n = 8000
 	for i := range uint64(n) {
-		count[route.Cluster(i*(math.MaxUint64/n))]++
+		name, _, _ := route.Cluster(i * (math.MaxUint64 / n))
+		count[name]++
 	}
 	for name, want := range map[string]int{"a": n / 8, "b": n / 4, "c": n * 5 / 8} {
 		if d := count[name] - want; d < -1 || d > 1 {
 			t.Errorf("%s: %d of %d, want %d", name, count[name], n, want)
 		}
 	}
-	if last := route.Cluster(math.MaxUint64); last != "c" || len(count) != 3 {
+	if last, _, _ := route.Cluster(math.MaxUint64); last != "c" || len(count) != 3 {
 		t.Errorf("the last is %q of %v", last, count)
 	}
-	if none := (&resource.Route{}).Cluster(7); none != "" {
+	if none, _, _ := (&resource.Route{}).Cluster(7); none != "" {
 		t.Errorf("a route without clusters has %q", none)
 	}
 }
@@ -311,7 +312,8 @@ func BenchmarkRoute(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				route := host.Route(r)
-				if hash, ok := route.RequestHash(r, 1); !ok || route.Cluster(hash) == "" {
+				hash, ok := route.RequestHash(r, 1)
+				if name, _, _ := route.Cluster(hash); !ok || name == "" {
 					b.Fatal("no cluster")
 				}
 			}

@@ -28,7 +28,8 @@ func TestAllocRoute(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		route := host.Route(r)
-		if hash, ok := route.RequestHash(r, 7); !ok || route.Cluster(hash) == "" {
+		hash, ok := route.RequestHash(r, 7)
+		if name, _, _ := route.Cluster(hash); !ok || name == "" {
 			t.Fatal("no cluster")
 		}
 	}); n != 0 {

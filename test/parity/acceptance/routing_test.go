@@ -168,7 +168,8 @@ func callLBD(host *resource.VirtualHost, path string, headers []resource.Header)
 	case route.Unsupported != "":
 		return noAction
 	default:
-		return "cluster " + route.Cluster(rand.Uint64())
+		name, _, _ := route.Cluster(rand.Uint64())
+		return "cluster " + name
 	}
 }
 
