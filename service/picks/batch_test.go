@@ -2,6 +2,7 @@ package picks
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"testing"
 
@@ -68,9 +69,7 @@ func TestBatchesKeepTheShares(t *testing.T) {
 					got[out.Picks[i].Address]++
 					got[out.Picks[i].Locality().Zone]++
 				}
-				for category, dropped := range out.Dropped {
-					got[category] = dropped
-				}
+				maps.Copy(got, out.Dropped)
 				for name, p := range share {
 					if math.Abs(float64(got[name])-p*float64(n)) > 1.0001 {
 						return fmt.Errorf("%s has %d of %d, want %.3f", name, got[name], n, p*float64(n))
