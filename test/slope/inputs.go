@@ -82,6 +82,8 @@ var yamls = []shape{
 	{"merged list of one mapping", 500, "x: &a {b: 1}\ny: {<<: [", "*a", ", ", "]}\n"},
 	{"merged list of mappings", 250, "x:\n", "- &a%d {b: 1}\n", "", "y: {<<: []}\n"},
 	{"merge keys", 500, "x: &a {b: 1}\ny:\n", "  <<: *a\n", "", ""},
+	{"merge keys that are overridden", 250, "a: &a {x: 1, y: 1}\n", "b%d: {<<: *a, x: 2}\n", "", ""},
+	{"comments before a version", 1000, "", "# a\n", "", "%YAML 1.2\n--- a\n"},
 	{"merge keys that are no mapping", 1000, "y:\n", "- {<<: 1}\n", "", ""},
 	{"anchors", 500, "", "- &a%[1]d x\n- *a%[1]d\n", "", ""},
 	{"aliases of one", 1000, "- &a x\n", "- *a\n", "", ""},

@@ -29,7 +29,7 @@ func LocateJSON(body []byte) *Locator {
 func LocateYAML(body []byte) *Locator {
 	l := &Locator{body: trimBOM(body), yaml: true, left: yamlSearchBudget}
 	var document yaml.Node
-	if yaml.Unmarshal(l.body, &document) == nil && len(document.Content) == 1 {
+	if yaml.Unmarshal(anyVersion(l.body), &document) == nil && len(document.Content) == 1 {
 		l.root = document.Content[0]
 	}
 	return l

@@ -3,47 +3,32 @@ package text
 import (
 	"encoding/json"
 	"fmt"
-	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// booleans are the plain scalars that are booleans in YAML 1.1. In the YAML package most
-// of them are strings, as in YAML 1.2.
-var booleans = func() map[string]bool {
-	all := map[string]bool{}
-	for s := range strings.FieldsSeq("y Y yes Yes YES true True TRUE on On ON") {
-		all[s] = true
-	}
-	for s := range strings.FieldsSeq("n N no No NO false False FALSE off Off OFF") {
-		all[s] = false
-	}
-	return all
-}()
+// decimal is a number that JSON may lack a form for: it is a float of YAML's core schema.
+var decimal = regexp.MustCompile(`^[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$`)
 
-// scalar returns the value of a scalar: nil, or a bool, int64, uint64, float64 or string.
-// The parser has set the tag of a scalar without one.
+// scalar returns the value of a scalar in the core schema of YAML 1.2: nil, or a bool, json.Number or string.
+// The parser, which knows more numbers than that, has set the tag of a scalar without one.
 func scalar(n *yaml.Node) (any, error) {
-	const quoted = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
-	explicit := n.Style&yaml.TaggedStyle != 0
-	if b, ok := booleans[n.Value]; ok && (n.Tag == "!!bool" || !explicit && n.Style&quoted == 0) {
-		return b, nil
-	}
 	switch n.Tag {
-	case "!!int":
-		digits := strings.ReplaceAll(n.Value, "_", "")
-		if i, err := strconv.ParseInt(digits, 0, 64); err == nil {
-			return i, nil
+	case "!!int", "!!float":
+		value, reason := number(n.Value)
+		if reason != "" {
+			return nil, &Error{Line: n.Line, Reason: Clip(n.Value) + reason}
 		}
-		if u, err := strconv.ParseUint(digits, 0, 64); err == nil {
-			return u, nil
+		if value != "" {
+			return value, nil
 		}
-		if !explicit {
+		if n.Style&yaml.TaggedStyle == 0 {
 			return n.Value, nil
 		}
-	case "!!null", "!!bool", "!!float", "!!binary":
+	case "!!null", "!!bool", "!!binary":
 	default: // a string; dates and tags of other kinds have no meaning in JSON
 		return n.Value, nil
 	}
@@ -54,8 +39,35 @@ func scalar(n *yaml.Node) (any, error) {
 	return value, nil
 }
 
-// appendJSON appends a scalar as JSON, with proto3 JSON's strings for the numbers that
-// JSON lacks.
+// number returns the JSON of a number, if possible as it is written; nothing if s is none. reason is why it is
+// rejected: JSON lacks it, or YAML 1.1 reads it as another number.
+func number(s string) (_ json.Number, reason string) {
+	digits := strings.TrimLeft(s, "+-")
+	i, err := strconv.ParseInt(s, 10, 64)
+	switch unsigned := strings.TrimPrefix(s, "+"); {
+	case len(digits) > 1 && digits[0] == '0' && '0' <= digits[1] && digits[1] <= '9':
+		return "", " begins with 0, which is octal for some programs: write the number without it, or a string in quotes"
+	case err == nil:
+		return json.Number(strconv.FormatInt(i, 10)), ""
+	case strings.HasPrefix(s, "0x") || strings.HasPrefix(s, "0o"):
+		u, err := strconv.ParseUint(s, 0, 64)
+		if err != nil || strings.Contains(s, "_") {
+			return "", ""
+		}
+		return json.Number(strconv.FormatUint(u, 10)), ""
+	case len(digits) > 1 && digits[0] == '.' && (digits[1] < '0' || digits[1] > '9'):
+		return "", " is a number that JSON does not have: put a string in quotes"
+	case !decimal.MatchString(s):
+		return "", ""
+	case json.Valid([]byte(unsigned)):
+		return json.Number(unsigned), ""
+	default:
+		f, _ := strconv.ParseFloat(s, 64) // the parser has parsed it
+		return json.Number(strconv.FormatFloat(f, 'g', -1, 64)), ""
+	}
+}
+
+// appendJSON appends a scalar as JSON.
 func appendJSON(text []byte, value any) []byte {
 	switch value := value.(type) {
 	case string:
@@ -64,14 +76,6 @@ func appendJSON(text []byte, value any) []byte {
 		}
 		quoted, _ := json.Marshal(value) // a string does not fail
 		return append(text, quoted...)
-	case float64:
-		number := strconv.FormatFloat(value, 'g', -1, 64)
-		if math.IsNaN(value) || math.IsInf(value, 0) {
-			number = `"` + strings.Replace(strings.TrimPrefix(number, "+"), "Inf", "Infinity", 1) + `"`
-		}
-		return append(text, number...)
-	case int64:
-		return strconv.AppendInt(text, value, 10)
 	case nil:
 		return append(text, "null"...)
 	default:

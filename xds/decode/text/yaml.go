@@ -62,7 +62,8 @@ func yamlSize(body []byte) error {
 	return nil
 }
 
-// FromYAML converts one YAML document to JSON. As in YAML 1.1, yes and off are booleans.
+// FromYAML converts one YAML document to JSON. Scalars are those of the core schema of YAML 1.2, where yes and off
+// are strings; merge keys (<<) are accepted as well, and numbers with a leading 0 are not.
 // The members of an object are in the order of their names. The error is an *Error,
 // ErrEmpty for null and for a text without a document.
 //
@@ -74,7 +75,7 @@ func FromYAML(body []byte, pause func()) ([]byte, error) {
 	if pause == nil {
 		pause = func() {}
 	}
-	in := &lineReader{rest: body, pause: pause}
+	in := &lineReader{rest: anyVersion(body), pause: pause}
 	d := yaml.NewDecoder(in)
 	document, err := nextDocument(d, in)
 	if err != nil {
@@ -180,9 +181,9 @@ func (w *yamlWriter) list(n *yaml.Node) error {
 }
 
 type yamlMember struct {
-	name  string
-	key   any
-	value *yaml.Node
+	name    string
+	value   *yaml.Node
+	mapping int // the members of a mapping have the same number: those of another may have the same names
 }
 
 // object writes a mapping in the order of its names, so that of several errors the same
@@ -196,7 +197,9 @@ func (w *yamlWriter) object(n *yaml.Node) error {
 	w.json = append(w.json, '{')
 	for i, m := range members {
 		if i > 0 && m.name == members[i-1].name {
-			w.duplicates = append(w.duplicates, &Error{Line: m.value.Line, Reason: fmt.Sprintf("key %#v already set in map", m.key)})
+			if m.mapping == members[i-1].mapping {
+				w.duplicates = append(w.duplicates, &Error{Line: m.value.Line, Reason: fmt.Sprintf("key %q already set in map", m.name)})
+			}
 			continue
 		}
 		if i > 0 {
@@ -211,37 +214,33 @@ func (w *yamlWriter) object(n *yaml.Node) error {
 	return nil
 }
 
-// members appends the members of a mapping, and of those that it merges, to list.
-func (w *yamlWriter) members(list []yamlMember, n *yaml.Node) ([]yamlMember, error) {
+// members appends the members of a mapping to list, and then those of the mappings that it merges: of several
+// with a name, the first is in force.
+func (w *yamlWriter) members(list []yamlMember, n *yaml.Node) (_ []yamlMember, err error) {
+	mapping := w.nodes
+	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if err := w.visit(); err != nil {
 			return nil, err
 		}
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Kind == yaml.ScalarNode && key.Tag == "!!merge" {
-			for _, m := range slices.Backward(merged(value)) {
-				if m.Kind != yaml.MappingNode {
-					return nil, &Error{Reason: notMapsToMerge}
-				}
-				err := w.within(m, func() (err error) {
-					list, err = w.members(list, m)
-					return err
-				})
-				if err != nil {
-					return nil, err
-				}
-			}
+			merges = append(merges, merged(value)...)
 			continue
 		}
-		k, err := w.key(key)
+		name, err := w.key(key)
 		if err != nil {
 			return nil, err
 		}
-		name, ok := k.(string)
-		if !ok {
-			name = fmt.Sprint(k)
+		list = append(list, yamlMember{name, value, mapping})
+	}
+	for _, m := range merges {
+		if m.Kind != yaml.MappingNode {
+			return nil, &Error{Reason: notMapsToMerge}
 		}
-		list = append(list, yamlMember{name, k, value})
+		if err := w.within(m, func() error { list, err = w.members(list, m); return err }); err != nil {
+			return nil, err
+		}
 	}
 	return list, nil
 }
@@ -261,23 +260,22 @@ func merged(value *yaml.Node) []*yaml.Node {
 	return list
 }
 
-// key returns the key of a mapping, a scalar that is not null.
-func (w *yamlWriter) key(n *yaml.Node) (any, error) {
+// key returns the key of a mapping as it is written, a scalar that is not null.
+func (w *yamlWriter) key(n *yaml.Node) (string, error) {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	if n.Kind != yaml.ScalarNode { // it is not decoded: that compares all keys of a mapping with each other
 		at := len(w.json)
 		if err := w.value(n); err != nil {
-			return nil, err
+			return "", err
 		}
-		return nil, &Error{Reason: Clip("invalid map key: " + string(w.json[at:]))}
+		return "", &Error{Reason: Clip("invalid map key: " + string(w.json[at:]))}
 	}
-	key, err := scalar(n)
-	if err == nil && key == nil {
-		err = &Error{Reason: "<nil> is no name of a field"}
+	if n.Tag == "!!null" {
+		return "", &Error{Reason: "<nil> is no name of a field"}
 	}
-	return key, err
+	return n.Value, nil
 }
 
 // duplicateKeys returns an error about all of them, or nil.
@@ -295,6 +293,20 @@ func (w *yamlWriter) duplicateKeys() error {
 	}
 	first.Reason = Clip(first.Reason)
 	return first
+}
+
+var version = regexp.MustCompile(`^(?:\x{feff})?(?:[ \t]*(?:#[^\n]*)?\r?\n)*%YAML[ \t]+1\.([0-9])(?:\s|$)`)
+
+// anyVersion returns a text whose %YAML directive, if it has one, names the version that the parser accepts.
+func anyVersion(body []byte) []byte {
+	if !bytes.Contains(body, []byte("%YAML")) {
+		return body
+	}
+	if m := version.FindSubmatchIndex(body); m != nil {
+		body = bytes.Clone(body)
+		body[m[2]] = '1'
+	}
+	return body
 }
 
 // lineReader reads a text line by line and counts them. The parser itself often reports the

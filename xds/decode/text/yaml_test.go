@@ -11,16 +11,21 @@ import (
 
 func TestFromYAML(t *testing.T) {
 	for _, c := range []struct{ yaml, want string }{
-		{"a: [yes, Off, n, TRUE, ~, null, Null]", `{"a":[true,false,false,true,null,null,null]}`},
+		{"a: [yes, Off, n, TRUE, False, ~, null, Null]", `{"a":["yes","Off","n",true,false,null,null,null]}`},
 		{"[tRUE, nO, .Nan, 'yes', \"~\", 1 2]", `["tRUE","nO",".Nan","yes","~","1 2"]`},
-		{"[1, -0, +7, 012, 0o7, 0x1F, 0b101, -0b11, 1_000]", `[1,0,7,10,7,31,5,-3,1000]`},
-		{"[9223372036854775808, 99999999999999999999, .5, 1., 1e3, -1.5E-7]", `[9223372036854775808,1e+20,0.5,1,1000,-1.5e-07]`},
-		{"[.nan, .inf, +.Inf, -.INF, 1e400, 2001-01-01, 12:30]", `["NaN","Infinity","Infinity","-Infinity","1e400","2001-01-01","12:30"]`},
-		{`[!!str 5, !!int "5", !!float 5, !!bool "no", !!null ~, !!binary aGk=, !own 5]`, `["5",5,5,false,null,"hi","5"]`},
+		{"[1, -0, +7, 0, 0o7, 0x1F, 0b101, -0b11, 1_000, 0x1_F, 0o8]", `[1,0,7,0,7,31,"0b101","-0b11","1_000","0x1_F","0o8"]`},
+		{"[9223372036854775808, 99999999999999999999, .5, 1., 1e3, -1.5E-7]", `[9223372036854775808,99999999999999999999,0.5,1,1e3,-1.5E-7]`},
+		{"[1.10, 70696e67, '70696e67', '.inf', \"010\", +1.5, -.5]", `[1.10,70696e67,"70696e67",".inf","010",1.5,-0.5]`},
+		{"[1e400, 2001-01-01, 12:30, 0.0.0.0, 1.2.3, 0755f, .nano]", `["1e400","2001-01-01","12:30","0.0.0.0","1.2.3","0755f",".nano"]`},
+		{`[!!str 5, !!int "5", !!float 5, !!bool "true", !!null ~, !!binary aGk=, !own 5]`, `["5",5,5,true,null,"hi","5"]`},
 		{"{b: 1, a: |\n  x\n  y\n, 7: é, no: \"<\\t\"}", ""},
-		{"b: 1\na: |\n  x\n  y\n7: é\nno: \"<\\t\"", `{"7":"é","a":"x\ny\n","b":1,"false":"\u003c\t"}`},
+		{"b: 1\na: |\n  x\n  y\n7: é\nno: \"<\\t\"", `{"7":"é","a":"x\ny\n","b":1,"no":"\u003c\t"}`},
 		{"a: &a {x: 1}\nb: {<<: *a, w: *a}\nc: {<<: [{x: 3}, {z: 4}]}", `{"a":{"x":1},"b":{"w":{"x":1},"x":1},"c":{"x":3,"z":4}}`},
+		{"a: &a {x: 1, y: 1}\nb: {x: 2, <<: *a}\nc: {<<: *a, y: 2}", `{"a":{"x":1,"y":1},"b":{"x":2,"y":1},"c":{"x":1,"y":2}}`},
+		{"a: &a {x: 1}\nb: &b {<<: *a, x: 2, y: 2}\nc: {<<: [*a, *b], <<: {z: 3}}", `{"a":{"x":1},"b":{"x":2,"y":2},"c":{"x":1,"y":2,"z":3}}`},
 		{"\ufeffa: 1\n---\n", `{"a":1}`},
+		{"%YAML 1.2\n---\na: no", `{"a":"no"}`},
+		{"\ufeff# of a tool\n\n%YAML 1.1\n--- {a: 1}\n", `{"a":1}`},
 	} {
 		got, err := text.FromYAML([]byte(c.yaml), nil)
 		if string(got) != c.want || (err != nil) != (c.want == "") {
@@ -40,8 +45,12 @@ func TestWhatIsNoYAML(t *testing.T) {
 		{"a: 1\n--- b", "the body holds several documents, where one is wanted"},
 		{"a:\n  b:\n    - c\n    d: e\n", "line 4: did not find expected '-' indicator"},
 		{"a: 1\nb: *c", "line 2: unknown anchor 'c' referenced"},
-		{"a: 1\nb: {x: 1,\n x: 2}\na: 3\n1: a\n1: b", `line 3: key "x" already set in map; line 4: key "a" already set in map; line 6: key 1 already set in map`},
-		{"a: &a {x: 1}\nb: {x: 2, <<: *a}", `line 1: key "x" already set in map`},
+		{"a: 1\nb: {x: 1,\n x: 2}\na: 3\n1: a\n1: b", `line 3: key "x" already set in map; line 4: key "a" already set in map; line 6: key "1" already set in map`},
+		{"a: {<<: {x: 1, x: 2}, x: 3}", `line 1: key "x" already set in map`},
+		{"[.inf]", "line 1: .inf is a number that JSON does not have: put a string in quotes"},
+		{"[010]", "line 1: 010 begins with 0, which is octal for some programs: write the number without it, or a string in quotes"},
+		{"%YAML 2.0\n--- a", "line 2: found incompatible YAML document"},
+		{"[!!bool no]", "cannot decode !!str `no` as a !!bool"},
 		{"? [a]\n: b", `invalid map key: ["a"]`},
 		{"{~: 1}", "<nil> is no name of a field"},
 		{"<<: 1", "map merge requires map or sequence of maps as the value"},
