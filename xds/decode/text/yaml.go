@@ -295,16 +295,19 @@ func (w *yamlWriter) duplicateKeys() error {
 	return first
 }
 
-var version = regexp.MustCompile(`^(?:\x{feff})?(?:[ \t]*(?:#[^\n]*)?\r?\n)*%YAML[ \t]+1\.([0-9])(?:\s|$)`)
-
 // anyVersion returns a text whose %YAML directive, if it has one, names the version that the parser accepts.
 func anyVersion(body []byte) []byte {
-	if !bytes.Contains(body, []byte("%YAML")) {
-		return body
-	}
-	if m := version.FindSubmatchIndex(body); m != nil {
-		body = bytes.Clone(body)
-		body[m[2]] = '1'
+	const directive = "%YAML 1."
+	at := len(body) - len(trimBOM(body))
+	for line := range bytes.Lines(body[at:]) {
+		if bytes.HasPrefix(line, []byte(directive)) && len(line) > len(directive) {
+			body = bytes.Clone(body)
+			body[at+len(directive)] = '1'
+		} else if words := bytes.TrimSpace(line); len(words) == 0 || words[0] == '#' || words[0] == '%' {
+			at += len(line)
+			continue
+		}
+		break
 	}
 	return body
 }
