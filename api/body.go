@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/quota"
 )
 
@@ -145,8 +147,8 @@ func decodeJSON(h http.Header, body []byte, v any) error {
 	if err := wantJSON(h); err != nil {
 		return err
 	}
-	if at, found := findNull(body); found {
-		return fault.Errorf(fault.InvalidArgument, "body: null is not valid, at byte %d: leave out what has no value", at)
+	if hasNull(body) {
+		return fault.Errorf(fault.InvalidArgument, "body: null is not valid as the body, in a list, and as a number of load: leave it out")
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -159,21 +161,28 @@ func decodeJSON(h http.Header, body []byte, v any) error {
 	return nil
 }
 
-// findNull returns where the first value of body that is null ends. A body that is no JSON has none.
-func findNull(body []byte) (at int64, found bool) {
-	if !bytes.Contains(body, []byte("null")) {
-		return 0, false
-	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	for {
-		token, err := d.Token()
-		if err != nil {
-			return 0, false
+// hasNull reports whether a body has a null that encoding/json would take for a zero value. As in proto3 JSON, a field
+// that is null is absent; an element of a list and a value of a map must not be null. A body that is no JSON has none.
+func hasNull(body []byte) bool {
+	var value any
+	return bytes.Contains(body, []byte("null")) && json.Unmarshal(body, &value) == nil && isNull(value, false)
+}
+
+// isNull reports whether value is a null that is not an absent field, or has one. isMap is true for a map.
+func isNull(value any, isMap bool) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case []any:
+		return slices.ContainsFunc(value, func(element any) bool { return isNull(element, false) })
+	case map[string]any:
+		for name, member := range value {
+			if (member != nil || isMap) && isNull(member, slices.Contains(picks.LoadMaps, strings.ToLower(name))) {
+				return true
+			}
 		}
-		if token == nil {
-			return d.InputOffset(), true
-		}
 	}
+	return false
 }
 
 // jsonReason describes a decoding error without the terms of Go.

@@ -99,11 +99,14 @@ func TestOneEndpointIsRefused(t *testing.T) {
 		`{"weight":-1}`:      "weight: a JSON number -1 is not valid here",
 		`{"health":"ill"}`:   `health: "ill" is no health status`,
 		`{"color":"red"}`:    "unknown field",
-		`{"weight":null}`:    "null is not valid",
+		"null":               "null is not valid",
 		`["10.0.0.7:8080"]`:  "a JSON array is not valid here",
 		`{"locality":"r/a"}`: "a JSON string is not valid here",
 	} {
 		d.refusedWith(says, fault.InvalidArgument, "PUT", one, body)
+	}
+	if got := decode[api.PushAnswer](t, d.must(200, "PUT", one, `{"weight":null,"locality":null}`).Body.Bytes()); len(got.Changes) != 0 {
+		t.Errorf("null is not absent: %v", got.Changes)
 	}
 	d.refused(fault.UnsupportedMedia, "PUT", one, "weight: 3", "Content-Type: application/yaml")
 	d.refused(fault.TooLarge, "PUT", one, strings.Repeat(" ", api.MaxEndpointBytes+1))

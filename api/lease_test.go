@@ -59,12 +59,14 @@ func TestDoneBodies(t *testing.T) {
 	}
 	path := d.lease() + "/done"
 	for body, says := range map[string]string{
-		`{"outcome":"expired"}`:      `outcome: "expired" is not success, error or cancelled`,
-		`{"outcome":3}`:              "outcome: a JSON number is not valid here",
-		`{"result":"success"}`:       `unknown field "result"`,
-		`{"outcome":`:                "does not end",
-		`{"outcome":"success"} junk`: "unexpected data",
-		`{"outcome":"success"}}`:     "unexpected data",
+		`{"outcome":"expired"}`:                 `outcome: "expired" is not success, error or cancelled`,
+		`{"outcome":3}`:                         "outcome: a JSON number is not valid here",
+		`{"result":"success"}`:                  `unknown field "result"`,
+		`{"outcome":`:                           "does not end",
+		`{"outcome":"success"} junk`:            "unexpected data",
+		`{"outcome":"success"}}`:                "unexpected data",
+		`null`:                                  "null is not valid",
+		`{"load":{"named_metrics":{"a":null}}}`: "null is not valid",
 	} {
 		d.refusedWith(says, fault.InvalidArgument, "POST", path, body)
 	}
@@ -85,6 +87,12 @@ func TestDoneBodies(t *testing.T) {
 	if held := decode[picks.LeaseState](t, d.must(200, "GET", strings.TrimSuffix(path, "/done"), "").Body.Bytes()); held.State != "held" {
 		t.Error("a refused done ended the lease")
 	}
+	// As in proto3 JSON, null is absent.
+	for _, body := range []string{`{"load":null}`, `{"outcome":null,"load":{"eps":null,"named_metrics":null}}`} {
+		if ended := decode[picks.LeaseState](t, d.must(200, "POST", d.lease()+"/done", body).Body.Bytes()); ended.Outcome != picks.Success {
+			t.Errorf("%s: %v", body, ended)
+		}
+	}
 }
 
 func TestManyLeasesGetAVerdictEach(t *testing.T) {
@@ -99,7 +107,7 @@ func TestManyLeasesGetAVerdictEach(t *testing.T) {
 	}
 	d.must(200, "POST", "/v1/leases/done", `{"leases":[]}`)
 	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", "")
-	for _, body := range []string{"{}", "null", `{"leases":[null]}`, `{"leases":[{"outcome":"success"}]}`, `{"leases":[{"id":"x","load":null}]}`} {
+	for _, body := range []string{"{}", "null", `{"leases":[null]}`, `{"leases":[{"outcome":"success"}]}`, `{"leases":null}`} {
 		d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", body)
 	}
 	d.refused(fault.InvalidArgument, "POST", "/v1/leases/done", `{"leases":[`+strings.Repeat(`{"id":"x"},`, api.MaxDone)+`{"id":"x"}]}`)

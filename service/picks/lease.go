@@ -38,6 +38,9 @@ type Load struct {
 	NamedMetrics           map[string]float64 `json:"named_metrics"`
 }
 
+// LoadMaps are the fields of a Load that are maps.
+var LoadMaps = []string{"utilization", "request_cost", "named_metrics"}
+
 // check rejects a number that is not finite, or negative where ORCA allows none. Costs and
 // named metrics may be negative.
 func (l *Load) check() error {
