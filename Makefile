@@ -325,12 +325,12 @@ check-extensions:
 	{ echo "xds/decode/extensions.binpb.gz is not of the version of go-control-plane in go.mod: run make extensions" >&2; exit 1; }
 
 .PHONY: web
-web: web/dist/index.html ## Build the dashboard into web/dist (needs npm)
+web: web/dist/index.html.gz ## Build the dashboard into web/dist (needs npm)
 
 WEB_SOURCES := $(shell find web/src -type f ! -name schema.d.ts) web/build.mjs web/tsconfig.json
 
 # The types of the API are made of the contract, so that the dashboard cannot drift from it.
-web/dist/index.html: $(WEB_SOURCES) openapi.yaml web/node_modules/.package-lock.json $(ESBUILD)
+web/dist/index.html.gz: $(WEB_SOURCES) openapi.yaml web/node_modules/.package-lock.json $(ESBUILD)
 	cd web && node_modules/.bin/openapi-typescript ../openapi.yaml -o src/schema.d.ts >/dev/null
 	cd web && node_modules/.bin/tsc
 	ESBUILD=$(ESBUILD) node web/build.mjs
@@ -368,4 +368,4 @@ $(GOLANGCI): tools/go.mod
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin dist web/node_modules web/dist/assets web/dist/index.html web/src/schema.d.ts
+	rm -rf bin dist web/node_modules web/dist/assets web/dist/index.html.gz web/src/schema.d.ts

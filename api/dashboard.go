@@ -1,13 +1,12 @@
 package api
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
 	"path"
+	"strings"
 	"sync"
 
 	"github.com/go-chi/chi/v5"
@@ -25,8 +24,8 @@ var assetTypes = map[string]string{
 // dashboard serves the dashboard and its files.
 type dashboard struct {
 	page *asset
-	// files are the files in assets, by name, which changes with the content. They are compressed when a browser asks
-	// for them.
+	// files are the files in assets, by name, which changes with the content. They are expanded when a browser asks for
+	// them.
 	files map[string]func() *asset
 }
 
@@ -35,8 +34,8 @@ func newDashboard(built fs.FS) *dashboard {
 	const html = "text/html; charset=utf-8"
 	d := &dashboard{files: map[string]func() *asset{}}
 	if built != nil {
-		if _, err := fs.Stat(built, "index.html"); err == nil {
-			d.page = packedAsset(built, "index.html", html)
+		if _, err := fs.Stat(built, "index.html.gz"); err == nil {
+			d.page = newAsset(built, "index.html.gz", html)
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			panic(fmt.Errorf("open the dashboard: %w", err)) // a build error
 		}
@@ -50,30 +49,18 @@ func newDashboard(built fs.FS) *dashboard {
 		panic(fmt.Errorf("list the files of the dashboard: %w", err)) // the pattern is valid
 	}
 	for _, name := range names {
-		contentType, ok := assetTypes[path.Ext(name)]
+		served := strings.TrimSuffix(path.Base(name), ".gz")
+		contentType, ok := assetTypes[path.Ext(served)]
 		if !ok {
 			panic(fmt.Errorf("the dashboard's %s has an unknown type", name)) // a build error
 		}
-		d.files[path.Base(name)] = sync.OnceValue(func() *asset {
-			a := packedAsset(built, name, contentType)
+		d.files[served] = sync.OnceValue(func() *asset {
+			a := newAsset(built, name, contentType)
 			a.caching = "public, max-age=31536000, immutable"
 			return a
 		})
 	}
 	return d
-}
-
-// packedAsset is newAsset for a file that has to be compressed.
-func packedAsset(from fs.FS, name, contentType string) *asset {
-	a := newAsset(from, name, contentType)
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, err := z.Write(a.body)
-	if err = errors.Join(err, z.Close()); err != nil {
-		panic(fmt.Errorf("compress %s: %w", name, err)) // a buffer does not fail
-	}
-	a.packed = packed.Bytes()
-	return a
 }
 
 // @Summary     The dashboard

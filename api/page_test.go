@@ -2,7 +2,9 @@ package api_test
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -168,13 +170,16 @@ func TestProblemsAreDescribed(t *testing.T) {
 	d.refused("invalid_argument", "GET", "/problems/blocked?x", "")
 }
 
-// built is a dashboard as make web leaves it.
-var built = fstest.MapFS{
-	".gitkeep":               {},
-	"index.html":             {Data: []byte(`<script type="module" src="assets/main-AB.js"></script>`)},
-	"assets/main-AB.js":      {Data: []byte(strings.Repeat("main();", 1000))},
-	"assets/main-CD.css":     {Data: []byte("body{}")},
-	"assets/licenses-EF.txt": {Data: []byte("MIT")},
+// pack compresses a file as make web does.
+func pack(t *testing.T, content string) *fstest.MapFile {
+	t.Helper()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, err := z.Write([]byte(content))
+	if err = errors.Join(err, z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return &fstest.MapFile{Data: packed.Bytes()}
 }
 
 func withDashboard(t *testing.T, files fstest.MapFS) *daemon {
@@ -185,28 +190,32 @@ func withDashboard(t *testing.T, files fstest.MapFS) *daemon {
 // The page is asked for again each time; what it loads has a name of its own for
 // each content, and is kept.
 func TestDashboardIsServedAsBrowsersWantIt(t *testing.T) {
+	files := map[string]struct{ contentType, caching, content string }{
+		"/":                       {"text/html; charset=utf-8", "no-cache", `<script type="module" src="assets/main-AB.js"></script>`},
+		"/assets/main-AB.js":      {"text/javascript; charset=utf-8", "public, max-age=31536000, immutable", strings.Repeat("main();", 1000)},
+		"/assets/main-CD.css":     {"text/css; charset=utf-8", "public, max-age=31536000, immutable", "body{}"},
+		"/assets/licenses-EF.txt": {"text/plain; charset=utf-8", "public, max-age=31536000, immutable", "MIT"},
+	}
+	built := fstest.MapFS{".gitkeep": {}}
+	for path, file := range files {
+		built[cmp.Or(path[1:], "index.html")+".gz"] = pack(t, file.content)
+	}
 	d := withDashboard(t, built)
-	for path, want := range map[string]struct{ contentType, caching, file string }{
-		"/":                       {"text/html; charset=utf-8", "no-cache", "index.html"},
-		"/assets/main-AB.js":      {"text/javascript; charset=utf-8", "public, max-age=31536000, immutable", "assets/main-AB.js"},
-		"/assets/main-CD.css":     {"text/css; charset=utf-8", "public, max-age=31536000, immutable", "assets/main-CD.css"},
-		"/assets/licenses-EF.txt": {"text/plain; charset=utf-8", "public, max-age=31536000, immutable", "assets/licenses-EF.txt"},
-	} {
+	for path, want := range files {
 		plain := d.must(200, "GET", path, "")
 		h := plain.Header()
 		if h.Get("Content-Type") != want.contentType || h.Get("Cache-Control") != want.caching || h.Get("Content-Security-Policy") != policyOfPages {
 			t.Errorf("%s: %v", path, h)
 		}
-		content := string(built[want.file].Data)
-		if plain.Body.String() != content {
-			t.Errorf("%s is not %s", path, want.file)
+		if plain.Body.String() != want.content {
+			t.Errorf("%s: %s", path, plain.Body)
 		}
 		packed := d.must(200, "GET", path, "", "Accept-Encoding: gzip")
 		z, err := gzip.NewReader(packed.Body)
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
-		if body, err := io.ReadAll(z); err != nil || string(body) != content {
+		if body, err := io.ReadAll(z); err != nil || string(body) != want.content {
 			t.Errorf("%s: unpacked it is another, %v", path, err)
 		}
 		if w := d.do("GET", path, "", "If-None-Match: "+h.Get("ETag")); w.Code != 304 {

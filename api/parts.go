@@ -54,9 +54,9 @@ type Options struct {
 	Logger *slog.Logger
 	// OpenAPI is the contract that GET /openapi.yaml returns.
 	OpenAPI []byte
-	// Dashboard has index.html, which GET / returns, and its files in assets, whose names
-	// change with their content. Without index.html, or if nil, GET / returns a page that
-	// says that the dashboard was not built.
+	// Dashboard has index.html.gz, which GET / returns, and its files in assets, compressed
+	// as well, whose names change with their content. Without index.html.gz, or if nil,
+	// GET / returns a page that says that the dashboard was not built.
 	Dashboard fs.FS
 }
 

@@ -11,9 +11,9 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// Files are those of the dashboard as they are served: index.html, and in assets
-// what it loads, under names that change with their content. There is no
-// index.html where make web has not run before the build.
+// Files are those of the dashboard, compressed: index.html.gz, and in assets what it
+// loads, under names that change with their content. There is no index.html.gz where
+// make web has not run before the build.
 func Files() fs.FS {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {
