@@ -8,6 +8,7 @@ package changelog
 import (
 	"bytes"
 	"cmp"
+	"compress/flate"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -16,8 +17,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/klauspost/compress/flate"
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/xds/resource"
