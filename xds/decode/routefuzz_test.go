@@ -105,7 +105,7 @@ func sound(t *testing.T, c *resource.RouteConfiguration) {
 					continue
 				}
 				r.RequestHash(req, 1)
-				if r.Cluster(rand.Uint64()) == "" && r.Unsupported == "" && r.Clusters[0].Name != "" && len(r.Clusters) == 1 {
+				if name, _, _ := r.Cluster(rand.Uint64()); name == "" && r.Unsupported == "" && r.Clusters[0].Name != "" && len(r.Clusters) == 1 {
 					t.Fatalf("no cluster of %+v", r)
 				}
 			}
