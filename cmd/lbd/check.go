@@ -24,7 +24,7 @@ type checkCommand struct {
 	ConfigFile string   `name:"config" help:"Configuration file to validate as well (default none)" placeholder:"FILE"`
 	Lenient    bool     `name:"lenient-files" help:"Accept unknown fields in resource files, with a warning (default false: they make the file invalid)"`
 	Strict     bool     `hidden:"" help:"Has no effect: unknown fields are errors by default"`
-	Files      []string `arg:"" optional:"" help:"xDS resource files (.json, .yaml, .yml, .pb), as for a push or for --resources."`
+	Files      []string `arg:"" optional:"" help:"xDS resource files (.json, .yaml, .yml, .pb, or .txt for a list of endpoints), as for a push or for --resources."`
 }
 
 // errBad reports that check found errors, which it has printed.
@@ -61,7 +61,7 @@ func (c *checkCommand) Run() error {
 func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) {
 	format, ok := files.FormatOf(file)
 	if !ok {
-		return false, errors.New("unknown format: the name must end in .json, .yaml, .yml or .pb")
+		return false, errors.New("unknown format: the name must end in " + files.Extensions)
 	}
 	info, err := os.Stat(file)
 	if err != nil {

@@ -32,7 +32,9 @@ func TestCheckListsEveryError(t *testing.T) {
 		"no usable endpoint":  {"a.yaml", "cluster_name: a\n", []string{":1:1: error: ClusterLoadAssignment/a: has no usable endpoint"}},
 		"a misspelled field":  {"a.yaml", strings.Replace(one(goodEndpoint), "lb_endpoints", "lb_endpoint", 1), []string{":3:3: error", "did you mean lb_endpoints"}},
 		"none, leniently":     {"a.yaml", "cluster_name: a\nendpoints: [{lb_endpoints: [{" + goodEndpoint + ", health_status: DRAINING}]}]\n", []string{"has no usable endpoint"}},
-		"no format":           {"a.txt", "", []string{".json"}},
+		"no format":           {"a.csv", "", []string{".json"}},
+		"an empty list":       {"a.txt", "# none\n", []string{"the list is empty"}},
+		"a list with a typo":  {"a.txt", "10.0.0.1:80\n10.0.0.2\n", []string{"line 2", `"10.0.0.2" is no address`}},
 		"in capitals":         {"a.YAML", one("endpoint: {address: {socket_address: {address: 10.0.0.1, port_value: 0}}}"), []string{":4:", "port_value"}},
 	} {
 		t.Run(name, func(t *testing.T) {

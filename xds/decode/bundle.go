@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -92,10 +94,20 @@ func (d *bundling) read(body []byte) error {
 		}
 		return d.json(body)
 	case FormatText:
-		return errListOfOther(FormatText)
+		return d.list(body)
 	default:
 		return d.json(body)
 	}
+}
+
+// list reads a list of endpoints, which is an assignment with the name of the Options.
+func (d *bundling) list(body []byte) error {
+	if !d.options.Bare {
+		return errListOfOther(d.options.Format)
+	}
+	return d.item("", resource.Key{Type: resource.TypeAssignment, Name: d.options.Name}, func(v *report, it *resource.Item) error {
+		return decodeItem(v, it, func(m proto.Message) error { return readList(body, d.options.Format, m) })
+	})
 }
 
 // begin returns an empty report on the bundle as a whole.

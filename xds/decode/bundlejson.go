@@ -27,7 +27,10 @@ func (d *bundling) json(body []byte) error {
 	if _, err := text.Skim(body, 2*MaxJSONEntries, 2*MaxJSONEntries); err != nil {
 		return textError(f, err)
 	}
-	if !json.Valid(body) || bytes.TrimSpace(body)[0] != '{' {
+	switch {
+	case d.options.Bare && json.Valid(body) && bytes.TrimSpace(body)[0] == '[':
+		return d.list(body)
+	case !json.Valid(body) || bytes.TrimSpace(body)[0] != '{':
 		return d.syntax(body)
 	}
 	top := text.Members(body)

@@ -147,16 +147,13 @@ func rejectPanic(k resource.Key, err *error) {
 // readText reads body, which is JSON, YAML or a list, into m, in any envelope. It reports unknown
 // fields and enum values.
 func readText(r *report, body []byte, m proto.Message) (err error) {
-	switch r.Format {
-	case FormatText:
-		return readTextList(body, m)
-	case FormatYAML:
+	if r.Format == FormatYAML {
 		if body, err = fromYAML(body, &r.Options); err != nil {
 			return err
 		}
 	}
-	if isList(body) && r.byHand {
-		return readJSONList(body, r.Format, m)
+	if r.Format == FormatText || isList(body) && r.byHand {
+		return readList(body, r.Format, m)
 	}
 	return readJSON(r, body, r.Format, m)
 }

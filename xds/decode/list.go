@@ -35,6 +35,14 @@ type endpointList struct {
 // isList reports whether a JSON body is a list.
 func isList(body []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) }
 
+// readList reads a list, which is text or JSON, into m. f is the format that the body had before.
+func readList(body []byte, f Format, m proto.Message) error {
+	if f == FormatText {
+		return readTextList(body, m)
+	}
+	return readJSONList(body, f, m)
+}
+
 // readJSONList reads a list, which is JSON, into m. f is the format that the body had before.
 func readJSONList(body []byte, f Format, m proto.Message) error {
 	l, err := newEndpointList(f, m)

@@ -80,6 +80,14 @@ func TestListsThatAreRejected(t *testing.T) {
 	if _, err := decode.One(resource.TypeAssignment, []byte(`["10.0.0.1:1"]`), decode.Options{Origin: decode.FromServer}); err == nil {
 		t.Error("a management server may send a list")
 	}
+	for f, body := range map[decode.Format]string{
+		decode.FormatText: "10.0.0.1:1\n", decode.FormatJSON: `["10.0.0.1:1"]`, decode.FormatYAML: "- 10.0.0.1:1\n",
+	} { // a file
+		b, err := decode.All([]byte(body), decode.Options{Format: f, Bare: true, Name: "orders"})
+		if err != nil || b.Items[0].Key.String() != "ClusterLoadAssignment/orders" || b.Items[0].Assignment.Usable() != 1 {
+			t.Errorf("%v: %v, %v", f, b, err)
+		}
+	}
 	_, err := decode.All([]byte("10.0.0.1:1"), decode.Options{Origin: decode.ByHand, Format: decode.FormatText})
 	if syntax, ok := errors.AsType[*decode.SyntaxError](err); !ok || !strings.Contains(syntax.Reason, "only valid for the endpoints") {
 		t.Errorf("a snapshot: %v", err)

@@ -26,7 +26,7 @@ const (
 	FormatYAML
 	// FormatProtobuf is binary protobuf.
 	FormatProtobuf
-	// FormatText is a list of endpoints, one in each line. Only One reads it.
+	// FormatText is a list of endpoints, one in each line: of One, and of All with Options.Bare.
 	FormatText
 )
 
@@ -68,7 +68,7 @@ type Options struct {
 	// Pause is called in long loops, about every 100 µs, where others may run. An error ends the decoding,
 	// with a *StoppedError. It may be nil.
 	Pause func() error
-	// Bare lets All take a single resource without an envelope.
+	// Bare lets All take a single resource without an envelope, or the list of the endpoints of a cluster.
 	Bare bool
 
 	reflective bool // use the reflective decoder only, for tests

@@ -94,7 +94,7 @@ func (d *wireAssignment) readGroups(w *wire) {
 		var h localityGroup
 		locality, named := group.message(1)
 		g.locality, h.named = locality.rest, named
-		g.list, g.size = readList(&group)
+		g.list, g.size = readEndpoints(&group)
 		h.weight, h.weighted = group.wrapped(3)
 		h.priority = group.uint32(5)
 		group.end()
@@ -105,13 +105,13 @@ func (d *wireAssignment) readGroups(w *wire) {
 	}
 }
 
-// readList reads the lb_endpoints of a locality, and moves the fields of each one to their
+// readEndpoints reads the lb_endpoints of a locality, and moves the fields of each one to their
 // place. It returns their bytes, tags included, and their number.
 //
 // Most programs write all fields in the order of their numbers, and Go writes those of a
 // oneof after the others: the endpoint after health_status, metadata and
 // load_balancing_weight.
-func readList(w *wire) (list []byte, n int) {
+func readEndpoints(w *wire) (list []byte, n int) {
 	list = w.rest
 	for {
 		e, ok := w.message(2)

@@ -41,11 +41,15 @@ func NameOf(path string) string {
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
+// Extensions are those of the formats, for messages.
+const Extensions = ".json, .yaml, .yml, .pb or .txt"
+
 var formats = map[string]decode.Format{
 	".json": decode.FormatJSON,
 	".yaml": decode.FormatYAML,
 	".yml":  decode.FormatYAML,
 	".pb":   decode.FormatProtobuf,
+	".txt":  decode.FormatText,
 }
 
 type file struct {

@@ -56,7 +56,7 @@ type Watcher struct {
 }
 
 // Open reads the files of a directory, calls OnScan with their resources, and watches them
-// from then on. It reads files whose names end in .json, .yaml, .yml or .pb and do not
+// from then on. It reads files whose names end in .json, .yaml, .yml, .pb or .txt and do not
 // begin with a dot, not those in subdirectories; it follows symlinks. Each file is a
 // bundle, or one resource without an envelope, as decode.All takes it.
 //
@@ -207,7 +207,7 @@ func (w *Watcher) warn(ignored []string) {
 	}
 	w.ignored = now
 	if len(fresh) > 0 {
-		w.logger.Warn("files that are no .json, .yaml, .yml or .pb are ignored",
+		w.logger.Warn("files that are no "+Extensions+" are ignored",
 			"dir", w.directory.path, "count", len(fresh), "files", fresh[:min(len(fresh), 10)])
 	}
 }

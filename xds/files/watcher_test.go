@@ -28,7 +28,8 @@ func TestOpenReadsTheResourceFilesOfADirectory(t *testing.T) {
 	write(t, filepath.Join(dir, "f.json"), `{"name":`)
 	write(t, filepath.Join(dir, "g.json"), `{"name":"warned","type":"EDS","connect_timeout":"1s"}`)
 	write(t, filepath.Join(dir, ".hidden.yaml"), assignment("hidden", "h"))
-	write(t, filepath.Join(dir, "notes.txt"), assignment("text", "h"))
+	write(t, filepath.Join(dir, "notes.md"), assignment("text", "h"))
+	write(t, filepath.Join(dir, "k.txt"), "# a list\nh:80\n")
 	write(t, filepath.Join(elsewhere, "linked"), assignment("linked", "h"))
 	do(t, os.Symlink(filepath.Join(elsewhere, "linked"), filepath.Join(dir, "h.yaml")))
 	do(t, os.Symlink("nowhere", filepath.Join(dir, "i.yaml")))
@@ -48,7 +49,7 @@ func TestOpenReadsTheResourceFilesOfADirectory(t *testing.T) {
 
 	want := strings.Join([]string{
 		"Cluster/one@a.json", "Cluster/two@a.json", "Cluster/warned@g.json", "ClusterLoadAssignment/binary@d.pb=h:80",
-		"ClusterLoadAssignment/linked@h.yaml=h:80", "ClusterLoadAssignment/one@b.yaml=h:80",
+		"ClusterLoadAssignment/k@k.txt=h:80", "ClusterLoadAssignment/linked@h.yaml=h:80", "ClusterLoadAssignment/one@b.yaml=h:80",
 		"!e.yaml: Cluster/bad: type: STATIC is not supported: write type: EDS, and give the endpoints as a ClusterLoadAssignment: " +
 			"pushed under the cluster's endpoints, or from a management server",
 		"!f.json: read JSON: line 1, column 9: name: the body is cut short",
@@ -58,7 +59,7 @@ func TestOpenReadsTheResourceFilesOfADirectory(t *testing.T) {
 	if len(scans) != 1 || summary(scans[0]) != want {
 		t.Errorf("%d scans:\n%s\nwant:\n%s", len(scans), summary(scans[0]), want)
 	}
-	if got := log.String(); strings.Count(got, "level=") != 1 || !strings.Contains(got, `count=2 files="[notes.txt pipe.yaml]"`) {
+	if got := log.String(); strings.Count(got, "level=") != 1 || !strings.Contains(got, `count=2 files="[notes.md pipe.yaml]"`) {
 		t.Errorf("log:\n%s", got)
 	}
 }
@@ -109,7 +110,7 @@ func TestIrrelevantChangesAreNotReported(t *testing.T) {
 
 	do(t, os.Chtimes(a, time.Time{}, modified.Add(time.Hour)))
 	replace(t, a, assignment("a", "h"))
-	write(t, filepath.Join(dir, "notes.txt"), "x")
+	write(t, filepath.Join(dir, "notes.md"), "x")
 	replace(t, filepath.Join(dir, "bad.yaml"), "x: [")
 	do(t, os.Mkdir(filepath.Join(dir, "d"), 0o700))
 	// Time for it all to be read: what is read after it comes in a set of its own.
