@@ -222,7 +222,7 @@ func (h *handlers) renewLease(w *recorder, r *http.Request) error {
 	if w.loop != nil && !h.Leases.RenewsAtOnce(lease, ttl) {
 		return errHandOver
 	}
-	state, err := h.Leases.RenewLease(lease, ttl)
+	state, err := h.Leases.RenewLease(r.Context(), lease, ttl)
 	return writeLease(w, state, err)
 }
 

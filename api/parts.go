@@ -85,7 +85,7 @@ type Leases interface {
 	Leases(f picks.LeaseFilter) (list []picks.LeaseState, more bool)
 	EndLease(id picks.LeaseID, o picks.Outcome, load *picks.Load) (picks.LeaseState, error)
 	EndLeases(f picks.LeaseFilter, by string) map[picks.EndedLeases]int
-	RenewLease(id picks.LeaseID, ttl time.Duration) (picks.LeaseState, error)
+	RenewLease(ctx context.Context, id picks.LeaseID, ttl time.Duration) (picks.LeaseState, error)
 	RenewsAtOnce(id picks.LeaseID, ttl time.Duration) bool
 }
 

@@ -106,7 +106,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return err
 	}
 	if c.Data != "" { // which the store has locked
-		svc.Picks.HandOver(filepath.Join(c.Data, "leases.json"), log)
+		svc.Picks.HandOver(filepath.Join(c.Data, "leases.json"), c.DrainTimeout, log)
 	}
 	// The trees close before the store, whose last commits update them.
 	defer func() {

@@ -187,10 +187,15 @@ func (c *ClusterCounters) Unhold() {
 	}
 }
 
-// Adopt takes one request of a lease of an earlier process, also above the limit.
-func (c *ClusterCounters) Adopt() Held {
+// Adopt takes one request of a lease of an earlier process, also above the limit. A lost one is not under the Ceiling.
+func (c *ClusterCounters) Adopt(lost bool) Held {
 	c.Hold(math.MaxUint32)
-	return Held{counters: c}
+	h := Held{counters: c}
+	if lost {
+		c.Ceiling.lost.Add(1)
+		h.finishers[0] = &c.Ceiling
+	}
+	return h
 }
 
 // Release releases a reference of [Counters.Acquire].

@@ -13,10 +13,11 @@ import (
 // in flight. Then it calls Ask and Admits, before the lease is granted, and Admits again before
 // the response is written.
 type SharedLimit struct {
+	longest
+
 	share    atomic.Uint32
 	bound    atomic.Int64 // time.Duration
 	deadline atomic.Int64 // as of clock
-	longest  atomic.Int64 // time.Duration
 	state    atomic.Pointer[ShareState]
 }
 
@@ -69,19 +70,6 @@ func (l *SharedLimit) Limit() uint32 { return l.share.Load() }
 
 // Exceeded reports whether more requests are in flight than the limit permits.
 func (l *SharedLimit) Exceeded(inFlight int64) bool { return inFlight > int64(l.share.Load()) }
-
-// Ask notes that a lease is wanted, before Admits is called for it.
-func (l *SharedLimit) Ask(ttl time.Duration) {
-	for {
-		n := l.longest.Load()
-		if int64(ttl) <= n || l.longest.CompareAndSwap(n, int64(ttl)) {
-			return
-		}
-	}
-}
-
-// TakeLongest returns the longest time that was asked for since the last call.
-func (l *SharedLimit) TakeLongest() time.Duration { return time.Duration(l.longest.Swap(0)) }
 
 // Admission is whether a lease may be granted.
 type Admission uint8

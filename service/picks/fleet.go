@@ -5,6 +5,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/ledger"
 )
 
 const (
@@ -17,16 +18,18 @@ const (
 // admit reports whether a lease may be granted for the request that call holds. A limit of the fleet
 // permits it only before the deadline of this replica, and for a ttl that the others know; the next process
 // of this daemon must know of any other one. If it fails, call holds nothing.
-func (s *Picker) admit(call *call, r *Request) *fault.Error {
+func (s *Picker) admit(t *ledger.Target, call *call, r *Request) *fault.Error {
 	held := call.Held()
 	if call.shared = held.Shared(); call.shared == nil {
-		switch h := s.leases.handover; {
-		case h.Covers(held.Counters(), r.TTL):
+		switch h, c := s.leases.handover, held.Counters(); {
+		case h.Covers(c, r.TTL):
+			return nil
 		case r.NoWait:
 			call.GiveUp()
 			return wouldWait
-		default:
-			h.Raise(held.Counters(), r.TTL)
+		case h.Raise(call, c, call.wanted(t), r.TTL) != nil:
+			call.GiveUp()
+			return fault.Errorf(fault.CallerGone, "the caller has gone").Of(call.Cluster, "")
 		}
 		return nil
 	}
@@ -50,6 +53,18 @@ func (s *Picker) admit(call *call, r *Request) *fault.Error {
 		return wouldWait
 	}
 	return notAdmitted(a).Of(call.Cluster, "")
+}
+
+// wanted returns how many requests of its leaf, but for lost ones, will be in flight if the other picks of the request
+// succeed.
+func (c *call) wanted(t *ledger.Target) int64 {
+	held := c.Held()
+	for _, leaf := range t.Cluster(c.Cluster).Leaves {
+		if l := leaf.Counters; l == held.Counters() {
+			return min(l.Breaker.InFlight()+int64(c.more), int64(leaf.Cluster.MaxRequests)) - l.Ceiling.Lost()
+		}
+	}
+	return 0
 }
 
 func notAdmitted(a policy.Admission) *fault.Error {

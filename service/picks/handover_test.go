@@ -41,7 +41,7 @@ func newSuccession(t testing.TB, limit uint32) *succession {
 
 func (s *succession) start(t testing.TB) {
 	s.kit = newKit(t, 0, nil, s.limit, locality("a", 0, 1, 1))
-	s.HandOver(s.path, slog.New(slog.DiscardHandler))
+	s.HandOver(s.path, time.Second, slog.New(slog.DiscardHandler))
 }
 
 func (s *succession) restart(t testing.TB) {
@@ -174,6 +174,27 @@ func TestHandOver(t *testing.T) {
 				rt.Errorf("%+v is left", left)
 			}
 		})
+	})
+}
+
+// However often a daemon crashes, and whatever else is leased meanwhile: a lost lease counts for its ttl after the first
+// crash.
+func TestLostLeaseInCrashLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSuccession(t, 20)
+		_, err := s.pick(Request{N: 10, TTL: 100 * time.Second})
+		noError(t, err)
+		for range 8 {
+			s.crash(t)
+			s.expect(10)
+			out, err := s.pick(Request{TTL: 2 * time.Minute})
+			noError(t, err)
+			_, err = s.EndLease(out.Picks[0].Lease.ID, Success, nil)
+			noError(t, err)
+			time.Sleep(14 * time.Second)
+		}
+		s.expect(0)
+		s.close()
 	})
 }
 

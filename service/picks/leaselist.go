@@ -139,7 +139,7 @@ func (ls *leases) leave() {
 		sh.describe(&list[len(list)-1].LeaseState, number, s)
 		return true
 	}, func() {})
-	ls.handover.Close(list, slices.Collect(maps.Values(others)))
+	ls.handover.Close(list, slices.Collect(maps.Values(others)), ls.leaveWait)
 }
 
 // EndedLeases is a cluster and an owner whose leases were ended.

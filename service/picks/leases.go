@@ -1,6 +1,7 @@
 package picks
 
 import (
+	"context"
 	"errors"
 	"math"
 	"runtime"
@@ -48,7 +49,8 @@ type leases struct {
 	shards [leaseShards]leaseShard
 	keys   idempotencyKeys
 
-	handover *handover.File[handedLease] // to the next process; nil for none. Fixed before the first pick
+	handover  *handover.File[handedLease] // to the next process; nil for none. Fixed before the first pick
+	leaveWait time.Duration               // for it; fixed before the first pick
 
 	closed  atomic.Bool
 	begun   wake.One // the first lease, or key, of a quiet time
@@ -339,10 +341,10 @@ func (s *Picker) RenewsAtOnce(id LeaseID, ttl time.Duration) bool {
 }
 
 // RenewLease makes a held lease expire ttl from now.
-func (s *Picker) RenewLease(id LeaseID, ttl time.Duration) (state LeaseState, err error) {
+func (s *Picker) RenewLease(ctx context.Context, id LeaseID, ttl time.Duration) (state LeaseState, err error) {
 	if h := s.leases.handover; h != nil {
-		if c := s.leases.countersOf(&id); !h.Covers(c, ttl) {
-			h.Raise(c, ttl) // its ttl is not lowered while the lease is held
+		if err := h.Raise(ctx, s.leases.countersOf(&id), 0, ttl); err != nil {
+			return LeaseState{}, fault.FromContext(err)
 		}
 	}
 	now := s.leases.clock.now()

@@ -177,6 +177,7 @@ type call struct {
 	source   rand.PCG
 	recent   recent
 	batches  uint64              // that of the last batch, for its first place
+	more     int                 // picks of the request after this one
 	picks    uint32              // a number that grows by one with each pick, from a random one
 	deciding bool                // a policy picks now: if it panics, what it holds is released
 	shared   *policy.SharedLimit // of the last pick that was admitted
@@ -304,6 +305,7 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		}
 		out.Picks = out.Picks[:len(out.Picks)+1]
 		p := &out.Picks[len(out.Picks)-1]
+		call.more = n - i - 1
 		refusal := s.pickOne(t, call, r, wait, p)
 		wait -= min(wait, call.Queued)
 		for refusal != nil {
@@ -393,7 +395,7 @@ func (s *Picker) pickOne(t *ledger.Target, call *call, r *Request, wait time.Dur
 	}
 	call.deciding = false
 	if r.TTL > 0 {
-		if refused = s.admit(call, r); refused == nil {
+		if refused = s.admit(t, call, r); refused == nil {
 			p.shared = call.shared
 			refused = s.leases.grant(t.Cluster(call.Cluster), call, r, s.options.MaxLeaseShare, &p.Lease)
 		}

@@ -347,6 +347,10 @@ func (k *kit) expect(leases int64) *ledger.Cluster {
 	return c
 }
 
+func (k *kit) RenewLease(id LeaseID, ttl time.Duration) (LeaseState, error) {
+	return k.Picker.RenewLease(k.t.Context(), id, ttl)
+}
+
 func code(err error) fault.Code {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		return e.Code

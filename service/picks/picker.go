@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -82,19 +83,20 @@ const (
 )
 
 // HandOver counts the leases that the last process has left in a file, and makes Close leave those of this
-// one. It must be called before the first pick, by one process at a time.
-func (s *Picker) HandOver(path string, log *slog.Logger) {
+// one; for a disk that hangs, that waits about as long as given. It must be called before the first pick, by one process
+// at a time.
+func (s *Picker) HandOver(path string, wait time.Duration, log *slog.Logger) {
 	f, last := handover.Open[handedLease](path, log)
 	for i := range last.Leases {
-		f.Note(s.adopt(last.Leases[i].Leaf, &last.Leases[i].LeaseState), last.Leases[i].Leaf.TTL)
+		f.Known(s.adopt(last.Leases[i].Leaf, &last.Leases[i].LeaseState), last.Leases[i].Leaf.TTL)
 	}
 	for _, leaf := range last.Leaves {
-		f.Note(s.adopt(leaf, nil), leaf.TTL)
+		f.Lost(s.adopt(leaf, nil), leaf)
 	}
 	if n := s.leases.count.Load(); n > 0 {
 		log.Info("leases of the last process count until they end", "known", len(last.Leases), "unknown", n-int64(len(last.Leases)))
 	}
-	s.leases.handover = f
+	s.leases.handover, s.leases.leaveWait = f, wait
 	s.leases.begun.Wake()
 	f.Begin()
 }
@@ -115,7 +117,7 @@ func (s *Picker) adopt(leaf handover.Leaf, l *LeaseState) (counters *policy.Clus
 			}
 			sh.mu.Lock()
 			slot := sh.adopt(l, now, expires)
-			slot.record, slot.owner, slot.leaf, slot.held = r, r.Totals.Leases.Begin(owner, 0), nil, c.Adopt()
+			slot.record, slot.owner, slot.leaf, slot.held = r, r.Totals.Leases.Begin(owner, 0), nil, c.Adopt(l == nil)
 			if leaf.Cluster != cluster {
 				slot.leaf = of.BeginThrough(owner)
 			}

@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"os"
@@ -13,8 +14,11 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
+
+var noError = must.NoError
 
 func open(t *testing.T, path string) (*File[int], Content[int]) {
 	t.Helper()
@@ -38,9 +42,9 @@ func TestLeasesWhileCeilingsAreLowered(t *testing.T) {
 				default:
 				}
 				for range 1 + n%40 {
-					counters.Adopt()
+					counters.Adopt(false)
 					if !f.Covers(counters, time.Hour) {
-						f.Raise(counters, time.Hour)
+						_ = f.Raise(t.Context(), counters, 0, time.Hour)
 					}
 					held.Add(1)
 				}
@@ -57,7 +61,7 @@ func TestLeasesWhileCeilingsAreLowered(t *testing.T) {
 		case <-f.wake:
 			f.flush()
 		default:
-			f.lower()
+			f.lower(0)
 		}
 		n := int64(0)
 		for range 100 { // nothing is written meanwhile
@@ -77,9 +81,47 @@ func TestLeasesWhileCeilingsAreLowered(t *testing.T) {
 	close(stop)
 	f.Begin()
 	callers.Wait()
-	f.Close([]int{7}, nil)
+	f.Close([]int{7}, nil, time.Minute)
 	if _, left := open(t, path); len(left.Leaves) != 0 || len(left.Leases) != 1 {
 		t.Errorf("%+v is left", left)
+	}
+}
+
+// While others are in flight, a ceiling follows what was: to twice the requests, and to a ttl that is asked for or left.
+func TestCeilingsFollow(t *testing.T) {
+	f, _ := open(t, filepath.Join(t.TempDir(), "leases"))
+	c := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "orders"})
+	f.Known(c, 0)
+	hold := func(n int64, ttl time.Duration) {
+		for c.Breaker.InFlight() < n {
+			c.Adopt(false)
+		}
+		for c.Breaker.InFlight() > n {
+			c.Unhold()
+		}
+		if !f.Covers(c, ttl) {
+			f.noted.raise(c, ceiling{withRoom(n), ttl})
+			f.flush()
+			c.Ceiling.Set(f.noted[c].requests, f.noted[c].ttl)
+		}
+	}
+	for i, step := range []struct {
+		n    int64
+		ttl  time.Duration
+		want ceiling
+	}{
+		{100, time.Minute, ceiling{125, time.Minute}},
+		{100, 5 * time.Second, ceiling{125, 50 * time.Second}},
+		{50, 50 * time.Second, ceiling{62, 50 * time.Second}},
+		{40, 10 * time.Second, ceiling{62, 40 * time.Second}},
+		{40, 35 * time.Second, ceiling{62, 35 * time.Second}},
+		{0, time.Second, ceiling{}},
+	} {
+		hold(step.n, step.ttl)
+		f.lower(10 * time.Second)
+		if is := f.noted[c]; is != step.want {
+			t.Errorf("step %d: %+v, want %+v", i, is, step.want)
+		}
 	}
 }
 
@@ -93,8 +135,8 @@ func TestBadFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := policy.NewCounters().Acquire(resource.ServiceKey{Cluster: "orders"})
-	c.Adopt()
-	f.Raise(c, time.Hour)
+	c.Adopt(false)
+	noError(t, f.Raise(t.Context(), c, 0, time.Hour))
 	if c.Ceiling.Covers(1, time.Hour) || !f.Covers(c, time.Hour) {
 		t.Error("a lease is on disk that was not written, or is refused")
 	}
@@ -106,8 +148,8 @@ func TestBadFiles(t *testing.T) {
 			t.Fatal("the file is not written again")
 		}
 	}
-	if f.Raise(c, time.Hour); !c.Ceiling.Covers(1, time.Hour) {
-		t.Error("a lease is not covered")
+	if noError(t, f.Raise(t.Context(), c, 10, time.Hour)); !c.Ceiling.Covers(10, time.Hour) {
+		t.Error("the leases of a request are not covered by one write")
 	}
 	err := error(syscall.EEXIST)
 	for errors.Is(err, syscall.EEXIST) { // while a write goes on
@@ -116,15 +158,20 @@ func TestBadFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Raise(c, 2*time.Hour)
-	if !f.failed.Load() {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if err := f.Raise(gone, c, 0, 2*time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("a caller that has gone: %v", err)
+	}
+	if noError(t, f.Raise(t.Context(), c, 0, 2*time.Hour)); !f.failed.Load() {
 		t.Error("a disk that hangs is not reported")
 	}
+	f.Close(nil, nil, 0) // does not wait for it
 	pipe, err := os.OpenFile(path+".new", os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Close(nil, nil)
+	<-f.stopped
 	if err := errors.Join(pipe.Close(), os.Remove(path)); err != nil {
 		t.Fatal(err)
 	}
