@@ -12,6 +12,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/cmd/lbd/demo"
+	"github.com/lbd-dev/lbd/xds/store/etcd"
 )
 
 type demoCommand struct {
@@ -36,14 +37,11 @@ func (c *demoCommand) Validate() error {
 
 // Run runs the daemons and the demo.
 func (c *demoCommand) Run(ctx context.Context) error {
-	if c.Replicas == 1 {
-		return c.play(ctx, []Config{c.Config})
-	}
 	configs, err := c.replicas()
 	if err != nil {
 		return err
 	}
-	if c.Store != "" {
+	if c.Replicas == 1 || c.Store != "" {
 		return c.play(ctx, configs)
 	}
 	return demo.WithEtcd(ctx, func(ctx context.Context, address string) error {
@@ -57,6 +55,9 @@ func (c *demoCommand) Run(ctx context.Context) error {
 // replicas returns the configs of daemons that share a store. The first one has the addresses of
 // --listen.
 func (c *demoCommand) replicas() ([]Config, error) {
+	if c.Replicas == 1 {
+		return []Config{c.Config}, nil
+	}
 	host, port, err := net.SplitHostPort(c.Control)
 	if err != nil {
 		return nil, fmt.Errorf("--control: %w", err)
@@ -81,8 +82,17 @@ func (c *demoCommand) replicas() ([]Config, error) {
 	return configs, nil
 }
 
-// play runs daemons and the demo.
+// play runs daemons and the demo. It creates their fleet, if they share a store that has none.
 func (c *demoCommand) play(ctx context.Context, configs []Config) error {
+	if store := configs[0].Store; store != "" {
+		access, err := c.StoreAccess.config(store)
+		if err == nil {
+			_, _, err = etcd.Init(ctx, access)
+		}
+		if err != nil {
+			return fmt.Errorf("--store: %w", err)
+		}
+	}
 	control, err := listenOn(ctx, listen.Spec{Address: c.Control, Mode: listen.DefaultMode})
 	if err != nil {
 		return fmt.Errorf("the demo's control: %w", err)

@@ -16,7 +16,32 @@ import (
 )
 
 type storeCommand struct {
+	Init    initCommand    `cmd:"" help:"Create a fleet at an etcd prefix that has none. Daemons with this --store are not ready before."`
 	Migrate migrateCommand `cmd:"" help:"Copy everything that is stored to an empty store, and verify it. Stores are etcd://HOST:PORT,.../PREFIX, or a data directory; DIR/fleet is the copy that a daemon keeps of a store in etcd."`
+}
+
+type initCommand struct {
+	URL string `arg:"" help:"Where: etcd://HOST:PORT,.../PREFIX, as --store of the daemons" placeholder:"URL"`
+
+	StoreAccess StoreAccess `embed:""`
+}
+
+// Run creates the fleet. If there is one, that is no error: the command may be repeated.
+func (c *initCommand) Run(ctx context.Context, app *kong.Kong) error {
+	access, err := c.StoreAccess.config(c.URL)
+	if err != nil {
+		return err
+	}
+	fleet, created, err := etcd.Init(ctx, access)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.URL, err)
+	}
+	says := "created fleet %s at %s\n"
+	if !created {
+		says = "there is fleet %s already at %s: nothing was changed\n"
+	}
+	_, err = fmt.Fprintf(app.Stdout, says, fleet, c.URL)
+	return err
 }
 
 type migrateCommand struct {

@@ -201,10 +201,14 @@ func (s *storeConditions) list() []observe.Condition {
 		c.Kind, c.Since = observe.ConditionStoreFailing, s.began[what]
 		out = append(out, c)
 	}
-	add(!st.Loaded, "empty", observe.Condition{
+	unread := observe.Condition{
 		NotReady: true, Text: "there is no copy of what is stored, and it is not read from etcd yet: picks of clusters that are not known get 503",
 		Remedy: "check etcd and the network between it and this host",
-	})
+	}
+	if empty, is := errors.AsType[*etcd.EmptyError](st.Err); is {
+		unread.Text, unread.Remedy = empty.Error(), "run lbd store init with the --store of this daemon, or lbd store migrate"
+	}
+	add(!st.Loaded, "empty", unread)
 	keys := slices.Sorted(maps.Keys(st.Problems))
 	named := make([]string, 0, maxListedProblems)
 	for _, key := range keys[:min(len(keys), maxListedProblems)] {

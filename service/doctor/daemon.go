@@ -141,7 +141,8 @@ func (d *Daemon) store() Check {
 	case d.StoreErr != nil:
 		return found("store", Problem, "the store is not readable: %v", d.StoreErr).do("see the log of the daemon; /readyz?verbose shows when the store is loaded")
 	case !s.Loaded:
-		return found("store", Problem, "the daemon does not know yet what is stored").do("check etcd and the network between it and this host; lbd tries again")
+		return found("store", Problem, "the daemon does not know yet what is stored: %s", cmp.Or(s.Error, "it is being read")).
+			do("if that does not say what to do, check etcd and the network between it and this host; lbd tries again")
 	case s.Unreadable > 0:
 		return found("store", Problem, "%s in etcd cannot be read: the daemon uses what they were before", difference.Count(s.Unreadable, "record")).
 			do("the log names them: push these resources again, or upgrade lbd if a newer version wrote them")

@@ -74,7 +74,7 @@ func (h *storeHealth) conditions() []observe.Condition {
 		out = append(out, observe.Condition{
 			Kind: observe.ConditionStoreFailing, Since: f.since,
 			Text:   "pushes are refused: " + f.err.Error() + "; picks use what is known",
-			Remedy: "check etcd and the network between it and this host; lbd tries again",
+			Remedy: "if that does not say what to do, check etcd and the network between it and this host; lbd tries again",
 		})
 	} else if f.err != nil {
 		out = append(out, observe.Condition{

@@ -18,6 +18,8 @@ import (
 
 	toxiproxy "github.com/Shopify/toxiproxy/v2"
 	"github.com/rs/zerolog"
+
+	"github.com/lbd-dev/lbd/xds/store/etcd"
 )
 
 const (
@@ -134,7 +136,13 @@ func newFleetOf(t *testing.T, binary string, links bool) *fleet {
 			return c
 		}})
 	}
-	for _, p := range f.all() {
+	for i, p := range f.all() {
+		if i == members {
+			until(t, "the members have a leader", func() bool {
+				_, _, err := etcd.Init(t.Context(), etcd.Config{Endpoints: clients, Prefix: "lbd"})
+				return err == nil
+			})
+		}
 		t.Cleanup(p.kill)
 		p.start(t)
 	}

@@ -180,6 +180,7 @@ func TestForeignPrefix(t *testing.T) {
 		"another program":      {"foreign/x", "1", "another program"},
 		"a newer format":       {"newer/format", `{"version":2,"fleet":"00"}`, "newer"},
 		"an unreadable format": {"broken/format", `{`, "cannot be read"},
+		"a fleet below":        {"outer/inner/format", `{"version":1,"fleet":"00"}`, "a fleet below it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := bare.Put(t.Context(), c.key, c.value); err != nil {
@@ -202,11 +203,12 @@ func TestForeignPrefix(t *testing.T) {
 func TestAnotherFleet(t *testing.T) {
 	t.Parallel()
 	m, dir := startMember(t), t.TempDir()
-	first := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "one"}, dir, etcd.Options{})
+	first := mustOpenAt(t, m.create(t, "one"), dir, etcd.Options{})
 	put(t, first, "a", "1")
 	noError(t, first.Close())
-	put(t, mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "two"}, "", etcd.Options{}), "b", "1")
-	s, err := openAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "two"}, dir, etcd.Options{})
+	two := m.create(t, "two")
+	put(t, mustOpenAt(t, two, "", etcd.Options{}), "b", "1")
+	s, err := openAt(t, two, dir, etcd.Options{})
 	if _, ok := errors.AsType[*etcd.ForeignError](err); !ok {
 		t.Errorf("opened %v: %v", s, err)
 	}

@@ -137,6 +137,7 @@ func TestOutOfSpace(t *testing.T) {
 	m := &member{dir: t.TempDir(), client: freePort(t), peer: freePort(t), quota: 4 << 20}
 	m.start(t)
 	t.Cleanup(m.stop)
+	m.create(t, "lbd")
 	d := startDaemon(t, "etcd://"+m.client+"/lbd")
 	d.untilReady(t, http.StatusOK)
 	d.mustPush(t, "orders", 1)
@@ -210,6 +211,7 @@ func TestTwoFleetsOfOnePrefix(t *testing.T) {
 	m.stop()
 	noError(t, os.RemoveAll(m.dir))
 	m.start(t)
+	m.create(t, "lbd")
 	other := startDaemon(t, "etcd://"+m.client+"/lbd")
 	other.untilReady(t, http.StatusOK)
 	other.mustPush(t, "users", 1)
@@ -232,14 +234,45 @@ func TestTwoFleetsOfOnePrefix(t *testing.T) {
 func TestPrefixOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	m := startMember(t)
-	if _, err := m.bare(t).Put(t.Context(), "lbd/x", "1"); err != nil {
+	if _, err := m.bare(t).Put(t.Context(), "other/x", "1"); err != nil {
 		t.Fatal(err)
 	}
-	d := startDaemon(t, "etcd://"+m.client+"/lbd")
+	d := startDaemon(t, "etcd://"+m.client+"/other")
 	if code := d.exit(t); code != 1 || !strings.Contains(d.log.String(), "choose another prefix") {
 		t.Errorf("exit code %d: %s", code, d.log.String())
 	}
-	if all, err := m.bare(t).Get(t.Context(), "", clientv3.WithPrefix()); err != nil || len(all.Kvs) != 1 {
+	if all, err := m.bare(t).Get(t.Context(), "other", clientv3.WithPrefix()); err != nil || len(all.Kvs) != 1 {
 		t.Errorf("etcd has %v, %v", all, err)
 	}
+}
+
+// TestInit: a fleet is created by lbd store init only. Before, a daemon is not ready, says what to do and writes
+// nothing. No fleet is below another one, whichever is first.
+func TestInit(t *testing.T) {
+	t.Parallel()
+	m := startMember(t)
+	url := "etcd://" + m.client
+	d := startDaemon(t, url+"/new/one")
+	d.untilReady(t, http.StatusServiceUnavailable, "[-]store", "run lbd store init")
+	for path, want := range map[string]int{"/pick?cluster=orders": http.StatusServiceUnavailable, "/v1/snapshot": http.StatusServiceUnavailable, "/livez": http.StatusOK} {
+		if status, text := d.request(http.MethodGet, path, ""); status != want {
+			t.Errorf("%s: %d %s", path, status, text)
+		}
+	}
+	if status, text := d.push("orders", 1); status != http.StatusServiceUnavailable || !strings.Contains(text, "lbd store init") {
+		t.Errorf("a push: %d %s", status, text)
+	}
+	if all, err := m.bare(t).Get(t.Context(), "new/", clientv3.WithPrefix()); err != nil || len(all.Kvs) != 0 {
+		t.Errorf("etcd has %v, %v", all, err)
+	}
+	mustRun(t, "created fleet", "store", "init", url+"/new/one")
+	d.untilReady(t, http.StatusOK)
+	d.mustPush(t, "orders", 1)
+	mustRun(t, "nothing was changed", "store", "init", url+"/new/one")
+	for at, says := range map[string]string{"new/one/two": "is below new/one, which is that of another fleet", "new": "a fleet below it"} {
+		if code, out := run(t, "store", "init", url+"/"+at); code != 1 || !strings.Contains(out, says) {
+			t.Errorf("%s: exit code %d: %s", at, code, out)
+		}
+	}
+	mustRun(t, "created fleet", "store", "init", url+"/new/oneself")
 }

@@ -137,7 +137,7 @@ func TestFirstCommit(t *testing.T) {
 		"a small value": {10, "state/head", false},
 		"a blob":        {1 << 20, "blob/", true},
 	} {
-		c := etcd.Config{Endpoints: []string{m.client}, Prefix: freshPrefix()}
+		c := m.fresh(t)
 		put(t, mustOpenAt(t, c, "", etcd.Options{}), "a", strings.Repeat("x", tt.size))
 		created := func(under string) int64 {
 			res, err := bare.Get(t.Context(), c.Prefix+"/"+under, clientv3.WithFirstCreate()...)

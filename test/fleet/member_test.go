@@ -16,6 +16,8 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/lbd-dev/lbd/xds/store/etcd"
 )
 
 // nextPort is what freePort tries next.
@@ -45,13 +47,24 @@ type member struct {
 	running           *embed.Etcd
 }
 
-// startMember starts a cluster of one member.
+// startMember starts a cluster of one member, with a fleet at the prefix lbd.
 func startMember(t testing.TB) *member {
 	t.Helper()
 	m := &member{dir: t.TempDir(), client: freePort(t), peer: freePort(t)}
 	m.start(t)
 	t.Cleanup(m.stop)
+	m.create(t, "lbd")
 	return m
+}
+
+// create creates a fleet at a prefix, and returns how to reach it.
+func (m *member) create(t testing.TB, prefix string) etcd.Config {
+	t.Helper()
+	c := etcd.Config{Endpoints: []string{m.client}, Prefix: prefix}
+	if _, created, err := etcd.Init(t.Context(), c); err != nil || !created {
+		t.Fatalf("the prefix %s: created %v, %v", prefix, created, err)
+	}
+	return c
 }
 
 func (m *member) start(t testing.TB) {

@@ -21,7 +21,13 @@ import (
 // migrate runs lbd store migrate, and returns its exit code and output.
 func migrate(t *testing.T, args ...string) (code int, out string) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), buildDaemon(t, ""), append([]string{"store", "migrate"}, args...)...)
+	return run(t, append([]string{"store", "migrate"}, args...)...)
+}
+
+// run runs a command of lbd, and returns its exit code and output.
+func run(t *testing.T, args ...string) (code int, out string) {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), buildDaemon(t, ""), args...)
 	text, err := c.CombinedOutput()
 	if c.ProcessState == nil {
 		t.Fatal(err)
@@ -31,8 +37,14 @@ func migrate(t *testing.T, args ...string) (code int, out string) {
 
 func mustMigrate(t *testing.T, args ...string) {
 	t.Helper()
-	if code, out := migrate(t, args...); code != 0 || !strings.Contains(out, "compared them") {
-		t.Fatalf("migrate %v: exit code %d, %s", args, code, out)
+	mustRun(t, "compared them", append([]string{"store", "migrate"}, args...)...)
+}
+
+// mustRun runs a command of lbd that must succeed, and say something.
+func mustRun(t *testing.T, says string, args ...string) {
+	t.Helper()
+	if code, out := run(t, args...); code != 0 || !strings.Contains(out, says) {
+		t.Fatalf("lbd %v: exit code %d, %s", args, code, out)
 	}
 }
 
@@ -107,8 +119,8 @@ func TestMigrateRefuses(t *testing.T) {
 	running, err := file.Open(used, file.Options{})
 	noError(t, err)
 	t.Cleanup(func() { _ = running.Close() })
-	put(t, mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "running"}, "", etcd.Options{}), "a", "1")
-	damaged := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "damaged"}, "", etcd.Options{})
+	put(t, mustOpenAt(t, m.create(t, "running"), "", etcd.Options{}), "a", "1")
+	damaged := mustOpenAt(t, m.create(t, "damaged"), "", etcd.Options{})
 	put(t, damaged, "a", "1")
 	noError(t, damaged.Close())
 	for key, value := range map[string]string{
@@ -140,6 +152,7 @@ func TestMigrateRefuses(t *testing.T) {
 		"a damaged record":     {url("damaged"), t.TempDir(), "push their resources again", 1},
 		"to a fleet":           {full, url("running"), "has resources already", 1},
 		"to another program":   {full, url("other"), "keys of another program", 1},
+		"below a fleet":        {full, url("running/new"), "below running", 1},
 		"to an unfinished one": {full, url("unfinished"), "etcdctl del --prefix unfinished/", 1},
 		"to a full directory":  {full, full, "in use by another lbd", 1},
 		"to resources":         {full, filepath.Join(data, "fleet"), "choose another directory", 1},
@@ -190,7 +203,7 @@ func TestMigrateWithoutSpace(t *testing.T) {
 }
 
 // TestLostEtcdFromACopy: after etcd is lost, a new one begins with the copy of a stopped daemon. A
-// daemon that runs joins it.
+// daemon that runs joins it, and so does one without a copy, which has not claimed the prefix before.
 func TestLostEtcdFromACopy(t *testing.T) {
 	t.Parallel()
 	m := startMember(t)
@@ -206,8 +219,13 @@ func TestLostEtcdFromACopy(t *testing.T) {
 	m.stop()
 	noError(t, os.RemoveAll(m.dir))
 	m.start(t)
+	fresh := mustOpenAt(t, c, t.TempDir(), etcd.Options{})
+	if err := fresh.Err(); err == nil || fresh.Loaded() || !strings.Contains(err.Error(), "lbd store migrate") {
+		t.Errorf("a daemon without a copy: loaded %v, %v", fresh.Loaded(), err)
+	}
 	mustMigrate(t, dir, "etcd://"+m.client+"/lbd")
 	until(t, "the running daemon joins", func() bool { return other.Err() == nil && value(other.Snapshot(), "late") == "-" })
+	until(t, "the one without a copy joins", func() bool { return value(fresh.Snapshot(), "a") == "1" })
 	if keys := got.take(); keys != "late" || other.Snapshot().Index() <= last.Index() {
 		t.Errorf("changed: %s, index %d after %d", keys, other.Snapshot().Index(), last.Index())
 	}

@@ -26,7 +26,7 @@ func TestShared(t *testing.T) {
 		"Reads": sharedReads, "Types": sharedTypes, "Discard": sharedDiscard,
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := etcd.Config{Endpoints: []string{m.client}, Prefix: freshPrefix()}
+			c := m.fresh(t)
 			test(t, func(onCommit func(store.Commit)) store.Store {
 				s, err := etcd.Open(t.Context(), c, etcd.Options{OnCommit: onCommit})
 				noError(t, err)

@@ -12,13 +12,16 @@ import (
 
 var prefixes atomic.Int64
 
-// freshPrefix returns a prefix that nothing has.
-func freshPrefix() string { return fmt.Sprintf("lbd/test-%d", prefixes.Add(1)) }
+// fresh creates a fleet at a prefix that nothing has.
+func (m *member) fresh(t testing.TB) etcd.Config {
+	t.Helper()
+	return m.create(t, fmt.Sprintf("fresh/test-%d", prefixes.Add(1)))
+}
 
 func TestConformance(t *testing.T) {
 	m := startMember(t)
-	fresh := func(*testing.T) storetest.Open {
-		c := etcd.Config{Endpoints: []string{m.client}, Prefix: freshPrefix()}
+	fresh := func(t *testing.T) storetest.Open {
+		c := m.fresh(t)
 		return func(t *testing.T, o storetest.Options) store.Store {
 			s, err := etcd.Open(t.Context(), c, etcd.Options{Now: o.Now, OnCommit: o.OnCommit})
 			noError(t, err)

@@ -75,6 +75,7 @@ func TestTLS(t *testing.T) {
 			"--store-ca=" + ca.path("ca.pem"), "--store-cert=" + certificate.path(name+".pem"), "--store-key=" + certificate.path(name+".key"),
 		}
 	}
+	mustRun(t, "created fleet", append([]string{"store", "init", "etcd://" + m.client + "/lbd"}, flags(a, a, "client")...)...)
 	d := startDaemon(t, "etcd://"+m.client+"/lbd", flags(a, a, "client")...)
 	d.untilReady(t, http.StatusOK)
 	d.mustPush(t, "orders", 1)

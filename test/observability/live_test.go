@@ -29,6 +29,7 @@ func TestAgainstPrometheus(t *testing.T) {
 	d := startDaemon(t, lbd, "--resources="+resources, "--bootstrap="+plane.bootstrap(t))
 	other := startDaemon(t, "sh", "-c", `ulimit -f 256 && exec "$@"`, "sh", lbd)
 	etcd := startEtcd(t)
+	runIn(t, root, lbd, "store", "init", "etcd://"+etcd.address+"/lbd")
 	shared := startDaemon(t, lbd, "--store=etcd://"+etcd.address+"/lbd")
 	dead := listen(t, anywhere)
 	dead.close()

@@ -1,6 +1,6 @@
 // A real daemon and a real browser.
 
-import { type ChildProcess, spawn } from "node:child_process";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import type { TestContext } from "node:test";
@@ -101,7 +101,7 @@ export interface Etcd {
   stop(): Promise<void>;
 }
 
-/** Starts the lbd-etcd that ETCD names, with an empty store. It ends with this process, too. */
+/** Starts the lbd-etcd that ETCD names, with a fleet at /lbd. It ends with this process, too. */
 export async function startEtcd(): Promise<Etcd> {
   if (!process.env.ETCD) throw new Error("ETCD should name lbd-etcd: run make test-web");
   const child = spawn(process.env.ETCD, { stdio: ["pipe", "pipe", "inherit"] });
@@ -110,6 +110,7 @@ export async function startEtcd(): Promise<Etcd> {
     child.stdout.once("data", (d: Buffer) => ready(d.toString().trim()));
     child.once("exit", (code) => failed(new Error(`etcd ended with ${code}`)));
   });
+  execFileSync(lbd, ["store", "init", `etcd://${address}/lbd`]);
   return {
     address,
     async stop() {

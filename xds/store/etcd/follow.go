@@ -149,54 +149,30 @@ func (s *Store) explain(err error) error {
 	return fmt.Errorf("etcd: %w", err)
 }
 
-// readFormat connects, and reads the format, and etcd's revision and id. It creates the format if nothing is under the
-// prefix, and no fleet is known that was there.
+// readFormat connects, and reads the format, and etcd's revision and id.
 func (s *Store) readFormat(ctx context.Context) (format, *etcdserverpb.ResponseHeader, error) {
 	if err := s.dial(ctx); err != nil {
 		return format{}, nil, err
 	}
-	res, err := s.do(ctx, clientv3.OpGet(s.keys.format()))
-	got := res.Get()
-	if err == nil && len(got.Kvs) == 0 {
-		got, err = s.createFormat(ctx)
-	}
-	switch {
-	case err != nil:
+	res, err := s.txn(ctx, nil, []clientv3.Op{clientv3.OpGet(s.keys.format()), clientv3.OpGet(string(s.keys), clientv3.WithPrefix(), clientv3.WithCountOnly())})
+	if err != nil {
 		return format{}, nil, s.explain(err)
-	case len(got.Kvs) == 0 && got.Count > 0:
-		return format{}, nil, &ForeignError{s.config.Prefix, "it has keys of another program, or lbd store migrate has not finished; choose another prefix, or migrate to it first"}
-	case len(got.Kvs) == 0:
-		return format{}, nil, &OutdatedError{s.config.Prefix, "nothing is stored there, and this daemon has a copy of what was: " +
-			"if etcd is lost, copy the directory fleet in --data to the new etcd with lbd store migrate; or move it away and restart lbd, to begin empty"}
 	}
-	f, err := decodeFormat(got.Kvs[0].Value)
+	kvs := res.Responses[0].GetResponseRange().GetKvs()
+	switch {
+	case len(kvs) == 0 && res.Responses[1].GetResponseRange().GetCount() > 0:
+		return format{}, nil, &ForeignError{s.config.Prefix, "it has keys of another program, or of a fleet below it, or lbd store migrate has not finished; choose another prefix, or migrate to it first"}
+	case len(kvs) == 0 && s.replica.format.Fleet == "":
+		return format{}, nil, &EmptyError{s.config.Prefix}
+	case len(kvs) == 0:
+		return format{}, nil, &OutdatedError{s.config.Prefix, "nothing is stored there, and this daemon has a copy of what was: " +
+			"if etcd is lost, copy the directory fleet in --data to the new etcd with lbd store migrate; to begin empty, run lbd store init, move it away and restart lbd"}
+	}
+	f, err := decodeFormat(kvs[0].Value)
 	if err != nil && !errors.Is(err, errNewer) {
 		err = &ForeignError{s.config.Prefix, err.Error()}
 	}
-	return f, got.Header, err
-}
-
-// createFormat returns the format that it creates, unless there is one, or other keys, whose number
-// it returns.
-func (s *Store) createFormat(ctx context.Context) (*clientv3.GetResponse, error) {
-	count := clientv3.OpGet(string(s.keys), clientv3.WithPrefix(), clientv3.WithCountOnly())
-	if s.replica.format.Fleet != "" {
-		res, err := s.do(ctx, count)
-		return res.Get(), err
-	}
-	created := format{Version: formatVersion, Fleet: randomID(fleetSize)}
-	read := clientv3.OpGet(s.keys.format())
-	res, err := s.txn(ctx, []clientv3.Cmp{absent(string(s.keys)).WithPrefix()},
-		[]clientv3.Op{clientv3.OpPut(s.keys.format(), created.encode()), read}, count, read)
-	if err != nil {
-		return nil, err
-	}
-	got := (*clientv3.GetResponse)(res.Responses[1].GetResponseRange())
-	got.Header = res.Header
-	if !res.Succeeded {
-		got.Count = res.Responses[0].GetResponseRange().GetCount()
-	}
-	return got, nil
+	return f, res.Header, err
 }
 
 // follow applies what etcd has, and then every change, until an error.

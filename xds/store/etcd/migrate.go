@@ -39,12 +39,8 @@ func ContentsOf(file *store.Snapshot) Contents {
 // which records cannot be read.
 func Read(ctx context.Context, c Config) (all Contents, err error) {
 	s := prepare(c, Options{})
-	s.replica.format.Fleet = anyFleet // so that none is created
 	defer func() { err = errors.Join(err, s.Close()) }()
 	f, header, err := s.readFormat(ctx)
-	if older := (*OutdatedError)(nil); errors.As(err, &older) {
-		return all, fmt.Errorf("nothing is stored at the etcd prefix %s", c.Prefix)
-	}
 	if err != nil {
 		return all, err
 	}
@@ -68,9 +64,6 @@ func Read(ctx context.Context, c Config) (all Contents, err error) {
 	}
 	return all, nil
 }
-
-// anyFleet is the id of no fleet.
-const anyFleet = "-"
 
 // Create copies the contents of another store to etcd. Nothing may be under the prefix. The fleet
 // keeps its id, or gets one. Times and indices of entries stay as they are, and the index, which
@@ -126,23 +119,9 @@ func (m *migration) commit(ctx context.Context, ops ...clientv3.Op) (revision in
 }
 
 // begin puts the key migration, if there is no other key.
-func (m *migration) begin(ctx context.Context) error {
-	res, err := m.txn(ctx, []clientv3.Cmp{absent(string(m.keys)).WithPrefix()},
-		[]clientv3.Op{clientv3.OpPut(m.keys.migration(), time.Now().UTC().Format(time.RFC3339))},
-		clientv3.OpGet(m.keys.format(), clientv3.WithCountOnly()), clientv3.OpGet(m.keys.migration()))
-	switch {
-	case err != nil:
-		return m.failure(err)
-	case res.Succeeded:
-		m.revision = res.Header.Revision
-		return nil
-	case res.Responses[0].GetResponseRange().GetCount() > 0:
-		return fmt.Errorf("the etcd prefix %s has resources already; choose another prefix, or delete it: etcdctl del --prefix %s", m.config.Prefix, m.keys)
-	}
-	if kvs := res.Responses[1].GetResponseRange().GetKvs(); len(kvs) > 0 {
-		return fmt.Errorf("the etcd prefix %s has the remains of a migration that began at %s; if it does not run any more, delete them: etcdctl del --prefix %s", m.config.Prefix, kvs[0].Value, m.keys)
-	}
-	return fmt.Errorf("the etcd prefix %s has keys of another program; choose another prefix", m.config.Prefix)
+func (m *migration) begin(ctx context.Context) (err error) {
+	m.revision, err = m.occupy(ctx, clientv3.OpPut(m.keys.migration(), time.Now().UTC().Format(time.RFC3339)))
+	return err
 }
 
 // copy puts a record for each entry.

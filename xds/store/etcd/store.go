@@ -98,8 +98,8 @@ type Store struct {
 	closeErr error
 }
 
-// Open opens the store, and creates the fleet if nothing has the prefix. It waits for etcd for
-// some seconds. If etcd does not respond until then, the store has the contents of the copy,
+// Open opens the store of a fleet that [Init] or [Create] has created. It waits for etcd for
+// some seconds. If etcd does not respond until then, or has no fleet yet, the store has the contents of the copy,
 // and [Store.Status] says why; Updates fail with [store.ErrUnavailable] until it does.
 //
 // Errors are about what is under the prefix: a [*ForeignError], or a newer format. The copy is
