@@ -212,7 +212,7 @@ func (s *storeConditions) list() []observe.Condition {
 	keys := slices.Sorted(maps.Keys(st.Problems))
 	named := make([]string, 0, maxListedProblems)
 	for _, key := range keys[:min(len(keys), maxListedProblems)] {
-		named = append(named, key+": "+st.Problems[key])
+		named = append(named, key+": "+st.Problems[key].Error())
 	}
 	add(len(keys) > 0, "unreadable", observe.Condition{
 		Text:   fmt.Sprintf("%d records in etcd cannot be read, and what they were before stays in use: %s", len(keys), strings.Join(named, "; ")),
@@ -233,13 +233,20 @@ var (
 		"Time since the contents were last known to be all that etcd has, or since the start, at most some seconds while etcd responds. Only with --store.")
 	storeUnreadableFamily = observe.Gauge("lbd_store_unreadable_records",
 		"Records in etcd that are damaged or of a newer lbd: what they were before stays in use. Only with --store.")
+	storeUnknownFamily = observe.Gauge("lbd_store_unknown_records",
+		"Records in the store of kinds that this lbd does not know, because a newer one has put them: they are kept, and have no effect on this daemon.")
 )
 
 // storeMetrics returns the metrics of a store; status is nil for a file.
 func storeMetrics(st store.Store, status func() etcd.Status) observe.Collector {
 	opened := time.Now()
 	return func(out chan<- prometheus.Metric) {
-		out <- storeIndexFamily.Metric(float64(st.Snapshot().Index()))
+		stored, unknown := st.Snapshot(), 0
+		for _, n := range sources.UnknownKinds(stored.All()) {
+			unknown += n
+		}
+		out <- storeIndexFamily.Metric(float64(stored.Index()))
+		out <- storeUnknownFamily.Metric(float64(unknown))
 		if status == nil {
 			return
 		}

@@ -66,7 +66,7 @@ func TestStoreFiles(t *testing.T) {
 
 func TestStoreState(t *testing.T) {
 	state := sources.StoreState{Index: 7, Last: 7}
-	describeEtcd(&state, etcd.Status{Fleet: "f", Last: 9, Current: time.Now().Add(-time.Minute), Problems: map[string]string{"k": "damaged"}})
+	describeEtcd(&state, etcd.Status{Fleet: "f", Last: 9, Current: time.Now().Add(-time.Minute), Problems: map[string]error{"k": errors.New("damaged")}})
 	if state.Kind != sources.StoreInEtcd || state.Fleet != "f" || state.Last != 9 || state.Unreadable != 1 || *state.BehindSeconds < 60 {
 		t.Errorf("got %+v", state)
 	}
@@ -84,7 +84,7 @@ func TestStoreConditions(t *testing.T) {
 		t.Errorf("nothing is loaded: %+v", got)
 	}
 	st.Loaded, st.CopyErr = true, errors.New("disk on fire")
-	st.Problems = map[string]string{"k1": "damaged", "k2": "newer"}
+	st.Problems = map[string]error{"k1": errors.New("damaged"), "k2": errors.New("newer")}
 	first := s.list()
 	if len(first) != 2 || first[0].NotReady || !strings.Contains(first[0].Text, "2 records") || !strings.Contains(first[0].Text, "k2: newer") ||
 		!strings.Contains(first[1].Text, "disk on fire") {

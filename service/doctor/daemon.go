@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -146,6 +147,9 @@ func (d *Daemon) store() Check {
 	case s.Unreadable > 0:
 		return found("store", Problem, "%s in etcd cannot be read: the daemon uses what they were before", difference.Count(s.Unreadable, "record")).
 			do("the log names them: push these resources again, or upgrade lbd if a newer version wrote them")
+	case len(s.UnknownKinds) > 0:
+		return found("store", Warning, "the store has records of kinds that this lbd does not know: %s; they have no effect here", strings.Join(slices.Sorted(maps.Keys(s.UnknownKinds)), ", ")).
+			do("a newer lbd has put them: upgrade this one")
 	case s.BehindSeconds != nil && *s.BehindSeconds > maxBehind:
 		return found("store", Warning, "the daemon last knew %.0f s ago that it has all that etcd has", *s.BehindSeconds).
 			do("check etcd and the network between it and this host")

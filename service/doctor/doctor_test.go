@@ -264,6 +264,10 @@ func TestFindings(t *testing.T) {
 		"unreadable records": {
 			func(d *Daemon, _ *Cluster) { d.Store.Unreadable = 2 }, "", Problem, "store: 2 records in etcd cannot be read",
 		},
+		"unknown kinds": {
+			func(d *Daemon, _ *Cluster) { d.Store.UnknownKinds = map[string]int{"Rule": 1, "Policy": 2} }, "", Warning,
+			"store: the store has records of kinds that this lbd does not know: Policy, Rule; they have no effect here",
+		},
 		"behind": {
 			func(d *Daemon, _ *Cluster) { d.Store.BehindSeconds = new(60.0) }, "", Warning, "store: the daemon last knew 60 s ago",
 		},

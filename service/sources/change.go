@@ -163,6 +163,9 @@ func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) error {
 		how := "added"
 		if exists {
 			how = "modified"
+			if w, lost := p.lostFields(c, &before); lost && len(c.res.Warnings) < decode.MaxProblems {
+				c.res.Warnings = append(c.res.Warnings, w)
+			}
 		}
 		p.changed(c, how, before, after)
 	}
@@ -347,6 +350,8 @@ func storeError(err error) error {
 	switch {
 	case errors.Is(err, store.ErrClosed):
 		return fault.Errorf(fault.ShuttingDown, "lbd is shutting down and accepts no pushes")
+	case errors.Is(err, store.ErrNewer):
+		return fault.Errorf(fault.Blocked, "the change has no effect: %v", err)
 	case errors.Is(err, store.ErrCannotWrite):
 		return fault.Errorf(fault.StorageFailed, "the push was not stored and has no effect: %v", err)
 	case errors.As(err, new(*store.UnknownOutcomeError)):

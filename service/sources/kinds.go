@@ -2,6 +2,7 @@ package sources
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,6 +45,49 @@ const hostedType resource.Type = "Target"
 
 // isResource reports whether an entry of the store is an xDS resource.
 func isResource(key resource.Key) bool { return key.Type.URL() != "" }
+
+// UnknownKinds counts the entries of a store by their kinds, of those that this lbd does not know: a newer one has put
+// them. They stay as they are, also when a snapshot replaces all resources.
+func UnknownKinds(all iter.Seq[store.Entry]) map[resource.Type]int {
+	unknown := map[resource.Type]int{}
+	for e := range all {
+		if _, known := kinds[e.Key.Type]; !known {
+			unknown[e.Key.Type]++
+		}
+	}
+	return unknown
+}
+
+// keptKinds are the warnings of a snapshot that replaces all resources but these.
+func keptKinds(unknown map[resource.Type]int) (all []fault.Problem) {
+	for _, kind := range slices.Sorted(maps.Keys(unknown)) {
+		all = append(all, fault.Problem{Resource: string(kind), Reason: difference.Count(unknown[kind], "record") + " of the kind " + string(kind) +
+			", which a newer lbd has put and this one does not know, stay as they are: they are not part of snapshots here"})
+	}
+	return all
+}
+
+// lostFields is the warning of a change that replaces a resource by one without the fields that this lbd does not
+// know. The entry gets its value.
+func (p *pushes) lostFields(c *change, before *store.Entry) (warning fault.Problem, lost bool) {
+	if !isResource(before.Key) || before.Value != nil || len(c.res.Changes) >= difference.MaxListed {
+		return warning, false // it was pushed here, with a warning, or too many are replaced to look at each
+	}
+	item, warnings, err := p.decoded(*before)
+	if err != nil {
+		return warning, false
+	}
+	before.Value = item
+	stays := func(w fault.Problem) bool { return w.UnknownField() && w.Resource == before.Key.String() }
+	i := slices.IndexFunc(warnings, fault.Problem.UnknownField)
+	if i < 0 || slices.ContainsFunc(c.res.Warnings, stays) {
+		return warning, false
+	}
+	return fault.Problem{
+		Resource: before.Key.String(), Field: warnings[i].Field,
+		Reason: "the replaced version has this field, which this lbd does not know, and the new one does not: it is lost; if a newer lbd has put it, push to that one",
+	}, true
+}
 
 // getter returns an entry of a store, and whether there is one.
 type getter func(resource.Key) (store.Entry, bool)

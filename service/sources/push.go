@@ -257,6 +257,7 @@ func (p *pushes) replace(tx *store.Tx, c *change, b *decode.Bundle, r *SnapshotR
 			p.remove(tx, c, e.Key)
 		}
 	}
+	c.res.Warnings = append(c.res.Warnings, keptKinds(UnknownKinds(tx.All()))...)
 	if err := removesAtMost(c, r.MaxRemoved, "the snapshot"); err != nil {
 		return err
 	}

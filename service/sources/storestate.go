@@ -35,6 +35,9 @@ type StoreState struct {
 	BehindSeconds *float64 `json:"behind_seconds,omitempty"`
 	// Unreadable is the number of records in etcd that cannot be read.
 	Unreadable int `json:"unreadable"`
+	// UnknownKinds are the numbers of records by kind, of the kinds that this lbd does not know: a newer lbd has put
+	// them. They are kept, have no effect on this daemon, and are not part of its snapshots.
+	UnknownKinds map[string]int `json:"unknown_kinds"`
 	// Error is why nothing can be stored; absent if it can.
 	Error string `json:"error,omitempty"`
 	// FailingSince is when Error began, by the clock of this daemon.
@@ -48,8 +51,12 @@ func (s *Sources) Store() (StoreState, error) {
 		return StoreState{}, err
 	}
 	served := s.pushes.served.now() // first: it is not greater than Index
-	index := st.Snapshot().Index()
-	out := StoreState{Kind: StoreInFile, Served: served, Index: index, Last: index, Loaded: st.Loaded(), Error: fault.Text(st.Err())}
+	now := st.Snapshot()
+	index := now.Index()
+	out := StoreState{Kind: StoreInFile, Served: served, Index: index, Last: index, Loaded: st.Loaded(), Error: fault.Text(st.Err()), UnknownKinds: map[string]int{}}
+	for kind, n := range UnknownKinds(now.All()) {
+		out.UnknownKinds[string(kind)] = n
+	}
 	if s.describeStore != nil {
 		s.describeStore(&out)
 	}

@@ -214,7 +214,7 @@ func TestAnotherFleet(t *testing.T) {
 	}
 }
 
-// TestRecordsThatCannotBeRead: they are named, and what they were before stays.
+// TestRecordsThatCannotBeRead: they are named, and what they were before stays. What a newer lbd wrote is not changed.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	m := startMember(t)
@@ -246,10 +246,46 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	if now := s.Snapshot(); value(now, "a") != "1" || len(s.Status().Problems) != 1 {
 		t.Errorf("after a restart: %s, %v", value(now, "a"), s.Status().Problems)
 	}
+	if _, err := s.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(key("a"), []byte("2")) }); !errors.Is(err, store.ErrNewer) {
+		t.Errorf("a change of what a newer lbd wrote: %v", err)
+	}
+	if _, err := bare.Put(t.Context(), at+"a", "\x01wrong"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is damaged", func() bool { return strings.Contains(fmt.Sprint(s.Status().Problems), "damaged") })
 	now := put(t, s, "a", "2")
 	if value(now, "a") != "2" || len(s.Status().Problems) != 0 {
 		t.Errorf("after a push: %s, %v", value(now, "a"), s.Status().Problems)
 	}
+}
+
+// TestNewerFormat: once a newer lbd has begun another format, a daemon that runs writes nothing more, and says why. It
+// continues when the format is its own again.
+func TestNewerFormat(t *testing.T) {
+	t.Parallel()
+	m := startMember(t)
+	bare := m.bare(t)
+	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{})
+	put(t, s, "a", "1")
+	now, err := bare.Get(t.Context(), "lbd/format")
+	noError(t, err)
+	own := string(now.Kvs[0].Value)
+	_, err = bare.Put(t.Context(), "lbd/format", strings.Replace(own, `"version":1`, `"version":2`, 1))
+	noError(t, err)
+	before, err := bare.Get(t.Context(), "lbd/state/", clientv3.WithPrefix())
+	noError(t, err)
+	if _, err := s.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(key("a"), []byte("2")) }); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("an Update: %v", err)
+	}
+	untilErr(t, s, "written by a newer lbd: format 2")
+	after, err := bare.Get(t.Context(), "lbd/state/", clientv3.WithPrefix())
+	if err != nil || fmt.Sprint(after.Kvs) != fmt.Sprint(before.Kvs) || value(s.Snapshot(), "a") != "1" {
+		t.Errorf("etcd has %v, %v; the daemon %s", after, err, value(s.Snapshot(), "a"))
+	}
+	_, err = bare.Put(t.Context(), "lbd/format", own)
+	noError(t, err)
+	until(t, "it writes again", func() bool { return s.Err() == nil })
+	put(t, s, "a", "3")
 }
 
 // manyEntries is how many entries many puts.

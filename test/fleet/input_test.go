@@ -88,7 +88,7 @@ func TestCredentials(t *testing.T) {
 func second[T any](_ T, err error) error { return err }
 
 // TestUnreadableRecords: records that are damaged, or of a newer lbd, are named, skipped and
-// counted. What they were before stays in use.
+// counted. What they were before stays in use. A damaged one is replaced by a push, one of a newer lbd is not.
 func TestUnreadableRecords(t *testing.T) {
 	t.Parallel()
 	m := startMember(t)
@@ -123,7 +123,14 @@ func TestUnreadableRecords(t *testing.T) {
 	d.start(t)
 	check(d)
 	d.mustPush(t, "orders", 2)
-	d.mustPush(t, "users", 2)
+	for _, method := range []string{http.MethodPut, http.MethodDelete} {
+		if status, text := d.request(method, "/v1/clusters/users/endpoints", body(2)); status != http.StatusConflict || !strings.Contains(text, "update lbd") {
+			t.Errorf("%s of what a newer lbd wrote: %d %s", method, status, text)
+		}
+	}
+	if _, err := bare.Put(t.Context(), string(all.Kvs[1].Key), string(all.Kvs[1].Value)); err != nil { // by a newer lbd
+		t.Fatal(err)
+	}
 	until(t, "it is solved", func() bool {
 		_, text := d.request(http.MethodGet, "/readyz?verbose", "")
 		return !strings.Contains(text, "cannot be read")

@@ -14,6 +14,10 @@ var (
 	// succeed.
 	ErrUnavailable = errors.New("the store is unavailable")
 
+	// ErrNewer is returned by Update if it would replace or delete what a newer lbd wrote, in a format that this one
+	// cannot read. The commit has no effect, and a later one can succeed only after an update of lbd.
+	ErrNewer = errors.New("written by a newer lbd")
+
 	// ErrInvalidKey is returned by Put if the key has no type, a type with a NUL byte,
 	// or more than [MaxKeySize] bytes.
 	ErrInvalidKey = errors.New("invalid key")

@@ -34,6 +34,7 @@ type Store interface {
 	//
 	// The error of fn is returned as it is, and a panic as a [*PanicError]. Other errors:
 	//   - [ErrInvalidKey] and [ErrTooLarge], which Put returns.
+	//   - [ErrNewer]: a newer lbd wrote what it would change.
 	//   - [ErrCannotWrite]: the commit is not durable, and has no effect.
 	//   - [ErrUnavailable]: the store cannot be reached. The commit has no effect, unless the
 	//     error is an [*UnknownOutcomeError].

@@ -28,7 +28,7 @@ type outcome struct {
 func (s *Store) attempt(ctx context.Context, a *attempt, t *turn) outcome {
 	pending := s.keys.relative(s.keys.pending())
 	if reason, unreadable := a.base.problems[pending]; unreadable && a.base.pending == nil {
-		return outcome{err: s.stuck(errors.New(reason))}
+		return outcome{err: s.stuck(reason)}
 	}
 	if len(a.changes) == 0 {
 		return s.confirm(ctx, a)
@@ -243,7 +243,8 @@ func (s *Store) deleteBlobs(ctx context.Context, ids []string) {
 // put is the transaction of an attempt.
 func (s *Store) put(ctx context.Context, a *attempt, w *writes, t *turn) outcome {
 	at := s.keys.writer(s.id)
-	conditions := append(s.comparisons(a), unchangedAt(at, s.writer.revision), t.condition(s.keys))
+	// The format, so that nothing is written after a newer lbd has begun another one, or after the prefix was deleted.
+	conditions := append(s.comparisons(a), unchangedAt(at, s.writer.revision), t.condition(s.keys), unchangedAt(s.keys.format(), a.base.format.revision))
 	if a.reads.All {
 		conditions = append(conditions, absent(s.keys.pending()))
 	}
@@ -267,7 +268,7 @@ func (s *Store) put(ctx context.Context, a *attempt, w *writes, t *turn) outcome
 	if t != nil {
 		ops = append(ops, clientv3.OpDelete(s.keys.turn()))
 	}
-	res, err := s.txn(ctx, conditions, ops, clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.turn()), clientv3.OpGet(at))
+	res, err := s.txn(ctx, conditions, ops, clientv3.OpGet(s.keys.head()), clientv3.OpGet(s.keys.turn()), clientv3.OpGet(at), clientv3.OpGet(s.keys.format()))
 	switch {
 	case errors.Is(err, rpctypes.ErrLeaseNotFound): // the functions run again, with a new key
 		s.writer.revision = uncertain
@@ -281,6 +282,12 @@ func (s *Store) put(ctx context.Context, a *attempt, w *writes, t *turn) outcome
 	}
 	if modRevision(res, 2) != s.writer.revision {
 		s.writer.revision = uncertain // the lease has expired
+	}
+	if modRevision(res, 3) != a.base.format.revision {
+		if watch := s.watching.Load(); watch != nil {
+			(*watch)(errRestored) // the format is read again
+		}
+		return outcome{err: unavailable(errors.New("the format of the etcd prefix has changed: it is read again"))}
 	}
 	return outcome{conflict: true, revision: modRevision(res, 0), turnLost: t.lost(res, 1)}
 }

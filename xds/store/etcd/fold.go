@@ -59,7 +59,7 @@ func (s *Store) pendingNow(ctx context.Context, b *batch, reason error) outcome 
 	if err == nil && (len(res.Get().Kvs) == 0 || res.Get().Kvs[0].ModRevision != b.revision) {
 		return outcome{conflict: true}
 	}
-	if errors.Is(reason, errDamaged) || errors.Is(reason, errNewer) {
+	if errors.Is(reason, errDamaged) || errors.Is(reason, store.ErrNewer) {
 		return outcome{err: s.stuck(reason)}
 	}
 	return outcome{err: unavailable(s.explain(reason))}

@@ -37,7 +37,7 @@ var errRestored = errors.New("etcd was restored from a backup")
 func (s *Store) beginReplica() {
 	r := &s.replica
 	r.keys, r.fetch, r.own = s.keys, s.fetch, s.owned.commit
-	r.snapshot, r.blobs, r.problems = &store.Snapshot{}, references{}, map[string]string{}
+	r.snapshot, r.blobs, r.problems = &store.Snapshot{}, references{}, map[string]error{}
 	if s.options.Copy != nil {
 		r.snapshot, r.format = contentsOf(s.options.Copy.Snapshot())
 	}
@@ -169,7 +169,8 @@ func (s *Store) readFormat(ctx context.Context) (format, *etcdserverpb.ResponseH
 			"if etcd is lost, copy the directory fleet in --data to the new etcd with lbd store migrate; to begin empty, run lbd store init, move it away and restart lbd"}
 	}
 	f, err := decodeFormat(kvs[0].Value)
-	if err != nil && !errors.Is(err, errNewer) {
+	f.revision = kvs[0].ModRevision
+	if err != nil && !errors.Is(err, store.ErrNewer) {
 		err = &ForeignError{s.config.Prefix, err.Error()}
 	}
 	return f, res.Header, err

@@ -90,6 +90,8 @@ type format struct {
 	Fleet string `json:"fleet"`
 	// Base is what indices are larger than etcd's revisions.
 	Base uint64 `json:"base"`
+
+	revision int64 // of the key; 0 in a local copy
 }
 
 func (f format) encode() string {
@@ -106,7 +108,7 @@ func decodeFormat(value []byte) (format, error) {
 		return f, fmt.Errorf("the format %q is invalid", value)
 	}
 	if f.Version > formatVersion {
-		return f, fmt.Errorf("%w: format %d, this lbd knows %d", errNewer, f.Version, formatVersion)
+		return f, fmt.Errorf("%w: format %d, this lbd knows %d", store.ErrNewer, f.Version, formatVersion)
 	}
 	return f, nil
 }

@@ -42,9 +42,6 @@ const (
 	changePut    = 1
 )
 
-// errNewer is wrapped by errors about what a newer lbd wrote.
-var errNewer = errors.New("written by a newer lbd")
-
 var errDamaged = errors.New("damaged")
 
 // seal returns a value for a key relative to the prefix.
@@ -61,7 +58,7 @@ func unseal(key string, value []byte) ([]byte, error) {
 	case len(value) < sealSize:
 		return nil, fmt.Errorf("%w: %d bytes", errDamaged, len(value))
 	case value[0] > recordVersion:
-		return nil, fmt.Errorf("%w: record version %d, this lbd knows %d", errNewer, value[0], recordVersion)
+		return nil, fmt.Errorf("%w: record version %d, this lbd knows %d", store.ErrNewer, value[0], recordVersion)
 	case value[0] != recordVersion:
 		return nil, fmt.Errorf("%w: record version %d", errDamaged, value[0])
 	}

@@ -38,11 +38,11 @@ func TestFormat(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, bad := range []string{``, `{}`, `{"version":1}`, `{"version":0,"fleet":"00"}`, `{"version":1,"fleet":"no"}`, `{"version":1,"fleet":"00","base":9223372036854775808}`} {
-		if got, err := decodeFormat([]byte(bad)); err == nil || errors.Is(err, errNewer) {
+		if got, err := decodeFormat([]byte(bad)); err == nil || errors.Is(err, store.ErrNewer) {
 			t.Errorf("%s is %v, %v", bad, got, err)
 		}
 	}
-	if _, err := decodeFormat([]byte(`{"version":2,"fleet":"00"}`)); !errors.Is(err, errNewer) {
+	if _, err := decodeFormat([]byte(`{"version":2,"fleet":"00"}`)); !errors.Is(err, store.ErrNewer) {
 		t.Errorf("a newer format: %v", err)
 	}
 }
@@ -79,7 +79,7 @@ func TestRecords(t *testing.T) {
 		}
 		newer := bytes.Clone(value)
 		newer[0]++
-		if _, err := decodeRecord("key", newer); !errors.Is(err, errNewer) {
+		if _, err := decodeRecord("key", newer); !errors.Is(err, store.ErrNewer) {
 			t.Errorf("a newer version: %v", err)
 		}
 	}

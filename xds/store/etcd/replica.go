@@ -46,7 +46,7 @@ type state struct {
 	applied  int64      // all revisions up to it are applied
 	pending  *batch     // that is being folded; nil: none
 	blobs    references // of entries whose content is in a blob
-	problems map[string]string
+	problems map[string]error
 }
 
 // references are the blobs of entries, by the entries' keys relative to the prefix.
@@ -225,13 +225,13 @@ func (s *step) entry(ctx context.Context, key resource.Key, e event, put int64) 
 }
 
 // problem records that a value cannot be read.
-func (r *replica) problem(key string, err error) { r.problems[key] = err.Error() }
+func (r *replica) problem(key string, err error) { r.problems[key] = err }
 
 func (r *replica) solved(key string) { delete(r.problems, key) }
 
 // unlessDamaged records an error about what a value is, and returns other errors.
 func (r *replica) unlessDamaged(key string, err error) error {
-	if !errors.Is(err, errDamaged) && !errors.Is(err, errNewer) {
+	if !errors.Is(err, errDamaged) && !errors.Is(err, store.ErrNewer) {
 		return err
 	}
 	r.problem(key, err)
@@ -251,7 +251,7 @@ func (r *replica) load(ctx context.Context, number int64, all []keyValue) (*stor
 	was := r.snapshot
 	next := step{replica: r, at: number, changes: store.Changes{}, blobs: references{}}
 	problems := r.problems
-	r.problems = map[string]string{}
+	r.problems = map[string]error{}
 	head := int64(0)
 	var pending *keyValue
 	err := func() error {

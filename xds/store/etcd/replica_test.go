@@ -28,7 +28,7 @@ type world struct {
 
 func newWorld() *world {
 	w := &world{contents: map[string]string{}, own: map[string]*ownCommit{}}
-	w.keys, w.snapshot, w.blobs, w.problems = testKeys, &store.Snapshot{}, references{}, map[string]string{}
+	w.keys, w.snapshot, w.blobs, w.problems = testKeys, &store.Snapshot{}, references{}, map[string]error{}
 	w.format.Base = 1000
 	w.fetch = func(_ context.Context, r reference, _ int64) ([]byte, error) {
 		if w.away {
@@ -162,7 +162,7 @@ func TestARevisionWithoutItsBlob(t *testing.T) {
 	}
 	w.away = false
 	w.step(t, 2, headEvent(), putEvent("b", "1"), blobEvent("a", "gone"))
-	if text(w.snapshot) != "1002 a=1@1001 b=1@1002" || !strings.Contains(w.problems[at("a")], "missing") {
+	if text(w.snapshot) != "1002 a=1@1001 b=1@1002" || !strings.Contains(fmt.Sprint(w.problems[at("a")]), "missing") {
 		t.Errorf("a damaged blob: %s, %v", text(w.snapshot), w.problems)
 	}
 	w.step(t, 3, headEvent(), blobEvent("a", "value"))

@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -29,7 +30,7 @@ type Status struct {
 	// Err is why etcd does not respond; nil if it does.
 	Err error
 	// Problems says why records cannot be read, by key. Their entries stay as they were.
-	Problems map[string]string
+	Problems map[string]error
 	// CopyErr is why the local copy cannot be written.
 	CopyErr error
 }
@@ -46,7 +47,7 @@ func (s *Store) publish() {
 	now.problems = maps.Clone(now.problems)
 	was := s.state.Swap(&now)
 	for _, key := range slices.Sorted(maps.Keys(now.problems)) {
-		if was == nil || was.problems[key] != now.problems[key] {
+		if was == nil || fmt.Sprint(was.problems[key]) != now.problems[key].Error() {
 			s.logger.Error("a record in etcd cannot be read; what it was before stays in use", "key", string(s.keys)+key, "reason", now.problems[key])
 		}
 	}

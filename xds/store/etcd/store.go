@@ -287,7 +287,7 @@ func (e *OutdatedError) Error() string {
 // attempt cannot succeed.
 func isPermanent(err error) bool {
 	_, foreign := errors.AsType[*ForeignError](err)
-	return foreign || errors.Is(err, errNewer)
+	return foreign || errors.Is(err, store.ErrNewer)
 }
 
 // progress is what the follower has applied and reported. Others wait for it.

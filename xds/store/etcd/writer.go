@@ -216,7 +216,12 @@ func (s *Store) runFunctions(group []*store.Request) *attempt {
 			break
 		}
 		tx := b.Begin()
-		err := tx.Run(r.Fn)
+		err := tx.Run(func(tx *store.Tx) error {
+			if err := r.Fn(tx); err != nil {
+				return err
+			}
+			return s.checkNewer(a.base, tx.Written())
+		})
 		n, size := 0, 0
 		if err == nil {
 			n, size = measure(tx.Written(), b.Written())
@@ -239,6 +244,17 @@ func (s *Store) runFunctions(group []*store.Request) *attempt {
 		a.changes[key] = e
 	}
 	return a
+}
+
+// checkNewer returns a [store.ErrNewer] if a record of changes cannot be read because a newer lbd wrote it: what it was
+// before is in use here, and a change of that would lose what the newer one has written.
+func (s *Store) checkNewer(base *state, changes store.Changes) error {
+	for key := range changes {
+		if reason := base.problems[s.keys.relative(s.keys.entry(key))]; errors.Is(reason, store.ErrNewer) {
+			return fmt.Errorf("%s cannot be changed here: %w; update lbd, or make the change at a newer one", key, reason)
+		}
+	}
+	return nil
 }
 
 // measure returns how many operations changes add to those of a batch, and about how many bytes.
