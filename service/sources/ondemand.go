@@ -269,7 +269,7 @@ func (d *onDemand) confirm(changes []resolver.TargetConfig) {
 		cluster, ok := resolver.Cluster(c.Target)
 		e := d.unknown[cluster]
 		if c.Adopted && len(d.unknown) < d.maxUnknown && !d.closed {
-			d.addUnknown(&demanded{cluster: cluster, since: time.Now(), used: time.Now()})
+			d.unknown[cluster] = d.oldest.PushFront(&demanded{cluster: cluster, used: time.Now()}) // no tenure: many may be deleted at once
 			continue
 		}
 		if c.Adopted {

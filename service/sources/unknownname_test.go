@@ -15,6 +15,34 @@ import (
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
+// A deletion of many pushed clusters, whose names become unknown ones, leaves places for new names.
+func TestUnknownNamesAfterDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const places = 3
+		s, _, _, _ := follow(t, 0, func(o *service.Options) { o.Sources.OnDemandUnknown = places })
+		pushed := make([]servicetest.Object, places)
+		for i := range pushed {
+			pushed[i] = servicetest.Assigned(fmt.Sprint("pushed", i), "a-0")
+		}
+		servicetest.PushAll(t, s, pushed...)
+		body := servicetest.Encode(servicetest.Object{"resources": []servicetest.Object{servicetest.Assigned("other", "a-0")}})
+		_, err := s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: body, Replace: true, MaxRemoved: -1})
+		servicetest.Must(t, err)
+		if n := s.Sources.XDS(sources.XDSFilter{}).OnDemand.Unknown; n != places {
+			t.Errorf("%d names are unknown", n)
+		}
+		for i := range places + 1 {
+			want := fault.PickTimeout
+			if i == places {
+				want = fault.RateLimited
+			}
+			if _, err := servicetest.Pick(s, picks.Request{Cluster: fmt.Sprint("new", i)}); servicetest.Code(err) != want {
+				t.Errorf("new name %d: %v", i, err)
+			}
+		}
+	})
+}
+
 // A caller that picks from names that do not exist takes half of the places for unknown names, and then
 // replaces its own only; others have the rest. A name that is released is no longer counted.
 func TestUnknownNamesPerCaller(t *testing.T) {
