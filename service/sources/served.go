@@ -24,7 +24,8 @@ type served struct {
 	index atomic.Uint64
 
 	mu       sync.Mutex
-	holds    []*hold
+	holds    map[held]*hold
+	ended    []*hold             // whose targets have a config with the resource; their trees are waited for
 	trees    uint64              // index of the last commit that the trees have, but for holds
 	latest   uint64              // index of the last commit that was published
 	changed  map[string]struct{} // targets with new configs since index
@@ -37,12 +38,16 @@ type served struct {
 	ending sync.WaitGroup
 }
 
-// hold is a commit that a target does not use yet.
-type hold struct {
+// held is a resource that a target does not use yet as it is.
+type held struct {
 	target string
-	index  uint64
-	over   bool // holdTimeout has passed: it keeps nothing back
-	ended  bool // the config of the target has it; its tree is waited for
+	key    resource.Key
+}
+
+// hold is the commit of such a resource.
+type hold struct {
+	index uint64
+	until time.Time // then it keeps nothing back any more
 }
 
 // holdTimeout is the time after which a target that waits keeps no commit back: one for which a caller names an
@@ -72,43 +77,37 @@ func (s *served) hold(waiting map[string][]resource.Key, now *store.Snapshot, up
 			if !changed {
 				continue
 			}
-			at := slices.IndexFunc(s.holds, func(h *hold) bool { return h.target == target && !h.ended })
-			if at < 0 {
-				at, s.holds = len(s.holds), append(s.holds, &hold{target: target, index: index})
-				s.expire(s.holds[at])
+			if is := (held{target, key}); s.holds[is] == nil {
+				s.holds[is] = &hold{index, time.Now().Add(holdTimeout)}
 			}
-			s.holds[at].index = min(s.holds[at].index, index)
 			if !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}
 	}
+	time.AfterFunc(holdTimeout, func() { s.advance(0, nil) })
 	return keys
 }
 
-// expire makes a hold keep nothing back after a while.
-func (s *served) expire(h *hold) {
-	time.AfterFunc(holdTimeout, func() {
-		s.mu.Lock()
-		h.over = true
-		s.mu.Unlock()
-		s.advance(0, nil)
-	})
-}
-
 // updated records that targets have new configs, also those of a management server: a later commit may need no other
-// ones. It ends the holds of the targets that wait no more.
+// ones. It ends the holds of what targets do not wait for any more.
 func (s *served) updated(changes []resolver.TargetConfig, waiting map[string][]resource.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range changes {
 		s.changed[c.Target] = struct{}{}
 	}
-	for _, h := range s.holds {
-		if _, waits := waiting[h.target]; !waits && !h.ended {
-			h.ended = true
-			s.changed[h.target] = struct{}{}
-			s.wake.Wake()
+	waits := make(map[held]bool)
+	for target, keys := range waiting {
+		for _, key := range keys {
+			waits[held{target, key}] = true
+		}
+	}
+	for is, h := range s.holds {
+		if !waits[is] {
+			delete(s.holds, is)
+			s.ended = append(s.ended, h)
+			s.changed[is.target] = struct{}{}
 		}
 	}
 	if len(s.changed) > 0 {
@@ -127,7 +126,7 @@ func notInForce(key resource.Key) fault.Problem {
 const treeTimeout = time.Second
 
 func newServed() *served {
-	s := &served{changed: map[string]struct{}{}, settling: map[string]struct{}{}, wake: wake.NewOne()}
+	s := &served{holds: map[held]*hold{}, changed: map[string]struct{}{}, settling: map[string]struct{}{}, wake: wake.NewOne()}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -169,7 +168,7 @@ func (s *served) start(index uint64, settle func(context.Context, []string) erro
 // follow waits for the trees of what was published, and sets the index.
 func (s *served) follow(settle func(context.Context, []string) error) {
 	s.mu.Lock()
-	latest, ended := s.latest, s.ended()
+	latest, ended := s.latest, slices.Clone(s.ended)
 	s.changed, s.settling = s.settling, s.changed // settling is empty
 	targets := slices.Collect(maps.Keys(s.settling))
 	s.mu.Unlock()
@@ -187,15 +186,10 @@ func (s *served) follow(settle func(context.Context, []string) error) {
 	s.advance(latest, ended)
 }
 
-// ended returns the holds that have ended.
-func (s *served) ended() []*hold {
-	return slices.DeleteFunc(slices.Clone(s.holds), func(h *hold) bool { return !h.ended })
-}
-
 // check sets the index to that of the last commit if all trees have their configs already.
 func (s *served) check(settled func(iter.Seq[string]) bool) {
 	s.mu.Lock()
-	latest, ended := s.latest, s.ended()
+	latest, ended := s.latest, slices.Clone(s.ended)
 	is := settled(maps.Keys(s.changed)) && settled(maps.Keys(s.settling))
 	s.mu.Unlock()
 	if is {
@@ -210,9 +204,9 @@ func (s *served) advance(index uint64, ended []*hold) {
 	defer s.mu.Unlock()
 	s.trees = max(index, s.trees)
 	index = s.trees
-	s.holds = slices.DeleteFunc(s.holds, func(h *hold) bool { return slices.Contains(ended, h) })
-	for _, h := range s.holds {
-		if !h.over {
+	s.ended = slices.DeleteFunc(s.ended, func(h *hold) bool { return slices.Contains(ended, h) })
+	for _, h := range slices.AppendSeq(slices.Clone(s.ended), maps.Values(s.holds)) {
+		if time.Now().Before(h.until) {
 			index = min(index, h.index-1)
 		}
 	}

@@ -138,6 +138,29 @@ func TestAHoldEnds(t *testing.T) {
 	})
 }
 
+// A change that is in force is served, also while the target waits for a later one.
+func TestHoldsOfATarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServed()
+		defer s.close()
+		s.start(0, func(context.Context, []string) error { return nil })
+		var waits []resource.Key
+		for index, name := range []string{"a", "b", "c"} {
+			key := resource.Key{Type: Config, Name: name}
+			waits = append(waits, key)
+			s.hold(map[string][]resource.Key{"xds:///shop": waits}, new(store.Snapshot), []resource.Update{{Item: resource.Item{Key: key}}})
+			s.published(uint64(index+1), nil)
+		}
+		for index := range uint64(4) {
+			s.updated(nil, map[string][]resource.Key{"xds:///shop": waits[index:]})
+			synctest.Wait()
+			if got := s.now(); got != index {
+				t.Errorf("index %d with %d changes in force", got, index)
+			}
+		}
+	})
+}
+
 // Waits end with their time, their caller, the drain and the end of the service, and leave nothing.
 func TestWaitsForAnIndexEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
