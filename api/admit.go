@@ -131,6 +131,37 @@ func (w *recorder) acquire(r quota.Resource, n int64) error {
 		return limitProblem(err)
 	}
 	w.acquired[r] += n
+	if r != quota.Bytes {
+		return nil
+	}
+	return w.reserve(n)
+}
+
+// reserve reserves bytes of the memory of all requests until finish, or until the answer is complete.
+func (w *recorder) reserve(bytes int64) error {
+	if err := w.router.limits.Shedding.reserve(bytes); err != nil {
+		return fault.Errorf(overloaded, "%v", err).Retry(retryAfter)
+	}
+	w.reserved += bytes
+	return nil
+}
+
+// reserving returns the context of a request for work that reserves what it takes.
+func reserving(w *recorder, r *http.Request) context.Context {
+	return overload.WithReserve(r.Context(), w.reserve)
+}
+
+// answered acquires a complete answer instead of what it took to compute it.
+func (w *recorder) answered(bytes int64) error {
+	if err := w.account.Acquire(quota.Bytes, bytes); err != nil {
+		return limitProblem(err)
+	}
+	w.acquired[quota.Bytes] += bytes
+	if more := bytes - w.reserved; more > 0 {
+		return w.reserve(more)
+	}
+	w.router.limits.Shedding.release(w.reserved - bytes)
+	w.reserved = bytes
 	return nil
 }
 
@@ -190,6 +221,9 @@ func whileValid(ctx context.Context, c *access.Caller) (context.Context, context
 // finish releases what the request has acquired.
 func (w *recorder) finish() {
 	w.endTurn()
+	if w.reserved > 0 {
+		w.router.limits.Shedding.release(w.reserved)
+	}
 	if w.account == nil {
 		return
 	}
@@ -212,12 +246,21 @@ func takeTurn(w *recorder, r *http.Request) error {
 	return nil
 }
 
-// takeTurnOf is takeTurn for what describes n clusters or endpoints. Few need no turn.
-func takeTurnOf(w *recorder, r *http.Request, n int) error {
+// About what the description of a cluster without its endpoints takes until it is written, and that of an endpoint.
+const (
+	clusterBytes  = 4 << 10
+	endpointBytes = 1 << 10
+)
+
+// takeTurnOf is takeTurn for what describes n clusters or endpoints, and reserves so many bytes for each. Few need no turn.
+func takeTurnOf(w *recorder, r *http.Request, n, bytes int) error {
 	if n <= overload.SmallClusters {
 		return nil
 	}
-	return takeTurn(w, r)
+	if err := takeTurn(w, r); err != nil {
+		return err
+	}
+	return w.reserve(int64(n) * int64(bytes))
 }
 
 // takeSlot waits for one of a few slots, because what the request computes takes much memory.

@@ -95,12 +95,15 @@ func (h *handlers) getCluster(w *recorder, r *http.Request) error {
 		if err := w.takeSlot(r.Context(), w.router.describing); err != nil {
 			return err
 		}
+		if err := w.reserve(int64(described) * endpointBytes); err != nil {
+			return err
+		}
 	}
 	state, err := h.State.Cluster(r.Context(), name, target, endpoints)
 	if err != nil {
 		return err
 	}
-	if err := takeTurnOf(w, r, described); err != nil {
+	if err := takeTurnOf(w, r, described, 0); err != nil { // its bytes are reserved
 		return err
 	}
 	return reply(w, state.Within(scopeOf(w)), nil)

@@ -128,7 +128,7 @@ func (h *handlers) getDifference(w *recorder, r *http.Request) error {
 	if err := mayUseRange(w, in); err != nil {
 		return err
 	}
-	d, err := h.Resources.Compare(r.Context(), turnName(w, r), from, to, in, scopeOf(w))
+	d, err := h.Resources.Compare(reserving(w, r), turnName(w, r), from, to, in, scopeOf(w))
 	return reply(w, d, err)
 }
 
@@ -191,7 +191,7 @@ func (h *handlers) restore(w *recorder, r *http.Request) error {
 	if err := mayUseRange(w, q.Range); err != nil {
 		return err
 	}
-	result, err := h.Changes.Restore(r.Context(), q)
+	result, err := h.Changes.Restore(reserving(w, r), q)
 	return writeResult(w, result, q.Options.DryRun, err)
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/fault"
-	"github.com/lbd-dev/lbd/service/quota"
 	"github.com/lbd-dev/lbd/service/sources"
 )
 
@@ -89,7 +88,7 @@ const (
 // written. A caller that does not read is disconnected.
 func writeLarge(w *recorder, status int, body sources.Parts) {
 	length := body.Len()
-	if e, refused := errors.AsType[*fault.Error](w.acquire(quota.Bytes, int64(length))); refused {
+	if e, refused := errors.AsType[*fault.Error](w.answered(int64(length))); refused {
 		h := w.Header()
 		h.Del("Content-Encoding")
 		h.Del("ETag")
@@ -100,23 +99,30 @@ func writeLarge(w *recorder, status int, body sources.Parts) {
 	}
 	w.Header()["Content-Length"] = []string{strconv.Itoa(length)}
 	w.WriteHeader(status)
-	control := http.NewResponseController(w)
-	written := maxSmallBody // since the deadline was set
+	out := largeWriter{w: w}
 	for _, part := range body {
-		for len(part) > 0 {
-			if written >= maxSmallBody {
-				_ = control.SetWriteDeadline(time.Now().Add(StallTimeout)) // a writer without deadlines does not block
-				written = 0
-			}
-			n := min(len(part), maxSmallBody-written)
-			if _, err := w.Write(part[:n]); err != nil {
-				panic(http.ErrAbortHandler) // a partial response must not look complete
-			}
-			written += n
-			part = part[n:]
+		if _, err := out.Write(part); err != nil {
+			panic(http.ErrAbortHandler) // a partial response must not look complete
 		}
 	}
-	_ = control.SetWriteDeadline(time.Now().Add(StallTimeout)) // of what is buffered
+}
+
+// largeWriter writes a large response. A caller that does not read is disconnected.
+type largeWriter struct {
+	w       *recorder
+	written int // since the deadline was set
+}
+
+func (l *largeWriter) Write(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		if l.written%maxSmallBody == 0 { // also for what is buffered at the end
+			_ = http.NewResponseController(l.w).SetWriteDeadline(time.Now().Add(StallTimeout)) // a writer without deadlines does not block
+		}
+		var some int
+		some, err = l.w.Write(p[n:min(len(p), n+maxSmallBody-l.written%maxSmallBody)])
+		n, l.written = n+some, l.written+some
+	}
+	return n, err
 }
 
 // appendString appends s as a JSON string, as [encode] writes it. It allocates only if a

@@ -313,7 +313,7 @@ func TestLoopStreamsEndAtOnce(t *testing.T) {
 	for name, retry := range map[string]bool{"drain": false, "overload": true} {
 		synctest.Test(t, func(t *testing.T) {
 			level := new(shedLevel)
-			shedding := api.NewShedding(level.sheds)
+			shedding := api.NewShedding(level.sheds, nil)
 			d := startLimited(t, nil, api.Limits{Shedding: shedding}, nil)
 			d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
 			reads, stuck := onLoop(t, d.handler, "/v1/events/watch"), onLoop(t, d.handler, "/v1/events/watch")

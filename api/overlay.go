@@ -119,7 +119,7 @@ func (h *handlers) putOverlay(w *recorder, r *http.Request) (err error) {
 	if err := readJSON(w, r, MaxOverlayBytes, &q.Overlay); err != nil {
 		return err
 	}
-	result, err := h.Changes.PutOverlay(r.Context(), q)
+	result, err := h.Changes.PutOverlay(reserving(w, r), q)
 	if err != nil {
 		return err
 	}
@@ -148,6 +148,6 @@ func (h *handlers) deleteOverlay(w *recorder, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	result, err := h.Changes.DeleteOverlay(r.Context(), name, id, options)
+	result, err := h.Changes.DeleteOverlay(reserving(w, r), name, id, options)
 	return writeResult(w, result, options.DryRun, err)
 }

@@ -304,7 +304,7 @@ func (h *handlers) readListing(w *recorder, r *http.Request) (l listing, err err
 	if err != nil {
 		return l, err
 	}
-	return l, takeTurnOf(w, r, h.State.CountClusters())
+	return l, takeTurnOf(w, r, h.State.CountClusters(), clusterBytes)
 }
 
 // part returns the selected part of a list, which is never nil, and the value of after=

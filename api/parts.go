@@ -150,5 +150,5 @@ type Watches interface {
 type Metrics interface {
 	prometheus.Registerer
 	prometheus.Gatherer
-	EndpointMetrics(ctx context.Context, in *ledger.Scope) prometheus.Gatherer
+	EndpointMetrics(ctx context.Context, in *ledger.Scope) *observe.Gathered
 }

@@ -26,6 +26,8 @@ type recorder struct {
 	account *quota.Account // nil without quotas
 	// acquired is what the request holds of the account's resources, by resource.
 	acquired [quota.Resources]int64
+	// reserved is what it holds of the memory of all requests, in bytes.
+	reserved int64
 	router   *router
 	turn     *overload.Turn // nil without
 	slot     chan struct{}  // the request has one of these slots of the router; nil without

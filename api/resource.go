@@ -118,7 +118,7 @@ func (h *handlers) getResource(w *recorder, r *http.Request, kind sources.Kind) 
 	if view != sources.ViewPushed {
 		return h.getViewed(w, r, kind, name, view, as)
 	}
-	stored, err := h.Resources.Pushed(r.Context(), turnName(w, r), kind, name, as.format)
+	stored, err := h.Resources.Pushed(reserving(w, r), turnName(w, r), kind, name, as.format)
 	return writeStored(w, r, as, stored, err)
 }
 
@@ -130,7 +130,7 @@ const (
 
 // getViewed writes a resource as it is in use.
 func (h *handlers) getViewed(w *recorder, r *http.Request, kind sources.Kind, name string, view sources.View, as *representation) error {
-	is, err := h.Resources.View(r.Context(), turnName(w, r), kind, name, view, as.format)
+	is, err := h.Resources.View(reserving(w, r), turnName(w, r), kind, name, view, as.format)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (h *handlers) putResource(w *recorder, r *http.Request, kind sources.Kind) 
 	if err != nil {
 		return err
 	}
-	result, err := h.Changes.Push(r.Context(), p)
+	result, err := h.Changes.Push(reserving(w, r), p)
 	return writeResult(w, result, p.Options.DryRun, err)
 }
 
@@ -249,7 +249,7 @@ func (h *handlers) deleteResource(w *recorder, r *http.Request, kind sources.Kin
 	if err != nil {
 		return err
 	}
-	result, err := h.Changes.Delete(r.Context(), kind, name, options)
+	result, err := h.Changes.Delete(reserving(w, r), kind, name, options)
 	return writeResult(w, result, options.DryRun, err)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/fault"
+	"github.com/lbd-dev/lbd/service/observe"
 )
 
 // serve answers one request by h behind a route.
@@ -192,9 +193,16 @@ func TestScrapeErrors(t *testing.T) {
 			var log bytes.Buffer
 			h, w := &handlers{Logger: slog.New(slog.NewTextHandler(&log, nil))}, &recorder{ResponseWriter: tt.writer, router: new(router)}
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody)
-			if err := h.scrape(w, r, make(chan struct{}, 1), 1, func() prometheus.Gatherer { return registry }); err != nil {
-				t.Error(err)
-			}
+			func() {
+				defer func() {
+					if v := recover(); (v == http.ErrAbortHandler) == tt.bad { //nolint:errorlint // panics are compared
+						t.Error(v)
+					}
+				}()
+				if err := h.scrape(w, r, make(chan struct{}, 1), 1, func() *observe.Gathered { return h.gather(registry) }); err != nil {
+					t.Error(err)
+				}
+			}()
 			if logged := strings.Contains(log.String(), "level=ERROR"); logged != tt.bad {
 				t.Errorf("logged %q", log.String())
 			}

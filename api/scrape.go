@@ -2,53 +2,82 @@ package api
 
 import (
 	"bytes"
-	"fmt"
+	"compress/gzip"
+	"io"
 	"log/slog"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
-// scrapeLog logs the errors of promhttp.
-type scrapeLog struct{ *slog.Logger }
-
-// Println logs an error.
-func (l scrapeLog) Println(v ...any) {
-	l.Error("cannot gather metrics", slog.String("error", fmt.Sprint(v...)))
-}
-
-// buffered keeps a response, whose header is that of the ResponseWriter.
-type buffered struct {
-	http.ResponseWriter
-
-	status int
-	body   bytes.Buffer
-}
-
-func (b *buffered) WriteHeader(status int) { b.status = status }
-
-func (b *buffered) Write(p []byte) (int, error) { return b.body.Write(p) }
+// seriesBytes is about what the series of a cluster take.
+const seriesBytes = 8 << 10
 
 // scrape writes metrics. Anyone may scrape a listener without identities: one scrape of the same slots
 // gathers at a time, and what is not yet written counts against the quota of its caller. There are so
 // many clusters. from may wait for trees, so that it has no turn.
-func (h *handlers) scrape(w *recorder, r *http.Request, slots chan struct{}, clusters int, from func() prometheus.Gatherer) error {
+func (h *handlers) scrape(w *recorder, r *http.Request, slots chan struct{}, clusters int, from func() *observe.Gathered) error {
 	if err := w.takeSlot(r.Context(), slots); err != nil {
 		return err
 	}
-	metrics := promhttp.HandlerFor(from(), promhttp.HandlerOpts{
-		ErrorLog: scrapeLog{h.Logger}, ErrorHandling: promhttp.ContinueOnError, // some metrics are better than none
-	})
-	if err := takeTurnOf(w, r, clusters); err != nil {
+	if err := takeTurnOf(w, r, clusters, seriesBytes); err != nil {
 		return err
 	}
-	b := &buffered{ResponseWriter: w, status: http.StatusOK}
-	metrics.ServeHTTP(b, r)
-	writeBody(w, b.status, b.body.Bytes())
+	metrics := from()
+	if metrics.Err != nil {
+		return metrics.Err
+	}
+	w.endTurn()
+	if err := w.answered(int64(metrics.Bytes)); err != nil {
+		return err
+	}
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
+	w.Header().Set("Content-Type", string(format))
+	out := io.Writer(&largeWriter{w: w})
+	if acceptsGzip(r.Header) {
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(out)
+		defer func() { _ = z.Close() }() // a caller that has left misses nothing
+		out = z
+	}
+	w.WriteHeader(http.StatusOK)
+	last := ""
+	for part := range metrics.Parts {
+		err := takeTurnOf(w, r, len(part.Metric), 0)
+		text := encodeSeries(part, format, part.GetName() == last)
+		w.endTurn()
+		if err == nil {
+			_, err = out.Write(text)
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler) // a partial response must not look complete
+		}
+		last = part.GetName()
+	}
 	return nil
+}
+
+// encodeSeries returns a part of a family in a format. A part after the first one has no comments.
+func encodeSeries(part *dto.MetricFamily, format expfmt.Format, goesOn bool) []byte {
+	var text bytes.Buffer
+	_ = expfmt.NewEncoder(&text, format).Encode(part) // a buffer takes all, and the families are valid
+	for goesOn && bytes.HasPrefix(text.Bytes(), []byte("# ")) {
+		_, _ = text.ReadBytes('\n')
+	}
+	return text.Bytes()
+}
+
+func acceptsGzip(h http.Header) bool {
+	return slices.ContainsFunc(strings.Split(h.Get("Accept-Encoding"), ","), func(one string) bool {
+		name, weight, _ := strings.Cut(strings.TrimSpace(one), ";")
+		return strings.TrimSpace(name) == "gzip" && strings.Trim(weight, " q=0.") != "" || strings.TrimSpace(one) == "gzip"
+	})
 }
 
 // @Summary     Get metrics in Prometheus' text format
@@ -57,7 +86,18 @@ func (h *handlers) scrape(w *recorder, r *http.Request, slots chan struct{}, clu
 // @Success     200 {string} string "metrics"
 // @Router      /metrics [get]
 func (h *handlers) getMetrics(w *recorder, r *http.Request) error {
-	return h.scrape(w, r, w.router.scrapes, h.State.CountClusters(), func() prometheus.Gatherer { return observe.Within(scopeOf(w), h.Metrics) })
+	return h.scrape(w, r, w.router.scrapes, h.State.CountClusters(), func() *observe.Gathered {
+		return h.gather(observe.Within(scopeOf(w), h.Metrics))
+	})
+}
+
+// gather returns the metrics that can be gathered: some are better than none.
+func (h *handlers) gather(from prometheus.Gatherer) *observe.Gathered {
+	families, err := from.Gather()
+	if err != nil {
+		h.Logger.Error("cannot gather metrics", slog.Any("error", err))
+	}
+	return observe.Divide(families)
 }
 
 // @Summary     Get metrics of endpoints in Prometheus' text format
@@ -66,7 +106,7 @@ func (h *handlers) getMetrics(w *recorder, r *http.Request) error {
 // @Success     200 {string} string "metrics"
 // @Router      /metrics/endpoints [get]
 func (h *handlers) getEndpointMetrics(w *recorder, r *http.Request) error {
-	return h.scrape(w, r, w.router.endpointScrapes, h.State.CountClusters(), func() prometheus.Gatherer {
-		return h.Metrics.EndpointMetrics(r.Context(), scopeOf(w))
+	return h.scrape(w, r, w.router.endpointScrapes, 0, func() *observe.Gathered {
+		return h.Metrics.EndpointMetrics(reserving(w, r), scopeOf(w))
 	})
 }

@@ -25,6 +25,7 @@ const (
 // nothing. It is safe for concurrent use.
 type Shedding struct {
 	sheds    func(overload.Level) bool
+	memory   *overload.MemoryBudget                 // may be nil
 	rejected [overload.ShedLeases + 1]atomic.Uint64 // by level
 	ended    atomic.Uint64
 
@@ -32,9 +33,23 @@ type Shedding struct {
 	open map[*shedStream]struct{}
 }
 
-// NewShedding returns a Shedding. sheds reports whether the work of a level is shed now.
-func NewShedding(sheds func(overload.Level) bool) *Shedding {
-	return &Shedding{sheds: sheds, open: make(map[*shedStream]struct{})}
+// NewShedding returns a Shedding. sheds reports whether the work of a level is shed now. memory is what requests may
+// take; nil for no limit.
+func NewShedding(sheds func(overload.Level) bool, memory *overload.MemoryBudget) *Shedding {
+	return &Shedding{sheds: sheds, memory: memory, open: make(map[*shedStream]struct{})}
+}
+
+func (s *Shedding) reserve(bytes int64) error {
+	if s == nil {
+		return nil
+	}
+	return s.memory.Reserve(bytes)
+}
+
+func (s *Shedding) release(bytes int64) {
+	if s != nil {
+		s.memory.Release(bytes)
+	}
 }
 
 // rejects returns an error if a request, which is the work of a level, must be rejected.
@@ -112,20 +127,29 @@ func (s *Shedding) EndStreams() (n int) {
 	return n
 }
 
-var shedDesc = prometheus.NewDesc("lbd_shed_total",
-	"Work shed because lbd was overloaded: requests rejected (streams, snapshots, pushes, leases), and streams and long polls ended (open_streams).", []string{"work"}, nil)
+var (
+	shedDesc = prometheus.NewDesc("lbd_shed_total",
+		"Work shed because lbd was overloaded: requests rejected (streams, snapshots, pushes, leases; memory: any that would take more than is left), and streams and long polls ended (open_streams).", []string{"work"}, nil)
+	reservedDesc = prometheus.NewDesc("lbd_reserved_bytes", "Memory that requests have reserved for their bodies, for computing their answers, and for answers that are not yet written.", nil, nil)
+)
 
 var shedWork = map[overload.Level]string{
 	overload.ShedStreams: "streams", overload.ShedSnapshots: "snapshots", overload.ShedPushes: "pushes", overload.ShedLeases: "leases",
 }
 
-// Describe sends the descriptor of the metric. It is for prometheus.Collector.
-func (*Shedding) Describe(ch chan<- *prometheus.Desc) { ch <- shedDesc }
+// Describe sends the descriptors of the metrics. It is for prometheus.Collector.
+func (*Shedding) Describe(ch chan<- *prometheus.Desc) {
+	ch <- shedDesc
+	ch <- reservedDesc
+}
 
-// Collect sends the metric. It is for prometheus.Collector.
+// Collect sends the metrics. It is for prometheus.Collector.
 func (s *Shedding) Collect(ch chan<- prometheus.Metric) {
 	for level, work := range shedWork {
 		ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(s.rejected[level].Load()), work)
 	}
 	ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(s.ended.Load()), "open_streams")
+	bytes, refused := s.memory.Reserved()
+	ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(refused), "memory")
+	ch <- prometheus.MustNewConstMetric(reservedDesc, prometheus.GaugeValue, float64(bytes))
 }

@@ -35,7 +35,7 @@ func TestOverloadEndsStreams(t *testing.T) {
 		servicetest.Must(t, err)
 		begin := time.Now()
 		level := new(shedLevel)
-		shedding := api.NewShedding(level.sheds)
+		shedding := api.NewShedding(level.sheds, nil)
 		d := startLimited(t, &listen.Callers{Identities: func() *access.Identities { return known }}, api.Limits{Shedding: shedding}, nil)
 		specs, err := listen.Parse([]string{"127.0.0.1:1,anonymous=all"})
 		servicetest.Must(t, err)
@@ -86,7 +86,7 @@ func TestOverloadEndsStreams(t *testing.T) {
 		if got := counted(d, watchers); got != "1" {
 			t.Errorf("%s streams are open", got)
 		}
-		for work, want := range map[string]string{"open_streams": "3", "streams": "2", "snapshots": "0", "pushes": "0", "leases": "0"} {
+		for work, want := range map[string]string{"open_streams": "3", "streams": "2", "memory": "0", "snapshots": "0", "pushes": "0", "leases": "0"} {
 			if got := counted(d, fmt.Sprintf("lbd_shed_total{work=%q}", work)); got != want {
 				t.Errorf("%s: %s are counted, not %s", work, got, want)
 			}
@@ -97,7 +97,7 @@ func TestOverloadEndsStreams(t *testing.T) {
 // Work is rejected in an order, and picks without a lease never.
 func TestOverloadRejectsWork(t *testing.T) {
 	level := new(shedLevel)
-	d := startLimited(t, nil, api.Limits{Shedding: api.NewShedding(level.sheds)}, nil)
+	d := startLimited(t, nil, api.Limits{Shedding: api.NewShedding(level.sheds, nil)}, nil)
 	d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
 	for at, request := range map[overload.Level][3]string{
 		overload.ShedStreams:   {"GET", "/v1/clusters/unknown/watch", "404"},
@@ -125,7 +125,7 @@ func TestOverloadRejectsWork(t *testing.T) {
 func TestOverloadEndsStreamsInPortions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		level := new(shedLevel)
-		shedding := api.NewShedding(level.sheds)
+		shedding := api.NewShedding(level.sheds, nil)
 		d := startLimited(t, nil, api.Limits{Shedding: shedding}, nil)
 		const more = 7
 		for range api.MaxShedStreams + more {

@@ -18,7 +18,7 @@ const MaxRemoved = 1_000_000
 // @Router      /v1/snapshot [get]
 func (h *handlers) getSnapshot(w *recorder, r *http.Request) error {
 	as := accepted(r.Header)
-	stored, err := h.Resources.Snapshot(r.Context(), turnName(w, r), scopeOf(w), as.format)
+	stored, err := h.Resources.Snapshot(reserving(w, r), turnName(w, r), scopeOf(w), as.format)
 	return writeStored(w, r, as, stored, err)
 }
 
@@ -58,7 +58,7 @@ func (h *handlers) pushSnapshot(w *recorder, r *http.Request, replace bool) erro
 	if err != nil {
 		return err
 	}
-	result, err := h.Changes.PushSnapshot(r.Context(), p)
+	result, err := h.Changes.PushSnapshot(reserving(w, r), p)
 	return writeResult(w, result, p.Options.DryRun, err)
 }
 

@@ -32,7 +32,7 @@ func (h *handlers) getXDS(w *recorder, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := takeTurnOf(w, r, h.State.CountClusters()); err != nil {
+	if err := takeTurnOf(w, r, h.State.CountClusters(), clusterBytes); err != nil {
 		return err
 	}
 	return reply(w, h.Resources.XDS(f), nil)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"runtime/debug"
 	"runtime/metrics"
 	"slices"
 	"sync/atomic"
@@ -172,28 +171,16 @@ func (s *Shedder) shortage() Level {
 	return ShedNothing
 }
 
-// MemoryUse returns a function for [Signals.Memory]: the memory that cannot be freed,
-// as of the last garbage collection, as a part of GOMEMLIMIT. Without a limit it
-// returns 0.
-func MemoryUse() func() float64 {
-	samples := []metrics.Sample{
-		{Name: "/gc/heap/live:bytes"},
-		{Name: "/memory/classes/heap/stacks:bytes"},
-		{Name: "/memory/classes/metadata/other:bytes"},
-		{Name: "/memory/classes/metadata/mspan/inuse:bytes"},
-		{Name: "/memory/classes/other:bytes"},
-	}
+// MemoryUse returns a function for [Signals.Memory]: [LiveMemory] as a part of a limit. Without a limit,
+// which is math.MaxInt64, it returns 0.
+func MemoryUse(limit int64) func() float64 {
+	live := LiveMemory()
 	return func() float64 {
-		limit := debug.SetMemoryLimit(-1)
 		if limit == math.MaxInt64 {
 			return 0
 		}
-		metrics.Read(samples)
-		sum := uint64(0)
-		for _, s := range samples {
-			sum += s.Value.Uint64()
-		}
-		return float64(sum) / float64(limit)
+		bytes, _ := live()
+		return float64(bytes) / float64(limit)
 	}
 }
 

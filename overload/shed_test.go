@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -98,16 +97,12 @@ func TestNoShedder(t *testing.T) {
 }
 
 func TestMemoryUse(t *testing.T) {
-	before := debug.SetMemoryLimit(math.MaxInt64)
-	defer debug.SetMemoryLimit(before)
-	use := MemoryUse()
-	if got := use(); got != 0 {
+	if got := MemoryUse(math.MaxInt64)(); got != 0 {
 		t.Errorf("without a limit: %v", got)
 	}
 	block := make([]byte, 64<<20)
 	runtime.GC()
-	debug.SetMemoryLimit(256 << 20)
-	if got := use(); got < 0.25 || got > 0.9 {
+	if got := MemoryUse(256 << 20)(); got < 0.25 || got > 0.9 {
 		t.Errorf("64 MiB and a little of 256 MiB: %v", got)
 	}
 	runtime.KeepAlive(block)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -147,8 +149,9 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 	defer peers.Close()
 	quotas := c.quotas(c.maxStreams(budget))
-	shedder := overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(), Wait: overload.SchedulingWait(), Monitor: lacks})
-	shedding := api.NewShedding(shedder.Sheds)
+	limit := debug.SetMemoryLimit(-1)
+	shedder := overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(limit), Wait: overload.SchedulingWait(), Monitor: lacks})
+	shedding := api.NewShedding(shedder.Sheds, overload.NewMemoryBudget(limit, overload.LiveMemory(), runtime.GC))
 	svc.Metrics.MustRegister(quotas, shedding, lines.lost())
 	served := api.OptionsFor(svc)
 	served.Peers, served.Callers, served.Audit, served.AccessLog, served.Logger = peers, sec.callers(), sec.audit, sec.access, log

@@ -1,8 +1,10 @@
 package observe
 
 import (
+	"iter"
 	"slices"
 	"strings"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -14,6 +16,53 @@ func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	g := newGathering()
 	m.state.gather(g, m.timeline.store)
 	return sorted(append(all, g.families...)), err
+}
+
+// Gathered are metrics that are not yet written.
+type Gathered struct {
+	// Bytes is about what they take until then.
+	Bytes int
+	// Parts yields the families in the order of their names, each in parts of a few series.
+	Parts iter.Seq[*dto.MetricFamily]
+	// Err is why there are none.
+	Err error
+}
+
+// partSeries is the maximum number of series of a part: their text and what it is made of take little memory.
+const partSeries = 1000
+
+// Divide returns families, in the order of their names, in parts.
+func Divide(families []*dto.MetricFamily) *Gathered {
+	g := &Gathered{Parts: func(yield func(*dto.MetricFamily) bool) {
+		for _, f := range families {
+			for metrics := range slices.Chunk(f.Metric, partSeries) {
+				if !yield(&dto.MetricFamily{Name: f.Name, Help: f.Help, Type: f.Type, Unit: f.Unit, Metric: metrics}) {
+					return
+				}
+			}
+		}
+	}}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			g.Bytes += int(unsafe.Sizeof(*m))
+			for _, l := range m.Label {
+				g.Bytes += len(l.GetValue()) + int(unsafe.Sizeof(l))
+			}
+		}
+	}
+	return g
+}
+
+// Gather returns the families. It is for prometheus.Gatherer.
+func (g *Gathered) Gather() (all []*dto.MetricFamily, err error) {
+	for part := range g.Parts {
+		if n := len(all); n > 0 && all[n-1].GetName() == part.GetName() {
+			all[n-1].Metric = append(all[n-1].Metric, part.Metric...)
+		} else {
+			all = append(all, part)
+		}
+	}
+	return all, g.Err
 }
 
 // sorted returns families in the order of their names.
@@ -65,6 +114,7 @@ func (g *gathering) add(f *Family, v float64, values ...string) {
 		m.Gauge = take(&g.gauges)
 		m.Gauge.Value = value
 	}
+	values = values[:len(f.labels)]
 	if len(g.labels) < len(values) {
 		g.labels = make([]*dto.LabelPair, slabSize)
 	}

@@ -1,0 +1,74 @@
+package overload
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What is reserved and the data never exceed the budget together. What has been released may be data by now, until the
+// next collection says what of it is.
+func TestMemoryBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var live, collections, waits uint64
+		collected := uint64(300) // what a collection finds
+		m := NewMemoryBudget(1000, func() (uint64, uint64) { return live, collections }, func() {
+			live, collections, waits = collected, collections+1, waits+1
+		})
+		gc := func(bytes uint64) { live, collections = bytes, collections+1 }
+		reserve := func(n int64, ok bool, waited uint64) {
+			t.Helper()
+			if err := m.Reserve(n); (err == nil) != ok || waits != waited {
+				t.Errorf("reserve %d: %v after %d collections", n, err, waits)
+			}
+		}
+		gc(300)
+		reserve(600, true, 0)
+		reserve(1, false, 1) // nothing is freed
+		gc(900)
+		reserve(1, false, 1) // a collection a second
+		m.Release(600)
+		reserve(1, false, 1) // it may be data
+		time.Sleep(collectInterval)
+		collected = 400
+		reserve(400, true, 2)
+		gc(550) // at least 150 of it are data
+		reserve(100, true, 2)
+		gc(950) // at least 450
+		reserve(1, false, 2)
+		m.Release(500)
+		gc(150)
+		reserve(750, true, 2)
+		if bytes, refused := m.Reserved(); bytes != 750 || refused != 4 {
+			t.Errorf("%d reserved, %d refused", bytes, refused)
+		}
+		if err := NewMemoryBudget(math.MaxInt64, nil, nil).Reserve(math.MaxInt64); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Reserve asks the request of its context, for what is not small.
+func TestReserve(t *testing.T) {
+	var reserved int64
+	ctx := WithReserve(t.Context(), func(n int64) error {
+		reserved += n
+		return context.Canceled
+	})
+	for _, tt := range []struct {
+		ctx   context.Context
+		bytes int
+		err   error
+		total int64
+	}{
+		{t.Context(), 1 << 30, nil, 0},
+		{ctx, SmallWork, nil, 0},
+		{ctx, SmallWork + 1, context.Canceled, SmallWork + 1},
+	} {
+		if err := Reserve(tt.ctx, tt.bytes); err != tt.err || reserved != tt.total { //nolint:errorlint // it is returned as it is
+			t.Errorf("%d bytes: %v, %d", tt.bytes, err, reserved)
+		}
+	}
+}
