@@ -8,6 +8,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -25,6 +26,10 @@ type assignmentValidator struct {
 
 	weight uint32 // of the first endpoint
 	uneven bool   // another endpoint has another weight
+
+	hashKeys map[string]bool
+	sameKey  string // a hash_key that several endpoints have, and how many have one of another endpoint
+	same     int
 }
 
 type place struct{ group, endpoint int }
@@ -102,6 +107,9 @@ func (v *assignmentValidator) localities(a *resource.Assignment, groups []locali
 	}
 	if v.uneven && !v.Stored {
 		v.warnByHand("endpoints", ignoresWeights, resource.PolicyRoundRobin) // see JudgeWeights
+	}
+	if v.same > 0 && !v.Stored {
+		v.warnByHand("endpoints", "hold %d endpoints with the hash_key of another one, such as %q: RING_HASH picks only one endpoint for a hash_key", v.same, v.sameKey)
 	}
 }
 
@@ -188,6 +196,17 @@ func (v *assignmentValidator) weigh(i int, endpoints []*resource.Endpoint) {
 		}
 		v.uneven = v.uneven || e.Weight != v.weight
 		sum += uint64(e.Weight)
+		if e.HashKey == "" {
+			continue
+		}
+		if v.hashKeys == nil {
+			v.hashKeys = map[string]bool{}
+		}
+		if v.hashKeys[e.HashKey] {
+			v.sameKey = e.HashKey
+			v.same++
+		}
+		v.hashKeys[e.HashKey] = true
 	}
 	if sum > math.MaxUint32 {
 		v.reject(fmt.Sprintf("endpoints[%d].lb_endpoints", i),
@@ -266,12 +285,21 @@ func (v *assignmentValidator) endpoint(at place, m *endpointv3.LbEndpoint, id re
 			v.reject(at.String()+".load_balancing_weight", "is 0: it must be at least 1, or absent, which is 1")
 		}
 	}
+	v.hashKey(at, m.GetMetadata())
 	e.TTL = v.ttl(at, m.GetMetadata().GetFilterMetadata()["lbd"].GetFields())
 	e.Addresses = v.endpointAddresses(at, m)
 	if reason := badText(e.Hostname, MaxHostnameBytes); v.byHand && reason != "" {
 		v.reject(at.String()+".endpoint.hostname", "%s", reason)
 	}
 	return e
+}
+
+// hashKey warns of a hash_key that gRPC ignores (gRFC A76).
+func (v *assignmentValidator) hashKey(at place, m *corev3.Metadata) {
+	key := m.GetFilterMetadata()["envoy.lb"].GetFields()["hash_key"]
+	if _, isText := key.GetKind().(*structpb.Value_StringValue); key != nil && !isText {
+		v.warnByHand(at.String()+`.metadata.filter_metadata["envoy.lb"].hash_key`, "is no string, and not applied: put it in quotes")
+	}
 }
 
 // health converts a health status. As in gRPC, an unknown one is not usable.

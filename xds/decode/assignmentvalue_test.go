@@ -139,6 +139,10 @@ func TestDropsInPartsPerMillion(t *testing.T) {
 	}
 }
 
+func hashKey(value string) string {
+	return `"metadata":{"filter_metadata":{"envoy.lb":{"hash_key":` + value + `}}}`
+}
+
 func TestWarningsOfAssignments(t *testing.T) {
 	for _, c := range []assignmentCase{
 		{"nothing odd", localities(locality("a", 0, 1, endpoint("h", 80))), nil},
@@ -166,6 +170,18 @@ func TestWarningsOfAssignments(t *testing.T) {
 				"policy.endpoint_stale_after: is not applied: endpoints stay until they are replaced",
 				"policy.weighted_priority_health: is not applied: a priority is used until it fails as a whole",
 			},
+		},
+		{
+			"hash keys", localities(locality("a", 0, 1, endpoint("h", 80, hashKey(`"a"`)), endpoint("i", 80, hashKey(`"b"`))),
+				locality("b", 0, 1, endpoint("j", 80, hashKey(`"a"`)), endpoint("k", 80, hashKey("12")))),
+			[]string{
+				`endpoints[1].lb_endpoints[1].metadata.filter_metadata["envoy.lb"].hash_key: is no string, and not applied: put it in quotes`,
+				`endpoints: hold 1 endpoints with the hash_key of another one, such as "a": RING_HASH picks only one endpoint for a hash_key`,
+			},
+		},
+		{
+			"a misspelled ttl", localities(locality("a", 0, 1, endpoint("h", 80, `"metadata":{"filter_metadata":{"lbd":{"tll":"30s","ttl":"30s"}}}`))),
+			[]string{`endpoints[0].lb_endpoints[0].metadata.filter_metadata["lbd"].tll: has no effect: known is ttl`},
 		},
 		{
 			"a resolver by name", one(`{"endpoint":{"address":{"socket_address":{"address":"h","port_value":80,"resolver_name":"x"}}}}`),

@@ -176,7 +176,7 @@ func TestEveryProblemOfEveryResourceIsListed(t *testing.T) {
 		"ClusterLoadAssignment/a | resources[0].endpoints[0].priority | is 1, and no locality with a weight has priority 0: priorities must begin at 0 and leave none out",
 		"Cluster/b | resources[1].foo | " + unknown + "Cluster",
 		"Cluster/b | resources[1].type | STATIC is not supported: " + push,
-		`ClusterLoadAssignment/c | resources[2].endpoints[0].priority | "x" is no uint32`,
+		`ClusterLoadAssignment/c | resources[2].endpoints[0].priority | "x" is no uint32: write a whole number from 0 to 4294967295`,
 		"Cluster | resources[3].name | is empty",
 		"Secret/l | resources[4].@type | is Secret, which is not supported: " + holds,
 		`DiscoveryResponse | resources[5].@type | is "type.googleapis.com/acme.Thing", which is not supported: ` + holds + " (" + allURLs + ")",

@@ -36,7 +36,9 @@ func (d *bundling) binary(body []byte) error {
 	d.end(v, "")
 	for i, a := range list {
 		at := element("resources", i)
-		inner, _, err := wrappedResource(a)
+		v := d.begin()
+		inner, _, err := wrappedResource(v, a)
+		d.end(v, at)
 		if err != nil {
 			d.reject(at, "%s", err.Error())
 			continue

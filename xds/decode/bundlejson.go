@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -27,8 +26,11 @@ func (d *bundling) json(body []byte) error {
 	if _, err := text.Skim(body, 2*MaxJSONEntries, 2*MaxJSONEntries); err != nil {
 		return textError(f, err)
 	}
-	switch {
-	case d.options.Bare && json.Valid(body) && bytes.TrimSpace(body)[0] == '[':
+	switch list := text.Members(body); {
+	case d.options.Bare && isList(body) && json.Valid(body):
+		if len(list) > 0 && list[0].Value[0] == '{' {
+			return d.follow(body, "", nil)
+		}
 		return d.list(body)
 	case !json.Valid(body) || bytes.TrimSpace(body)[0] != '{':
 		return d.syntax(body)
@@ -36,19 +38,21 @@ func (d *bundling) json(body []byte) error {
 	top := text.Members(body)
 	url := top.Text("@type")
 	list := top.Find("resources")
-	switch {
-	case url == discoveryResponseURL, url == "" && list != nil:
+	if url == discoveryResponseURL || url == "" && list != nil {
 		return d.envelope(body, top)
+	}
+	if ok, err := d.form(body, ""); ok || err != nil {
+		return err
+	}
+	t := typeIn(top)
+	switch {
 	case !d.options.Bare:
 		d.noResources(top)
 		return nil
 	case top.Find("@type") != nil:
 		return d.jsonItem(body, "")
-	}
-	t := typeIn(top)
-	if t == "" {
-		d.reject("", "holds neither resources nor fields of only one of "+aTypes+": add @type")
-		return nil
+	case t == "":
+		return d.untyped("")
 	}
 	return d.jsonResource("", t, top, body)
 }
@@ -149,8 +153,8 @@ func (d *bundling) jsonItem(body []byte, at string) error {
 		return nil
 	}
 	o := text.Members(body)
-	url := o.Text("@type")
-	if url == wrapperURL {
+	url := v3URL(o.Text("@type"))
+	if url == wrapperURL || url == "" && o.Find("resource") != nil { // a Resource of incremental xDS has no @type
 		return d.wrapped(o, at)
 	}
 	if t := d.typed(url, o.Text("name"), at); t != "" {
@@ -161,13 +165,15 @@ func (d *bundling) jsonItem(body []byte, at string) error {
 
 func (d *bundling) wrapped(o text.Object, at string) error {
 	v := d.begin()
-	if err := readRest(v, o, &discoveryv3.Resource{}, d.options.Format, "@type", "resource"); err != nil {
+	wrapper := &discoveryv3.Resource{}
+	if err := readRest(v, o, wrapper, d.options.Format, "@type", "resource"); err != nil {
 		e, ok := errors.AsType[*SyntaxError](err)
 		if !ok {
 			return err
 		}
 		v.reject(e.Field, "%s", e.Reason)
 	}
+	v.fields(wrapper, "")
 	inner := o.Find("resource")
 	if inner == nil {
 		v.reject("resource", "is absent")
@@ -188,17 +194,7 @@ func (d *bundling) wrapped(o text.Object, at string) error {
 
 // readRest reads an object into m without some of its members.
 func readRest(r *report, o text.Object, m proto.Message, f Format, without ...string) error {
-	rest := []byte{'{'}
-	for _, member := range o {
-		if slices.Contains(without, member.Name) {
-			continue
-		}
-		if len(rest) > 1 {
-			rest = append(rest, ',')
-		}
-		rest = append(append(append(rest, member.Quoted...), ':'), member.Value...)
-	}
-	return readJSON(r, append(rest, '}'), f, m)
+	return readJSON(r, rest(o, "", without...), f, m)
 }
 
 // aTypes are the types that a resource without an envelope may have.

@@ -164,6 +164,17 @@ func rejectOtherType(r *report, m proto.Message) {
 	if !r.byHand || r.unknown.empty() || !isEmpty(m) {
 		return
 	}
+	if f := formIn(func(name string) bool {
+		return slices.ContainsFunc(r.unknown.list, func(p Problem) bool { return p.Field == name })
+	}); f != nil {
+		r.unknown = problemList{}
+		says := f.says
+		if f.resources != nil {
+			says = "push it as a snapshot, or put it into --resources: it may have several resources"
+		}
+		r.reject("", "is %s: %s", f.is, says)
+		return
+	}
 	for _, other := range types {
 		md := newMessage(other).ProtoReflect().Descriptor()
 		if !slices.ContainsFunc(r.unknown.list, func(p Problem) bool { return fieldNamed(md, p.Field) == nil }) {
@@ -218,7 +229,7 @@ func Resource(t resource.Type, a *anypb.Any, o Options) (resource.Item, error) {
 func decodeAny(r *report, it *resource.Item, a *anypb.Any) (err error) {
 	defer rejectPanic(r.key, &err)
 	r.pause()
-	if a, r.key.Name, err = wrappedResource(a); err != nil {
+	if a, r.key.Name, err = wrappedResource(r, a); err != nil {
 		return err
 	}
 	if url := a.GetTypeUrl(); url != r.key.Type.URL() {

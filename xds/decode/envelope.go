@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/lbd-dev/lbd/xds/decode/text"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 const (
@@ -16,8 +17,18 @@ const (
 	wrapperURL           = typeURLPrefix + "envoy.service.discovery.v3.Resource"
 )
 
-// wrappedResource returns the contents of a Resource, and its name; a itself if it is none.
-func wrappedResource(a *anypb.Any) (inner *anypb.Any, name string, err error) {
+// v3URL returns a type URL; instead of one of xDS v2, which a text may have, that of the same resource. v3 has taken
+// fields away and added others, but those of a name have the same meaning.
+func v3URL(url string) string {
+	if name, v2 := strings.CutPrefix(url, typeURLPrefix+"envoy.api.v2."); v2 && resource.Type(name).URL() != "" {
+		return resource.Type(name).URL()
+	}
+	return url
+}
+
+// wrappedResource returns the contents of a Resource, and its name; a itself if it is none. It warns of what is not
+// applied of a Resource.
+func wrappedResource(r *report, a *anypb.Any) (inner *anypb.Any, name string, err error) {
 	if a.GetTypeUrl() != wrapperURL {
 		return a, "", nil
 	}
@@ -25,6 +36,7 @@ func wrappedResource(a *anypb.Any) (inner *anypb.Any, name string, err error) {
 	if err := unmarshal(a.GetValue(), &wrapper); err != nil {
 		return nil, "", err
 	}
+	r.fields(&wrapper, "")
 	return wrapper.GetResource(), wrapper.GetName(), nil
 }
 
@@ -72,11 +84,15 @@ func unwrap(r *report, envelope proto.Message) ([]byte, error) {
 		a = d.GetResources()[0]
 		field = "resources[0].@type"
 	}
-	a, _, err := wrappedResource(a)
+	a, _, err := wrappedResource(r, a)
 	if err != nil {
 		return nil, err
 	}
-	if url := a.GetTypeUrl(); url != r.key.Type.URL() {
+	url := v3URL(a.GetTypeUrl())
+	if url != a.GetTypeUrl() {
+		r.note(field, "is %q, of xDS v2: read as %s", a.GetTypeUrl(), url)
+	}
+	if url != r.key.Type.URL() {
 		// An unreadable type is reported already.
 		if url != "" || r.err() == nil {
 			r.reject(field, "is %q, where a %s is wanted (%s)", url, r.key.Type, r.key.Type.URL())

@@ -92,6 +92,7 @@ var anyTypes = typeResolver{protoregistry.GlobalTypes}
 type typeResolver struct{ *protoregistry.Types }
 
 func (r typeResolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
+	url = v3URL(url)
 	if t, err := r.Types.FindMessageByURL(url); err == nil {
 		return t, nil
 	}

@@ -11,7 +11,11 @@ package decode
 //   - "-" are not applied, and cause a warning; the words say what lbd does instead
 //
 // A deeper indent continues a line. The endpoint policies add the part for their protos.
-var fieldTable = `envoy.config.endpoint.v3.ClusterLoadAssignment
+var fieldTable = `envoy.service.discovery.v3.Resource
+  ? name version resource: the resource itself has its name and its fields
+  - ttl: a resource stays until it is replaced or removed
+  - aliases resource_name cache_control metadata
+envoy.config.endpoint.v3.ClusterLoadAssignment
   + cluster_name endpoints policy
   - named_endpoints: write each endpoint in lb_endpoints
 envoy.config.endpoint.v3.ClusterLoadAssignment.Policy

@@ -18,6 +18,7 @@ import (
 // carried are the messages that the decoder reads out of an Any or by a variant: what
 // no other message of the tables leads to.
 var carried = []string{
+	"envoy.service.discovery.v3.Resource",
 	"envoy.config.endpoint.v3.ClusterLoadAssignment" + logicalDNS,
 	"envoy.config.cluster.v3.Cluster.EdsClusterConfig",
 	"envoy.config.cluster.v3.Cluster.RingHashLbConfig",

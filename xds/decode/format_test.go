@@ -40,11 +40,11 @@ func TestSyntaxErrors(t *testing.T) {
 		{"a field twice", decode.FormatJSON, "{\"cluster_name\":\"a\",\n \"clusterName\":\"b\"}", `read JSON: line 2, column 2: cluster_name: duplicate field "clusterName"`},
 		{
 			"a number that is a text", decode.FormatJSON, named,
-			fmt.Sprintf(`read JSON: line 1, column %d: %s.port_value: "http" is no uint32`, strings.Index(named, `"http"`)+1, socket),
+			fmt.Sprintf(`read JSON: line 1, column %d: %s.port_value: "http" is no uint32: write a whole number from 0 to 4294967295`, strings.Index(named, `"http"`)+1, socket),
 		},
 		{
 			"a negative port", decode.FormatYAML, one(`{"endpoint":{"address":{"socketAddress":{"address":"h","portValue":-1}}}}`),
-			"read YAML: line 1, column 174: " + socket + ".port_value: -1 is no uint32",
+			"read YAML: line 1, column 174: " + socket + ".port_value: -1 is no uint32: write a whole number from 0 to 4294967295",
 		},
 		{
 			"a text that is a number", decode.FormatYAML, "endpoints: [{locality: {zone: 7}}]",
@@ -53,14 +53,14 @@ func TestSyntaxErrors(t *testing.T) {
 		{"an object for a list", decode.FormatYAML, "endpoints: {}", "read YAML: line 1, column 1: endpoints: unexpected token {, where a list is wanted"},
 		{"a list for an object", decode.FormatYAML, "policy: []", "read YAML: line 1, column 1: policy: unexpected token [, where an object is wanted"},
 		{"a number for an object", decode.FormatYAML, "endpoints: [7]", "read YAML: line 1, column 13: endpoints[0]: unexpected token 7, where an object is wanted"},
-		{"a text for a duration", decode.FormatYAML, "policy: {endpoint_stale_after: soon}", `read YAML: line 1, column 10: policy.endpoint_stale_after: invalid google.protobuf.Duration value "soon"`},
+		{"a text for a duration", decode.FormatYAML, "policy: {endpoint_stale_after: soon}", `read YAML: line 1, column 10: policy.endpoint_stale_after: invalid google.protobuf.Duration value "soon": write a duration in seconds, such as "30s" or "0.5s"`},
 		{
 			"a wrong type beside an unknown field", decode.FormatJSON, `{"foo":1,"endpoints":[{"priority":"x"}]}`,
-			`read JSON: line 1, column 35: endpoints[0].priority: "x" is no uint32`,
+			`read JSON: line 1, column 35: endpoints[0].priority: "x" is no uint32: write a whole number from 0 to 4294967295`,
 		},
 		{
 			"within an Any", decode.FormatYAML, "resources: [{'@type': " + assignmentType + ", endpoints: [{priority: x}]}]",
-			`read YAML: line 1, column 104: resources[0].endpoints[0].priority: "x" is no uint32`,
+			`read YAML: line 1, column 104: resources[0].endpoints[0].priority: "x" is no uint32: write a whole number from 0 to 4294967295`,
 		},
 		{"deep JSON", decode.FormatJSON, deepJSON, "read JSON: the body nests deeper than 100"},
 		{"deep YAML", decode.FormatYAML, deepJSON, "read YAML: the body nests deeper than 100"},

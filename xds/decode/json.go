@@ -103,13 +103,19 @@ func jsonError(body []byte, f Format, md protoreflect.MessageDescriptor, err err
 		e.Line, e.Column = text.Position(body, len(body))
 	case jsonField.MatchString(e.Reason):
 		kind := jsonField.FindStringSubmatch(e.Reason)
-		e.Reason = e.Reason[len(kind[0]):] + " is no " + kind[1]
-		if kind[1] == "string" {
+		if e.Reason = e.Reason[len(kind[0]):] + " is no " + kind[1]; kind[1] == "string" {
 			e.Reason += ": put it in quotes"
+			break
 		}
-	}
-	if wanted := shape.kind(); wanted != "" && strings.HasPrefix(e.Reason, "unexpected token ") {
-		e.Reason += ", where " + wanted + " is wanted"
+		fallthrough
+	case strings.HasPrefix(e.Reason, "invalid google.protobuf.Duration"):
+		if wanted := shape.kind(); wanted != "" {
+			e.Reason += ": write " + wanted
+		}
+	case strings.HasPrefix(e.Reason, "unexpected token "):
+		if wanted := shape.kind(); wanted != "" {
+			e.Reason += ", where " + wanted + " is wanted"
+		}
 	}
 	e.Field, e.Reason = text.Clip(e.Field), text.Clip(e.Reason)
 	if f == FormatYAML {

@@ -39,6 +39,14 @@ func (s jsonShape) object() protoreflect.MessageDescriptor {
 	}
 }
 
+// scalars says what to write for them.
+var scalars = map[protoreflect.Kind]string{
+	protoreflect.BoolKind: "true or false", protoreflect.StringKind: "a string in quotes", protoreflect.BytesKind: "a string in quotes, in base64",
+	protoreflect.Uint32Kind: "a whole number from 0 to 4294967295", protoreflect.Uint64Kind: "a whole number from 0",
+	protoreflect.Int32Kind: "a whole number", protoreflect.Int64Kind: "a whole number",
+	protoreflect.FloatKind: "a number", protoreflect.DoubleKind: "a number",
+}
+
 // kind names the JSON value that is wanted, nothing if that is unknown.
 func (s jsonShape) kind() string {
 	switch {
@@ -47,7 +55,18 @@ func (s jsonShape) kind() string {
 	case s.field != nil && s.field.IsMap() && !s.single:
 		return "an object"
 	}
-	if md := s.object(); md != nil && !ownJSON(md) {
+	switch md := s.object(); {
+	case md == nil && s.field == nil:
+		return ""
+	case md == nil && s.field.Enum() != nil:
+		return "one of " + enumNames(s.field.Enum())
+	case md == nil:
+		return scalars[s.field.Kind()]
+	case md.FullName() == "google.protobuf.Duration":
+		return `a duration in seconds, such as "30s" or "0.5s"`
+	case ownJSON(md) && md.Fields().Len() == 1: // a wrapper
+		return scalars[md.Fields().Get(0).Kind()]
+	case !ownJSON(md):
 		return "an object"
 	}
 	return ""

@@ -24,7 +24,10 @@ import (
 // such as "10.0.0.7:8080 2 eu/a". In text, empty lines and those that begin with # are ignored.
 
 // listForm is what errors say.
-const listForm = "write ADDRESS:PORT [WEIGHT] [REGION/ZONE], such as 10.0.0.7:8080 2 eu/a"
+const (
+	listEntry = "ADDRESS:PORT [WEIGHT] [REGION/ZONE], such as 10.0.0.7:8080 2 eu/a"
+	listForm  = "write " + listEntry
+)
 
 // endpointList builds an assignment from the entries of a list.
 type endpointList struct {

@@ -132,10 +132,11 @@ func (r *report) remarks() *problemList {
 	return &all
 }
 
-// plainEndpoints reports whether an assignment has no unknown field, and its endpoints no
-// field that is not applied. For a stored one that is not known.
+// plainEndpoints reports whether an assignment has no unknown field, and its endpoints neither a
+// warning nor a field that is not applied. For a stored one that is not known.
 func (r *report) plainEndpoints() bool {
 	return !r.Stored && r.unknown.empty() &&
+		!slices.ContainsFunc(r.warnings.list, func(p Problem) bool { return strings.Contains(p.Field, ".lb_endpoints[") }) &&
 		!slices.ContainsFunc(r.unapplied.list, func(u *unapplied) bool { return strings.HasPrefix(u.path, "endpoints[") })
 }
 

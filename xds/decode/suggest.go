@@ -20,6 +20,12 @@ func unknownOf(owner, suggested string) string {
 	return "unknown field " + didYouMean + suggested + "?)"
 }
 
+// otherNames are other words for fields: those of xDS v2, and of other programs.
+var otherNames = map[string][]string{
+	"hosts": {"load_assignment", "lb_endpoints"}, "tlscontext": {"transport_socket"}, "weight": {"load_balancing_weight"},
+	"health": {"health_status"}, "host": {"address"}, "ip": {"address"}, "servers": {"lb_endpoints"}, "zone": {"locality"}, "region": {"locality"},
+}
+
 // suggestField returns the field of md that was probably meant by a name, in
 // lowerCamelCase if the name is, or empty. It may be a field of a message in md.
 func suggestField(md protoreflect.MessageDescriptor, name string) string {
@@ -43,6 +49,11 @@ func suggestField(md protoreflect.MessageDescriptor, name string) string {
 	}
 	if own := text.Closest(name, names); own != "" {
 		return own
+	}
+	for _, other := range otherNames[strings.ToLower(strings.ReplaceAll(name, "_", ""))] {
+		if fd := fieldNamed(md, other); fd != nil {
+			return spelled(fd)
+		}
 	}
 	return inner
 }

@@ -3,6 +3,7 @@ package decode
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -30,14 +31,22 @@ func validTTL(d time.Duration) bool {
 // ttl validates metadata lbd.ttl of an endpoint; 0 if it is absent. Endpoints of a management server
 // have none.
 func (v *assignmentValidator) ttl(at place, own map[string]*structpb.Value) time.Duration {
+	if !v.byHand {
+		return 0
+	}
+	const field = `.metadata.filter_metadata["lbd"].`
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if name != "ttl" {
+			v.warn(at.String()+field+name, "has no effect: known is ttl")
+		}
+	}
 	value, ok := own["ttl"]
-	if !ok || !v.byHand {
+	if !ok {
 		return 0
 	}
 	d, ok := parseTTL(value.GetStringValue())
 	if !ok {
-		v.reject(at.String()+`.metadata.filter_metadata["lbd"].ttl`,
-			"must be a duration from %v to %v in whole milliseconds, such as 30s", MinTTL, MaxTTL)
+		v.reject(at.String()+field+"ttl", "must be a duration from %v to %v in whole milliseconds, such as 30s", MinTTL, MaxTTL)
 		return 0
 	}
 	return d

@@ -108,6 +108,8 @@ func TestOnePassGivesUp(t *testing.T) {
 		{"no port", field(1, field(1, field(1, field(2, "10.0.0.1"))))},
 		{"no host", field(1, field(1, field(1, "\x18\x50")))},
 		{"a port that is too large, by hand", field(1, field(1, field(1, field(2, "10.0.0.1"), "\x18\x80\x80\x04")))},
+		{"a hash_key that is no string, by hand", value("\x20\x01")},
+		{"other metadata of lbd, by hand", metadata(entry("lbd", entry("a", field(3, "b"))))},
 		{"a health check", field(1, field(1, field(1, field(2, "10.0.0.1"), "\x18\x50")), field(2, ""))},
 	} {
 		body := []byte(field(1, "orders") + field(2, field(1, field(2, "zone")), field(2, c.endpoint), field(3, "\x08\x01")))

@@ -55,6 +55,9 @@ func (b *endpointBatch) read(at int, w wire) {
 	if m, ok := w.message(3); ok {
 		of := metadata(m)
 		p.hashKey = of.hashKey
+		if b.byHand && of.odd {
+			w.fail()
+		}
 		if b.byHand && of.expires {
 			if p.ttl, ok = parseTTL(of.ttl); !ok {
 				w.fail()

@@ -16,6 +16,7 @@ type endpointMetadata struct {
 	hashKey string // hash_key of envoy.lb (gRFC A76), or empty
 	ttl     string // ttl of lbd
 	expires bool   // there is a ttl
+	odd     bool   // there is something to report
 }
 
 // metadata reads a Metadata.
@@ -23,9 +24,13 @@ func metadata(w wire) (m endpointMetadata) {
 	w.entries(func(key []byte, value wire) {
 		switch string(key) {
 		case "envoy.lb":
-			m.hashKey, _ = structure(value, 0, "hash_key")
+			var found bool
+			m.hashKey, found, _ = structure(value, 0, "hash_key")
+			m.odd = m.odd || found && m.hashKey == ""
 		case "lbd":
-			m.ttl, m.expires = structure(value, 0, "ttl")
+			var others bool
+			m.ttl, m.expires, others = structure(value, 0, "ttl")
+			m.odd = m.odd || others
 		default:
 			structure(value, 0, "")
 		}
@@ -35,11 +40,12 @@ func metadata(w wire) (m endpointMetadata) {
 }
 
 // structure reads a Struct. It returns the string in a field, or nothing if it is no string, and whether
-// the field is there.
-func structure(w wire, depth int, field string) (content string, found bool) {
+// the field is there, and others.
+func structure(w wire, depth int, field string) (content string, found, others bool) {
 	w.entries(func(key []byte, value wire) {
 		text, is := structValue(value, depth)
 		if string(key) != field {
+			others = true
 			return
 		}
 		if found = true; is {
@@ -47,7 +53,7 @@ func structure(w wire, depth int, field string) (content string, found bool) {
 		}
 	})
 	w.end()
-	return content, found
+	return content, found, others
 }
 
 // structValue reads a google.protobuf.Value. It returns the string if it is one.
