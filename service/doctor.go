@@ -258,26 +258,28 @@ func suspicious(c *observe.ClusterSummary) bool {
 		c.PriorityInUse > 0 || c.Endpoints.TransientFailure > 0 || c.Endpoints.Ejected > 0 || c.Endpoints.Total == c.Endpoints.Unhealthy
 }
 
+// find returns a cluster in the tree of a target, or in any, with its state.
+func (d *Doctor) find(ctx context.Context, name, target string) (m *ledger.Cluster, state *observe.ClusterState, err error) {
+	if m, err = d.parts.targets.Find(name, target); err == nil {
+		state, err = d.parts.State.Cluster(ctx, name, target, true)
+	}
+	return m, state, err
+}
+
 func (d *Doctor) examineCluster(ctx context.Context, name string, in *ledger.Scope) *doctor.Cluster {
 	out := &doctor.Cluster{Name: name}
-	m, err := d.parts.targets.Find(name, "")
-	if err == nil {
-		out.State, err = d.parts.State.Cluster(ctx, name, "", true)
-	}
-	if err == nil && out.State.Trouble != nil && out.State.Trouble.Target != m.Target.Label { // in another tree
-		trouble := out.State.Trouble
-		if m, err = d.parts.targets.Find(name, trouble.Target); err == nil {
-			out.State, err = d.parts.State.Cluster(ctx, name, trouble.Target, true)
-		}
-		if err == nil {
-			out.State.Trouble = trouble
-		}
-	}
+	m, state, err := d.find(ctx, name, "")
 	if err != nil {
 		out.Err = err
 		return out
 	}
-	out.State = out.State.Within(in)
+	if trouble := state.Trouble; trouble != nil && trouble.Target != m.Target.Label { // in another tree
+		if other, is, err := d.find(ctx, name, trouble.Target); err == nil {
+			is.Trouble = trouble
+			m, state = other, is
+		}
+	}
+	out.State = state.Within(in)
 	cc := m.ClusterConfig()
 	out.ConfigErr = cc.Err
 	for leaf, part := range m.Config.Leaves(name) {

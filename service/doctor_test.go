@@ -30,6 +30,50 @@ func examine(t *testing.T, s *service.Service, cluster, check string, dial bool)
 	return slices.DeleteFunc(r.Checks, func(c doctor.Check) bool { return c.Check != check || c.Cluster != cluster })
 }
 
+// endsAfter is a context that ends after so many looks.
+type endsAfter struct {
+	context.Context
+
+	looks int
+}
+
+func (c *endsAfter) Done() <-chan struct{} {
+	if c.looks--; c.looks >= 0 {
+		return nil
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return ended
+}
+
+func (c *endsAfter) Err() error {
+	if c.looks >= 0 {
+		return nil
+	}
+	return context.Canceled
+}
+
+// A cluster whose picks fail in the tree of a target is examined there, or as its own tree has it, if the other one is
+// not known in time.
+func TestTroubleOfAnotherTree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.PushAll(t, s, servicetest.Assigned("orders", "a-0"), servicetest.Listener("shop", servicetest.Route("/", "orders")))
+		for range 300 {
+			if _, err := servicetest.Pick(s, picks.Request{Target: "xds:///shop", Path: "/", Exclude: []string{"a-0:80"}}); err == nil {
+				t.Fatal("picked")
+			}
+		}
+		time.Sleep(2 * time.Second)
+		for looks := range 3 {
+			r := s.Doctor.Examine(&endsAfter{t.Context(), looks}, &service.Examination{Cluster: "orders"}, nil, "")
+			if unknown := strings.Contains(fmt.Sprint(r.Checks), "canceled"); unknown != (looks == 0) {
+				t.Errorf("%d looks: %+v", looks, r.Checks)
+			}
+		}
+	})
+}
+
 // TestPicksAreComparedWithShares: picks that follow the shares of localities are good, and those that do
 // not are a warning.
 func TestPicksAreComparedWithShares(t *testing.T) {
