@@ -164,3 +164,49 @@ func (c listenerContext) Value(key any) any {
 func withListener(r *http.Request, l *listen.Listener) *http.Request {
 	return r.WithContext(listenerContext{r.Context(), listen.BaseContext(l)})
 }
+
+// Requests reserve the memory that they take, and give it back. They are refused if the data leaves none.
+func TestRequestsReserveMemory(t *testing.T) {
+	list := func(n int) string {
+		lines := make([]string, n)
+		for i := range lines {
+			lines[i] = fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)
+		}
+		return strings.Join(lines, "\n")
+	}
+	const limit = 256 << 20
+	data, collections := uint64(0), uint64(0)
+	memory := overload.NewMemoryBudget(limit, func() (uint64, uint64) {
+		collections++
+		return data, collections
+	}, func() {})
+	d := startLimited(t, nil, api.Limits{Turns: overload.NewTurns(1), Shedding: api.NewShedding(new(shedLevel).sheds, memory)}, nil)
+	d.must(http.StatusCreated, "PUT", orders, list(5000))
+	d.must(http.StatusOK, "PUT", orders, list(5001))
+	snapshot := d.must(http.StatusOK, "GET", "/v1/snapshot", "").Body.String()
+	for _, request := range [][]string{
+		{"GET", "/v1/clusters/orders", ""},
+		{"GET", orders, ""},
+		{"GET", orders + "?view=effective", ""},
+		{"GET", orders, "", "Accept: application/yaml"},
+		{"GET", "/v1/snapshot", ""},
+		{"GET", "/metrics/endpoints", ""},
+		{"GET", "/v1/history/2/diff?resource=ClusterLoadAssignment/orders", ""},
+		{"PUT", orders + "?dry_run=true", list(4000)},
+		{"POST", "/v1/history/1/restore?dry_run=true&all=true", ""},
+		{"PUT", orders, list(5002)},
+		{"PUT", "/v1/snapshot", snapshot},
+	} {
+		data = limit
+		if w := d.do(request[0], request[1], request[2], request[3:]...); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%.40q without memory: %d %.200s", request, w.Code, w.Body)
+		}
+		if data = 0; d.do(request[0], request[1], request[2], request[3:]...).Code != http.StatusOK {
+			t.Errorf("%.40q is refused", request)
+		}
+		if bytes, _ := memory.Reserved(); bytes != 0 {
+			t.Errorf("%.40q: %d bytes remain reserved", request, bytes)
+		}
+		d.must(http.StatusOK, "GET", "/pick?cluster=orders", "")
+	}
+}

@@ -337,7 +337,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if details, err := r.Details(); err == nil {
-			if before, err := r.replaced(details); err == nil && len(before) != len(details) {
+			if before, err := r.replaced(details, nil); err == nil && len(before) != len(details) {
 				t.Errorf("%d contents of %d resources", len(before), len(details))
 			}
 		}

@@ -221,8 +221,8 @@ func (r *Record) Author() string { return cmp.Or(r.Caller, r.Address) }
 func (r *Record) Kept() bool { return r.kept }
 
 // replaced returns the contents that the change replaced, for each of its details; nil where there
-// was none, or if they are not kept.
-func (r *Record) replaced(of []Detail) ([][]byte, error) {
+// was none, or if they are not kept. reserve is called before they are expanded, unless it is nil.
+func (r *Record) replaced(of []Detail, reserve func(bytes int) error) ([][]byte, error) {
 	out := make([][]byte, len(of))
 	if !r.kept {
 		return out, nil
@@ -231,6 +231,11 @@ func (r *Record) replaced(of []Detail) ([][]byte, error) {
 	for _, d := range of {
 		if size += d.Size; size > maxContents {
 			return nil, errDamaged
+		}
+	}
+	if reserve != nil {
+		if err := reserve(int(size)); err != nil {
+			return nil, err
 		}
 	}
 	all, err := expand(r.contents, size)

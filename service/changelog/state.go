@@ -123,6 +123,9 @@ type Query struct {
 	Of func(resource.Key) bool
 	// Pause is called between records. An error ends the query.
 	Pause func() error
+	// Reserve is called with the size of the contents of a record before they are expanded; nil for no limit. An
+	// error ends the query.
+	Reserve func(bytes int) error
 }
 
 // At returns the resources that are different now from what they were at an index, as they were then.
@@ -166,7 +169,7 @@ func (q *Query) undo(state map[resource.Key]Content, r *Record) error {
 	if q.Of != nil && !slices.ContainsFunc(details, func(d Detail) bool { return q.Of(d.Key()) }) {
 		return nil
 	}
-	before, err := r.replaced(details)
+	before, err := r.replaced(details, q.Reserve)
 	if err != nil {
 		return err
 	}

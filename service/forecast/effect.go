@@ -102,9 +102,6 @@ const (
 // bytesPerEndpoint is about what the tree of a rehearsal takes for an endpoint, in both configs.
 const bytesPerEndpoint = 2048
 
-// LargestCost is the largest Cost of a change.
-const LargestCost = MaxEndpoints * bytesPerEndpoint
-
 // Cost returns about how many bytes a forecast needs at once, for the budget of bulk work.
 func Cost(o *proposal.Outcome) int {
 	n := 0

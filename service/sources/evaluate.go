@@ -24,10 +24,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// MaxForecasts limits the forecasts that run, or wait for their turns with the resources of their changes:
-// together, they cost at most as much as so many of the largest changes.
-const MaxForecasts = 8
-
 // maxAttempts limits how often a change is tried because of the changes of others.
 const maxAttempts = 10
 
@@ -177,17 +173,14 @@ func (p *pushes) effect(ctx context.Context, c *change) (*forecast.Effect, error
 		r.Recent = func(cluster string) observe.Recent { return p.Recent(cluster, RecentSpan) }
 	}
 	cost := forecast.Cost(c.evaluated)
-	if cost > overload.SmallWork {
-		defer p.forecasts.Add(int64(-cost))
-		if p.forecasts.Add(int64(cost)) > MaxForecasts*forecast.LargestCost {
-			return nil, fault.Errorf(fault.RateLimited, "limit of forecasts reached: those of %d of the largest changes", MaxForecasts).Retry(time.Second)
-		}
-	}
 	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, c.options.Caller, cost)
 	if err != nil {
 		return nil, fault.FromContext(err)
 	}
 	defer turn.End()
+	if err := overload.Reserve(ctx, cost); err != nil {
+		return nil, err
+	}
 	r.Pause = turn.Pause
 	e, err := forecast.Of(ctx, r)
 	if err != nil {

@@ -117,6 +117,17 @@ func query(all []store.Entry, get getter, of func(resource.Key) bool, pause func
 	}}
 }
 
+// largest returns a function that reserves what the largest record takes while it is read: its bytes, and the
+// compressed ones, are garbage when the next one is read.
+func largest(ctx context.Context) func(bytes int) error {
+	most := 0
+	return func(bytes int) error {
+		more := max(0, bytes-most)
+		most += more
+		return overload.Reserve(ctx, 2*more)
+	}
+}
+
 // reachable returns an error if what was pushed at an index is not known.
 func reachable(records []store.Entry, index, now uint64) error {
 	if oldest := changelog.Oldest(records, now); index < oldest {
@@ -151,6 +162,7 @@ func (p *pushes) Compare(ctx context.Context, caller string, from, to uint64, pa
 	}
 	defer turn.End()
 	q := query(records, now.Get, func(key resource.Key) bool { return part.Has(key) && in.Resource(key) }, turn.Pause)
+	q.Reserve = largest(ctx)
 	before, err := q.At(from)
 	if err != nil {
 		return nil, unreadable(err)
@@ -178,7 +190,13 @@ func (p *pushes) Compare(ctx context.Context, caller string, from, to uint64, pa
 			continue
 		}
 		if out.Count++; out.Count <= maxDifferences {
-			out.Changes = append(out.Changes, p.compare(key, a, b, out.Count <= difference.MaxListed, part.Resource.Type != ""))
+			contents := part.Resource.Type != ""
+			if contents {
+				if err := overload.Reserve(ctx, textFactor*(len(a.Raw)+len(b.Raw))); err != nil {
+					return nil, err
+				}
+			}
+			out.Changes = append(out.Changes, p.compare(key, a, b, out.Count <= difference.MaxListed, contents))
 		}
 	}
 	return out, nil
@@ -275,7 +293,7 @@ func (p *pushes) prepare(ctx context.Context, r *RestoreRequest) (decodedContent
 		return nil, fault.FromContext(err)
 	}
 	defer turn.End()
-	was, err := p.restorable(records, now.Get, now.Index(), r, turn.Pause)
+	was, err := p.restorable(records, now.Get, now.Index(), r, turn.Pause, largest(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -292,11 +310,13 @@ func (p *pushes) prepare(ctx context.Context, r *RestoreRequest) (decodedContent
 }
 
 // restorable returns the contents in the range of a restore that are to be replaced.
-func (p *pushes) restorable(records []store.Entry, get getter, index uint64, r *RestoreRequest, pause func() error) (map[resource.Key]changelog.Content, error) {
+func (p *pushes) restorable(records []store.Entry, get getter, index uint64, r *RestoreRequest, pause func() error, reserve func(int) error) (map[resource.Key]changelog.Content, error) {
 	if err := reachable(records, r.Index, index); err != nil {
 		return nil, err
 	}
-	was, err := query(records, get, r.Range.Has, pause).At(r.Index)
+	q := query(records, get, r.Range.Has, pause)
+	q.Reserve = reserve
+	was, err := q.At(r.Index)
 	if err != nil {
 		return nil, unreadable(err)
 	}
@@ -324,7 +344,7 @@ func (p *pushes) restore(tx *store.Tx, r *RestoreRequest, c *change, ready decod
 	if err != nil {
 		return err
 	}
-	was, err := p.restorable(changelog.Records(tx.Of(changelog.Type)), tx.Get, st.Snapshot().Index(), r, letOthersRun)
+	was, err := p.restorable(changelog.Records(tx.Of(changelog.Type)), tx.Get, st.Snapshot().Index(), r, letOthersRun, nil) // prepare has reserved it
 	if err != nil {
 		return err
 	}

@@ -149,6 +149,22 @@ func (p Parts) Len() int {
 // Bytes returns the text.
 func (p Parts) Bytes() []byte { return slices.Concat(p...) }
 
+// textFactor is about how many times its size as protobuf a resource takes while its text is written.
+const textFactor = 40
+
+// beginText waits for the turn of a caller to write resources of a size in a format, and reserves the memory for that.
+func (p *pushes) beginText(ctx context.Context, caller string, size int, f Format) (*overload.Turn, error) {
+	turn, err := p.Turns.BeginSized(ctx, overload.ResponseWork, caller, size)
+	if err == nil && f != Protobuf {
+		err = overload.Reserve(ctx, textFactor*size)
+	}
+	if err != nil {
+		turn.End()
+		return nil, fault.FromContext(err)
+	}
+	return turn, nil
+}
+
 // Pushed returns a pushed resource in a format, for a caller. It waits for its turn if the
 // resource is large. It fails with UnknownCluster if there is none.
 func (p *pushes) Pushed(ctx context.Context, caller string, kind Kind, cluster string, f Format) (*Stored, error) {
@@ -161,9 +177,9 @@ func (p *pushes) Pushed(ctx context.Context, caller string, kind Kind, cluster s
 	if !ok {
 		return nil, notPushed(key)
 	}
-	turn, err := p.Turns.BeginSized(ctx, overload.ResponseWork, caller, len(entry.Raw))
+	turn, err := p.beginText(ctx, caller, len(entry.Raw), f)
 	if err != nil {
-		return nil, fault.FromContext(err)
+		return nil, err
 	}
 	defer turn.End()
 	body, err := decode.Render(kind, entry.Raw, f)

@@ -32,8 +32,6 @@ type pushes struct {
 	files   *resourceFiles
 	results *prometheus.CounterVec
 	waiting atomic.Int64 // pushes that wait for their turn
-	// forecasts is the cost of the forecasts that run or wait, see MaxForecasts.
-	forecasts atomic.Int64
 
 	storeHealth
 	inFlight inFlight

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"weak"
 
-	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/xds/decode"
@@ -90,9 +89,9 @@ func (p *pushes) render(ctx context.Context, caller string, s *store.Snapshot, i
 			size += len(e.Raw)
 		}
 	}
-	turn, err := p.Turns.BeginSized(ctx, overload.ResponseWork, caller, size)
+	turn, err := p.beginText(ctx, caller, size, f)
 	if err != nil {
-		return nil, fault.FromContext(err)
+		return nil, err
 	}
 	defer turn.End()
 	tag := hashAll(slices.Values(entries), turn.Pause)

@@ -284,8 +284,8 @@ func TestPushesTakeTurns(t *testing.T) {
 	})
 }
 
-// TestForecastsTakeTurns: forecasts of large changes wait for their turn, some at a time: each holds the resources of its
-// change. A small one does not.
+// TestForecastsTakeTurns: forecasts of large changes wait for their turn, and then reserve the memory that they take. A
+// small one does not.
 func TestForecastsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newTestSources(t).pushes
@@ -310,32 +310,27 @@ func TestForecastsTakeTurns(t *testing.T) {
 			return e.Code
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		codes := make(chan fault.Code, 2*MaxForecasts)
-		for range 2 * MaxForecasts {
-			go func() { codes <- forecastOf(ctx, forecast.MaxEndpoints/2) }()
-		}
+		codes := make(chan fault.Code, 1)
+		go func() { codes <- forecastOf(ctx, forecast.MaxEndpoints/2) }()
 		synctest.Wait()
 		if len(codes) != 0 {
 			t.Fatalf("%d forecasts did not wait for their turn: %s", len(codes), <-codes)
-		}
-		if got := forecastOf(ctx, 100); got != fault.RateLimited {
-			t.Errorf("one more: %q", got)
 		}
 		if got := forecastOf(ctx, 1); got != "" {
 			t.Errorf("a small one: %q", got)
 		}
 		cancel()
-		for range 2 * MaxForecasts {
-			if got := <-codes; got != fault.CallerGone {
-				t.Errorf("a canceled forecast: %q", got)
-			}
+		if got := <-codes; got != fault.CallerGone {
+			t.Errorf("a canceled forecast: %q", got)
 		}
 		other.End()
-		if left := p.forecasts.Load(); left != 0 {
-			t.Errorf("a cost of %d is left", left)
-		}
-		if got := forecastOf(t.Context(), 100); got != "" {
-			t.Errorf("after the others: %q", got)
+		var reserved int64
+		full := overload.WithReserve(t.Context(), func(bytes int64) error {
+			reserved += bytes
+			return fault.Errorf("overloaded", "full")
+		})
+		if got := forecastOf(full, 100); got != "overloaded" || reserved == 0 {
+			t.Errorf("%q, %d bytes reserved", got, reserved)
 		}
 	})
 }

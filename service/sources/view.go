@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/ledger"
@@ -65,9 +64,9 @@ func (c *overlayChanges) View(ctx context.Context, caller string, kind Kind, clu
 			size += len(l.Endpoints) * endpointBytes
 		}
 	}
-	turn, err := c.pushes.Turns.BeginSized(ctx, overload.ResponseWork, caller, size)
+	turn, err := c.pushes.beginText(ctx, caller, size, f)
 	if err != nil {
-		return nil, fault.FromContext(err)
+		return nil, err
 	}
 	defer turn.End()
 	raw, err := write()

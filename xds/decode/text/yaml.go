@@ -3,6 +3,7 @@ package text
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -346,24 +347,122 @@ func yamlReason(err error) string {
 	return Clip(words[len(yamlLine.FindString(words)):])
 }
 
-// ToYAML converts JSON to YAML, whose mappings are sorted.
+// maxYAMLPart is about the size of the JSON that is converted at once: its nodes take 100 times as much memory.
+const maxYAMLPart = 64 << 10
+
+// ToYAML converts JSON to YAML, whose mappings are sorted. It converts a large text in parts.
 func ToYAML(text []byte) ([]byte, error) {
+	var out bytes.Buffer
+	err := writeYAML(&out, bytes.TrimSpace(text), "")
+	return out.Bytes(), err
+}
+
+// divides reports whether a JSON value is converted in parts.
+func divides(value []byte) bool {
+	return len(value) > maxYAMLPart && (value[0] == '{' || value[0] == '[')
+}
+
+// writeYAML writes a JSON value, each line after an indentation.
+func writeYAML(out *bytes.Buffer, value []byte, indent string) error {
+	switch {
+	case !divides(value):
+		return convertYAML(out, value, indent)
+	case value[0] == '[':
+		return writeYAMLList(out, value, indent)
+	}
+	members, order := map[string]json.RawMessage{}, map[string]bool{}
+	if err := json.Unmarshal(value, &members); err != nil {
+		return err
+	}
+	for name := range members {
+		order[name] = true
+	}
+	var sorted yaml.Node // as the YAML package sorts mappings
+	err := sorted.Encode(order)
+	for i := 0; i < len(sorted.Content) && err == nil; i += 2 {
+		name := sorted.Content[i].Value
+		err = writeYAMLMember(out, name, members[name], indent)
+	}
+	return err
+}
+
+// writeYAMLMember writes a member of an object.
+func writeYAMLMember(out *bytes.Buffer, name string, value json.RawMessage, indent string) error {
+	whole := value
+	if divides(value) {
+		whole = json.RawMessage("0")
+	}
+	one, err := json.Marshal(map[string]json.RawMessage{name: whole})
+	if err == nil {
+		err = convertYAML(out, one, indent)
+	}
+	if err != nil || !divides(value) {
+		return err
+	}
+	out.Truncate(out.Len() - len(" 0\n"))
+	out.WriteByte('\n')
+	if value[0] == '{' {
+		indent += "  "
+	}
+	return writeYAML(out, value, indent)
+}
+
+// writeYAMLList writes the elements of an array.
+func writeYAMLList(out *bytes.Buffer, list []byte, indent string) error {
+	var elements []json.RawMessage
+	if err := json.Unmarshal(list, &elements); err != nil {
+		return err
+	}
+	for len(elements) > 0 {
+		if divides(elements[0]) {
+			begin := out.Len() + len(indent)
+			if err := writeYAML(out, elements[0], indent+"  "); err != nil {
+				return err
+			}
+			out.Bytes()[begin] = '-'
+			elements = elements[1:]
+			continue
+		}
+		n := 0
+		for size := 0; n < len(elements) && size < maxYAMLPart && !divides(elements[n]); n++ {
+			size += len(elements[n])
+		}
+		part, err := json.Marshal(elements[:n])
+		if err == nil {
+			err = convertYAML(out, part, indent)
+		}
+		if err != nil {
+			return err
+		}
+		elements = elements[n:]
+	}
+	return nil
+}
+
+// convertYAML is writeYAML for a value that is converted at once.
+func convertYAML(out *bytes.Buffer, text []byte, indent string) error {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, err
+		return err
 	}
 	value, err := valueOf(&document)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out bytes.Buffer
-	e := yaml.NewEncoder(&out)
+	var part bytes.Buffer
+	e := yaml.NewEncoder(&part)
 	e.SetIndent(2)
 	e.CompactSeqIndent()
-	if err := e.Encode(value); err != nil {
-		return nil, err
+	if err := cmp.Or(e.Encode(value), e.Close()); err != nil {
+		return err
 	}
-	return out.Bytes(), e.Close()
+	for line := range bytes.Lines(part.Bytes()) {
+		if len(line) > 1 {
+			out.WriteString(indent)
+		}
+		out.Write(line)
+	}
+	return nil
 }
 
 // valueOf returns the value of a node that was JSON. The YAML package would compare all keys of an object with each

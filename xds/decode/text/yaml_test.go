@@ -77,3 +77,18 @@ func TestToYAML(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
+
+// A text that is converted in parts is what it would be at once.
+func TestLargeToYAML(t *testing.T) {
+	const n = 5000
+	list := func(element, separator string) string { return strings.TrimSuffix(strings.Repeat(element+separator, n), separator) }
+	elements, inYAML := list(`{"c":"x\n\n y\n","b":["2"]}`, ","), list("- b:\n  - \"2\"\n  c: |\n    x\n\n     y\n", "")
+	under := func(indent, text string) string {
+		return strings.ReplaceAll(indent+strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+indent)+"\n", "\n"+indent+"\n", "\n\n")
+	}
+	got, err := text.ToYAML([]byte(`{"z":1,"a10":[` + elements + `],"a9":{"yes":[{"k":[` + elements + `]},{"v":[[` + elements + `],{}]}]}}`))
+	want := "a9:\n  \"yes\":\n  - k:\n" + under("    ", inYAML) + "  - v:\n    - " + strings.TrimSpace(under("      ", inYAML)) + "\n    - {}\na10:\n" + inYAML + "z: 1\n"
+	if string(got) != want || err != nil {
+		t.Errorf("%d bytes, %v; want %d", len(got), err, len(want))
+	}
+}
