@@ -218,6 +218,9 @@ func (s *storeConditions) list() []observe.Condition {
 		Text:   fmt.Sprintf("%d records in etcd cannot be read, and what they were before stays in use: %s", len(keys), strings.Join(named, "; ")),
 		Remedy: "update lbd if a newer one wrote them; else push their resources again, or delete the keys",
 	})
+	add(len(st.Outdated) > 0, "version", observe.Condition{
+		Text: "lbd needs etcd 3.5 or later, and is not tested with this one: " + strings.Join(st.Outdated, ", "), Remedy: "update etcd",
+	})
 	copyText := ""
 	if st.CopyErr != nil {
 		copyText = "the copy of the store cannot be written, a restart without etcd would use an older one: " + st.CopyErr.Error()

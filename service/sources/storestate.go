@@ -36,8 +36,8 @@ type StoreState struct {
 	// Unreadable is the number of records in etcd that cannot be read.
 	Unreadable int `json:"unreadable"`
 	// UnknownKinds are the numbers of records by kind, of the kinds that this lbd does not know: a newer lbd has put
-	// them. They are kept, have no effect on this daemon, and are not part of its snapshots.
-	UnknownKinds map[string]int `json:"unknown_kinds"`
+	// them. They are kept, have no effect on this daemon, and are not part of its snapshots. Absent if there are none.
+	UnknownKinds map[string]int `json:"unknown_kinds,omitempty"`
 	// Error is why nothing can be stored; absent if it can.
 	Error string `json:"error,omitempty"`
 	// FailingSince is when Error began, by the clock of this daemon.

@@ -291,7 +291,7 @@ func TestLimitMutant(t *testing.T) {
 	if !long() {
 		t.Skip("set LBD_TEST_LONG=1")
 	}
-	mutant := overlay(t, "../../service/fleet/share/machine.go", "max(0, min(share, m.plan.share, m.limit))", "max(share-share, min(m.plan.share, m.limit))")
+	mutant := overlay(t, [3]string{"../../service/fleet/share/machine.go", "max(0, min(share, m.plan.share, m.limit))", "max(share-share, min(m.plan.share, m.limit))"})
 	f := newFleetOf(t, buildDaemon(t, mutant), true)
 	l := startLoad(t, f)
 	for run := range 10 {

@@ -283,3 +283,17 @@ func TestInit(t *testing.T) {
 	}
 	mustRun(t, "created fleet", "store", "init", url+"/new/oneself")
 }
+
+// TestOldEtcd: an etcd that is too old is named, with its version. No fleet is created there.
+func TestOldEtcd(t *testing.T) {
+	t.Parallel()
+	m := startMember(t)
+	m.stop()
+	m.version = "3.4.27"
+	m.start(t)
+	d := startDaemon(t, "etcd://"+m.client+"/lbd")
+	d.untilReady(t, http.StatusOK, "lbd needs etcd 3.5 or later", m.client+" has version 3.4.27")
+	if code, out := run(t, "store", "init", "etcd://"+m.client+"/other"); code != 1 || !strings.Contains(out, "3.5 or later: "+m.client+" has version 3.4.27") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}

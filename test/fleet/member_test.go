@@ -13,9 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
 
 	"github.com/lbd-dev/lbd/xds/store/etcd"
 )
@@ -44,6 +46,7 @@ type member struct {
 	quota             int64
 	tls               *transport.TLSInfo // of clients; nil: none
 	fsync             bool
+	version           string // that it says it has; "" is the true one
 	running           *embed.Etcd
 }
 
@@ -81,6 +84,15 @@ func (m *member) start(t testing.TB) {
 	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	c.InitialCluster = fmt.Sprintf("m0=%s", peer.String())
 	c.TickMs, c.ElectionMs = 20, 200
+	if m.version != "" {
+		c.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			res, err := next(ctx, req)
+			if s, ok := res.(*etcdserverpb.StatusResponse); ok {
+				s.Version = m.version
+			}
+			return res, err
+		})}
+	}
 	e, err := embed.StartEtcd(c)
 	// Another process may look for a moment whether the port is free.
 	for end := time.Now().Add(20 * time.Second); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); e, err = embed.StartEtcd(c) {

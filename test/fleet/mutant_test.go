@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -34,7 +35,7 @@ func TestMutants(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, buildDaemon(t, overlay(t, "../../xds/store/etcd/"+m.file, m.from, m.to)))
+			f := newFleet(t, buildDaemon(t, overlay(t, [3]string{"../../xds/store/etcd/" + m.file, m.from, m.to})))
 			for run := range 10 {
 				before := f.snapshotNow(t)
 				all, stale := history(t, f, 5*time.Second, rand.Uint64())
@@ -54,20 +55,24 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// overlay returns a file for go build -overlay, with a changed source file.
-func overlay(t *testing.T, file, from, to string) string {
+// overlay returns a file for go build -overlay, with changes of source files: each is a file, a text in it and what
+// replaces that.
+func overlay(t *testing.T, changes ...[3]string) string {
 	t.Helper()
-	path, err := filepath.Abs(file)
-	noError(t, err)
-	source, err := os.ReadFile(path)
-	if err != nil || strings.Count(string(source), from) != 1 {
-		t.Fatalf("%s has not once what is replaced: %v", path, err)
+	dir, replace := t.TempDir(), map[string]string{}
+	for i, c := range changes {
+		path, err := filepath.Abs(c[0])
+		noError(t, err)
+		from := path
+		if replace[path] != "" {
+			from = replace[path]
+		}
+		source, err := os.ReadFile(from)
+		if err != nil || strings.Count(string(source), c[1]) != 1 {
+			t.Fatalf("%s has not once what is replaced, %s: %v", path, c[1], err)
+		}
+		replace[path] = write(t, filepath.Join(dir, fmt.Sprint(i, ".go")), []byte(strings.Replace(string(source), c[1], c[2], 1)))
 	}
-	changed := filepath.Join(t.TempDir(), "changed.go")
-	list, _ := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
-	out := filepath.Join(t.TempDir(), "overlay.json")
-	for name, text := range map[string]string{changed: strings.Replace(string(source), from, to, 1), out: string(list)} {
-		noError(t, os.WriteFile(name, []byte(text), 0o600))
-	}
-	return out
+	list, _ := json.Marshal(map[string]any{"Replace": replace})
+	return write(t, filepath.Join(dir, "overlay.json"), list)
 }

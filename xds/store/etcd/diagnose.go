@@ -16,6 +16,31 @@ import (
 // diagnoseTimeout is the time that a connection may take to find out what is wrong with it.
 const diagnoseTimeout = 2 * time.Second
 
+// outdated says which members of etcd are older than 3.5, the first version that lbd is tested with, of those that respond.
+func (s *Store) outdated(ctx context.Context) (members []string) {
+	for _, endpoint := range s.config.Endpoints {
+		request, cancel := context.WithTimeout(ctx, diagnoseTimeout)
+		res, err := s.client.Load().Status(request, endpoint)
+		cancel()
+		var major, minor int
+		if err != nil {
+			continue
+		}
+		if n, _ := fmt.Sscanf(res.Version, "%d.%d", &major, &minor); n == 2 && (major < 3 || major == 3 && minor < 5) {
+			members = append(members, fmt.Sprintf("%s has version %s", endpoint, res.Version))
+		}
+	}
+	return members
+}
+
+// checkVersions records which members are outdated.
+func (s *Store) checkVersions(ctx context.Context) {
+	members := s.outdated(ctx)
+	if was := s.old.Swap(&members); len(members) > 0 && (was == nil || len(*was) == 0) {
+		s.logger.Warn("etcd is older than 3.5, which lbd needs", "members", members)
+	}
+}
+
 // unreachableError is why the members do not respond, of each one.
 type unreachableError struct {
 	reasons []string

@@ -101,6 +101,7 @@ func (s *Store) collect(ctx context.Context) {
 	for ctx.Err() == nil {
 		backoff.Sleep(ctx, collectInterval/2+rand.N(collectInterval))
 		if s.client.Load() != nil && ctx.Err() == nil && s.Err() == nil {
+			s.checkVersions(ctx) // members may be updated one by one, while the watch lasts
 			if err := s.collectOnce(ctx); err != nil && ctx.Err() == nil {
 				s.logger.Warn("what is left over in etcd cannot be deleted; a later attempt follows", "error", err)
 			}

@@ -114,6 +114,7 @@ func (s *Store) connect(ctx context.Context) error {
 	}
 	s.publish()
 	closeOnce(s.reached)
+	s.group.Go(func() { s.checkVersions(ctx) })
 	return nil
 }
 

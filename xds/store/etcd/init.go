@@ -28,6 +28,9 @@ func Init(ctx context.Context, c Config) (fleet string, created bool, err error)
 	if _, empty := errors.AsType[*EmptyError](err); !empty {
 		return f.Fleet, false, err
 	}
+	if old := s.outdated(ctx); len(old) > 0 {
+		return "", false, fmt.Errorf("lbd needs etcd 3.5 or later: %s", strings.Join(old, ", "))
+	}
 	f = format{Version: formatVersion, Fleet: randomID(fleetSize)}
 	if _, err = s.occupy(ctx, clientv3.OpPut(s.keys.format(), f.encode())); err == nil {
 		return f.Fleet, true, nil

@@ -31,6 +31,8 @@ type Status struct {
 	Err error
 	// Problems says why records cannot be read, by key. Their entries stay as they were.
 	Problems map[string]error
+	// Outdated says which members of etcd are older than lbd needs.
+	Outdated []string
 	// CopyErr is why the local copy cannot be written.
 	CopyErr error
 }
@@ -62,6 +64,9 @@ func (s *Store) Status() Status {
 	}
 	if last := s.seen.Load(); last != nil {
 		st.Last, st.Current = max(st.Last, now.format.Base+uint64(last.head)), last.current
+	}
+	if old := s.old.Load(); old != nil {
+		st.Outdated = *old
 	}
 	if err := s.copyErr.Load(); err != nil {
 		st.CopyErr = *err

@@ -85,6 +85,7 @@ type Store struct {
 	state    atomic.Pointer[state]
 	seen     atomic.Pointer[seen]
 	copyErr  atomic.Pointer[error]
+	old      atomic.Pointer[[]string] // members of etcd
 
 	replica replica  // the follower's
 	writer  writer   // the writer's
