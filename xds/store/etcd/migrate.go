@@ -50,7 +50,7 @@ func Read(ctx context.Context, c Config) (all Contents, err error) {
 	}
 	if problems := s.replica.problems; len(problems) > 0 {
 		keys := slices.Sorted(maps.Keys(problems))
-		return all, fmt.Errorf("%d records cannot be read, such as %s%s: %s; push their resources again, or delete the keys", len(keys), s.keys, keys[0], problems[keys[0]])
+		return all, fmt.Errorf("%d records cannot be read, such as %s%s: %w; push their resources again, or delete the keys", len(keys), s.keys, keys[0], problems[keys[0]])
 	}
 	all = Contents{Snapshot: s.Snapshot(), Fleet: f.Fleet}
 	for _, prefix := range []string{s.keys.replicas(), s.keys.writers()} {
