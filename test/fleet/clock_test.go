@@ -26,8 +26,10 @@ func TestClocks(t *testing.T) {
 		if offset != 0 {
 			root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 			noError(t, err)
-			binary = buildDaemon(t, overlay(t, [3]string{filepath.Join(strings.TrimSpace(string(root)), "src/time/time.go"),
-				"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n", fmt.Sprintf("func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += %d\n", offset)}))
+			binary = buildDaemon(t, overlay(t, [3]string{
+				filepath.Join(strings.TrimSpace(string(root)), "src/time/time.go"),
+				"func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n", fmt.Sprintf("func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n\tsec += %d\n", offset),
+			}))
 		}
 		d := newDaemon(t, binary, "etcd://"+m.client+"/lbd")
 		d.start(t)
