@@ -78,6 +78,7 @@ function State({ of: s }: { of: StoreState }) {
         </div>
       </dl>
       {s.error && <p class="error">{s.error}</p>}
+      {s.unknown_kinds && <p>Records of a newer lbd, of kinds that this one does not know: {Object.keys(s.unknown_kinds).join(", ")}. They have no effect here.</p>}
       {s.unreadable > 0 && <p class="error">{count(s.unreadable)} records in etcd cannot be read; what they were before stays in use.</p>}
     </>
   );
