@@ -22,16 +22,13 @@ import (
 // newToken runs lbd token new, and returns the token and its entry.
 func newToken(t *testing.T, args ...string) (token, entry string) {
 	t.Helper()
-	out, err := command(append([]string{"token", "new"}, args...)...).Output()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+	o := here(t, append([]string{"token", "new"}, args...)...)
+	m := regexp.MustCompile(`(?m)^(lbd_\S+)\n`).FindStringSubmatch(o.stdout)
+	_, entry, found := strings.Cut(o.stdout, "(--tokens):\n")
+	if o.code != 0 || m == nil || !found {
+		t.Fatalf("lbd token new: %+v", o)
 	}
-	m := regexp.MustCompile(`(?m)^(lbd_\S+)\n`).FindSubmatch(out)
-	_, entry, found := strings.Cut(string(out), "(--tokens):\n")
-	if m == nil || !found {
-		t.Fatalf("lbd token new prints %s", out)
-	}
-	return string(m[1]), entry
+	return m[1], entry
 }
 
 // request makes a request, and returns the status and the body of the answer. An empty host is that

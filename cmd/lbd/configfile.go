@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/alecthomas/kong"
 
@@ -66,7 +67,7 @@ func (f *configFile) Validate(app *kong.Application) error {
 		return nil
 	}
 	return fmt.Errorf("configuration %s: unknown key %s; the keys are %s",
-		f.path, strings.Join(unknown, ", "), strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		f.path, strings.Join(unknown, ", "), strings.Join(slices.Sorted(maps.Keys(knownVariables())), ", "))
 }
 
 // Resolve returns the value of a flag in the file, or nil if the environment has one or the
@@ -88,7 +89,7 @@ func (f *configFile) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (an
 }
 
 // knownVariables returns the variables of the flags of all commands.
-func knownVariables() map[string]bool {
+var knownVariables = sync.OnceValue(func() map[string]bool {
 	known := make(map[string]bool)
 	var add func(*kong.Node)
 	add = func(node *kong.Node) {
@@ -103,7 +104,7 @@ func knownVariables() map[string]bool {
 	}
 	add(kong.Must(new(cli)).Model.Node)
 	return known
-}
+})
 
 // Kubernetes sets variables for each Service of the namespace. They begin with the name of
 // the Service, which may be lbd or begin with lbd-.
@@ -115,10 +116,10 @@ var (
 
 // unknownVariables returns the variables of environ that begin with LBD_ and are neither
 // flags nor set by Kubernetes, sorted.
-func unknownVariables(environ []string, known map[string]bool) (unknown []string) {
+func unknownVariables(environ []string) (unknown []string) {
 	for _, v := range environ {
 		name, _, _ := strings.Cut(v, "=")
-		if !strings.HasPrefix(name, "LBD_") || known[name] || ofServiceLbd.MatchString(name) ||
+		if !strings.HasPrefix(name, "LBD_") || knownVariables()[name] || ofServiceLbd.MatchString(name) ||
 			ofOtherService.MatchString(name) || portOfService.MatchString(v) {
 			continue
 		}
@@ -130,10 +131,9 @@ func unknownVariables(environ []string, known map[string]bool) (unknown []string
 
 // warnOfVariables logs unknown variables, without their values, which may be secrets.
 func warnOfVariables(environ []string, log *slog.Logger) {
-	known := knownVariables()
-	for _, name := range unknownVariables(environ, known) {
+	for _, name := range unknownVariables(environ) {
 		attributes := []any{"variable", name}
-		if meant := text.Closest(name, slices.Sorted(maps.Keys(known))); meant != "" {
+		if meant := text.Closest(name, slices.Sorted(maps.Keys(knownVariables()))); meant != "" {
 			attributes = append(attributes, "did_you_mean", meant)
 		}
 		log.Warn("unknown environment variable, ignored", attributes...)

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -25,6 +26,7 @@ import (
 type operator struct {
 	config string   // XDG_CONFIG_HOME
 	env    []string // in addition
+	url    string   // of the daemon, unless the configuration has it
 }
 
 func newOperator(t *testing.T, env ...string) *operator {
@@ -35,7 +37,9 @@ func newOperator(t *testing.T, env ...string) *operator {
 // to returns an operator of a daemon.
 func to(t *testing.T, p *process) *operator {
 	t.Helper()
-	return newOperator(t, "LBD_CTL_URL="+p.url)
+	c := newOperator(t)
+	c.url = p.url
+	return c
 }
 
 // command returns a process that runs lbd ctl.
@@ -52,6 +56,9 @@ func (c *operator) command(ctx context.Context, args ...string) *exec.Cmd {
 	}
 	cmd.Env = append(cmd.Env, "LBD_TEST_MAIN="+withInput, "XDG_CONFIG_HOME="+c.config)
 	cmd.Env = append(cmd.Env, c.env...)
+	if c.url != "" {
+		cmd.Env = append(cmd.Env, "LBD_CTL_URL="+c.url)
+	}
 	return cmd
 }
 
@@ -61,8 +68,20 @@ type outcome struct {
 	stdout, stderr string
 }
 
+// here runs a command line in the process of the tests, which takes less than a process of its own.
+func here(t *testing.T, args ...string) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), args, kong.Writers(&stdout, &stderr))
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// runWith runs a command, in a process of its own if it needs an input or its own environment.
 func (c *operator) runWith(t *testing.T, input string, args ...string) outcome {
 	t.Helper()
+	if c.url != "" && input == "" {
+		return here(t, append([]string{"ctl", "--url=" + c.url}, args...)...)
+	}
 	cmd := c.command(t.Context(), args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr

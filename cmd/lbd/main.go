@@ -41,10 +41,10 @@ func main() {
 
 // run runs the command line and returns the exit code: 0, 1 if the command failed, or 80 and
 // more if the command line is invalid. lbd ctl and lbd doctor have exit codes of their own.
-func run(ctx context.Context, args []string) int {
+func run(ctx context.Context, args []string, options ...kong.Option) int {
 	var c cli
 	code := -1
-	parser, command, err := parse(&c, args,
+	parser, command, err := parse(&c, args, append(options,
 		kong.Name("lbd"),
 		kong.Description("A load balancing daemon: gRPC's xDS load balancing over HTTP. Without a command, lbd runs serve. To try it, run lbd demo."),
 		kong.ShortUsageOnError(),
@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string) int {
 		kong.Exit(func(n int) { code = n }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(ctl.Version(buildVersion())),
-	)
+	)...)
 	if code >= 0 { // --help has been printed
 		return code
 	}
@@ -65,7 +65,7 @@ func run(ctx context.Context, args []string) int {
 	}
 	if err := command.Run(); err != nil {
 		if text := err.Error(); text != "" && !errors.Is(err, errBad) { // otherwise, the output has the errors
-			fmt.Fprintf(os.Stderr, "lbd: %s\n", text)
+			fmt.Fprintf(parser.Stderr, "lbd: %s\n", text)
 		}
 		var coder kong.ExitCoder
 		if errors.As(err, &coder) {

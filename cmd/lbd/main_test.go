@@ -36,12 +36,13 @@ const withInput = "input"
 // with its standard input, which is a pipe from the test: no daemon outlives the tests, not even if
 // they are killed.
 func TestMain(m *testing.M) {
-	if mode := os.Getenv("LBD_TEST_MAIN"); mode != "" {
-		for _, v := range os.Environ() { // lbd would warn of them
-			if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "LBD_TEST_") {
-				_ = os.Unsetenv(name)
-			}
+	mode := os.Getenv("LBD_TEST_MAIN")
+	for _, v := range os.Environ() { // commands would use them, or warn of them
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "LBD_") && (mode != "") == strings.HasPrefix(name, "LBD_TEST_") {
+			_ = os.Unsetenv(name)
 		}
+	}
+	if mode != "" {
 		if mode != withInput {
 			go func() {
 				_, _ = io.Copy(io.Discard, os.Stdin)
@@ -50,7 +51,13 @@ func TestMain(m *testing.M) {
 		}
 		main()
 	}
-	_ = os.Unsetenv("GRPC_XDS_BOOTSTRAP") // which a daemon in this process would use
+	// What daemons and commands in this process would use, and what each daemon would read for nothing: the
+	// certificates of the system.
+	_ = os.Unsetenv("GRPC_XDS_BOOTSTRAP")
+	for name, value := range map[string]string{"XDG_CONFIG_HOME": "/nonexistent", "SSL_CERT_FILE": os.DevNull, "SSL_CERT_DIR": os.DevNull} {
+		_ = os.Setenv(name, value)
+	}
+	os.Stdin, _ = os.Open(os.DevNull) // no terminal, which would be asked
 	os.Exit(m.Run())
 }
 
@@ -254,6 +261,9 @@ func (a answer) address() string {
 	return v.Address + v.Code
 }
 
+// lastingAddresses are those that tests have, also while their servers are stopped.
+var lastingAddresses sync.Map
+
 // lastingAddress returns an address for a server that stops and starts again. The port is below
 // those that systems give to connections and to listeners on port 0: in the meantime, neither takes
 // it, and a dial cannot connect to itself.
@@ -262,6 +272,9 @@ func lastingAddress(t testing.TB) string {
 	const lowest, highest = 15_000, 32_000
 	for {
 		address := fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(highest-lowest))
+		if _, taken := lastingAddresses.LoadOrStore(address, true); taken {
+			continue
+		}
 		if l, err := net.Listen("tcp", address); err == nil {
 			noError(t, l.Close())
 			return address

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,11 +156,13 @@ func untraced(t *testing.T, url, name string) {
 
 // TestClustersAddedAndDeleted: repeatedly added and deleted clusters leave no metrics and goroutines.
 func TestClustersAddedAndDeleted(t *testing.T) {
+	t.Parallel()
 	plane := newSnapshots(t)
 	orders := []types.Resource{edsCluster("orders"), assignmentOf("orders", "10.0.0.1:80")}
 	plane.set(orders...)
 	p := newControlPlane(t, plane)
-	url := startFollowing(t, Config{Bootstrap: failingBootstrapOf(t, p), OnDemandIdle: time.Second})
+	// A process, whose goroutines are its own.
+	url := startProcess(t, "--connect=none", "--data=", "--bootstrap="+failingBootstrapOf(t, p), "--on-demand-idle=1s", "--pick-wait=1m").url
 	caller := call(t, url, "cluster=orders")
 	caller.more()
 	round := func(i int) {
@@ -173,7 +176,12 @@ func TestClustersAddedAndDeleted(t *testing.T) {
 		}
 	}
 	round(0)
-	settled := func() int { http.DefaultClient.CloseIdleConnections(); return runtime.NumGoroutine() }
+	settled := func() int {
+		http.DefaultClient.CloseIdleConnections()
+		n, err := strconv.Atoi(metric(t, url, "go_goroutines"))
+		noError(t, err)
+		return n
+	}
 	eventually(t, "quiet", func() bool { return xdsState(t, url, "").OnDemand.Clusters == 1 })
 	before := settled()
 	for i := range 10 {

@@ -42,6 +42,7 @@ func startServe(t *testing.T, c Config) []string {
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, c, func(a []string) { ready <- a }) }()
 	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections() // the daemon would wait for their next requests
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
