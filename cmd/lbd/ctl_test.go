@@ -29,9 +29,9 @@ type operator struct {
 	url    string   // of the daemon, unless the configuration has it
 }
 
-func newOperator(t *testing.T, env ...string) *operator {
+func newOperator(t *testing.T) *operator {
 	t.Helper()
-	return &operator{config: t.TempDir(), env: env}
+	return &operator{config: t.TempDir()}
 }
 
 // to returns an operator of a daemon.
