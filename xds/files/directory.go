@@ -124,7 +124,7 @@ func (d *directory) read(l listing, k *look, waiting map[string]bool) *Scan {
 		case seen.err != nil:
 			f.fail(seen.err, now)
 		default:
-			f.read(filepath.Join(d.path, name), seen.info, now)
+			f.read(filepath.Join(d.path, name), seen.info, k)
 			delete(k.writing, name) // what it became is read
 		}
 		s.Files[name] = f.state

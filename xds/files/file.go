@@ -57,6 +57,7 @@ type file struct {
 	decoding decode.Options // without the format and the name
 
 	stamp fs.FileInfo // when the file was last read; nil if it could not be
+	tried fs.FileInfo // when it could not be read; nil if it could
 	fresh bool        // it was modified so shortly before that a later change may not change stamp
 	short bool        // it could not be read because lbd lacks a resource
 
@@ -78,8 +79,9 @@ type budget struct {
 const freshness = 2 * time.Second
 
 // read reads and validates the file if it may have changed; info is the current one.
-func (f *file) read(path string, info fs.FileInfo, now time.Time) {
-	if f.unchanged(info) {
+func (f *file) read(path string, info fs.FileInfo, k *look) {
+	now := k.now
+	if f.unchanged(info) || k.again && f.tried != nil && sameFile(f.tried, info) {
 		return
 	}
 	body, stamp, err := load(path)
@@ -88,6 +90,9 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 	}
 	if err != nil {
 		f.fail(err, now)
+		if !f.short {
+			f.tried = info
+		}
 		return
 	}
 	turn, err := f.turns.BeginSized(f.ctx, overload.SourceWork, f.dir, len(body))
@@ -95,7 +100,7 @@ func (f *file) read(path string, info fs.FileInfo, now time.Time) {
 		return // the watcher is closed
 	}
 	defer turn.End()
-	f.stamp, f.fresh = stamp, now.Sub(stamp.ModTime()) < freshness
+	f.stamp, f.tried, f.fresh = stamp, nil, now.Sub(stamp.ModTime()) < freshness
 	sum := sha256.Sum256(body)
 	state := &File{Sum: hex.EncodeToString(sum[:]), Modified: stamp.ModTime()}
 	if f.state != nil && f.state.Sum == state.Sum {
@@ -123,7 +128,7 @@ func (f *file) unchanged(info fs.FileInfo) bool {
 }
 
 func (f *file) fail(err error, now time.Time) {
-	f.stamp = nil
+	f.stamp, f.tried = nil, nil
 	if f.state != nil && f.state.Sum == "" && text(f.state.Err) == text(err) {
 		return
 	}

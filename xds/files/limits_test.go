@@ -70,7 +70,7 @@ func TestAFileThatWasFreshIsReadAgain(t *testing.T) {
 		do(t, os.Chtimes(path, begin, begin))
 		info, err := os.Stat(path)
 		do(t, err)
-		f.read(path, info, now)
+		f.read(path, info, &look{now: now})
 		do(t, f.state.Err)
 		return f.state.Bundle.Items[0].Key.Name
 	}
@@ -87,5 +87,28 @@ func TestAFileThatWasFreshIsReadAgain(t *testing.T) {
 		if got := read(c.content, begin.Add(c.after)); got != c.want {
 			t.Errorf("%q after %v: %s, want %s", c.content, c.after, got, c.want)
 		}
+	}
+}
+
+// What cannot be read is not read again because another file waits for its writer.
+func TestAFileThatIsTooLargeIsReadOnce(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.yaml")
+	write(t, path, assignment("a", "h"))
+	do(t, os.Truncate(path, MaxFileBytes+1))
+	w := &Watcher{notify: &notifier{writers: newWriters()}, directory: directory{budget: &budget{}, path: dir, files: map[string]*file{}}}
+	w.directory.decoding = decode.Options{Origin: decode.ByHand, Bare: true}
+	seen := readListing(dir)
+	u := &debounce{}
+	for i, step := range []struct{ changed, bad bool }{{true, true}, {false, true}, {true, false}, {false, false}} {
+		if step.changed {
+			u.change(time.Now(), nil)
+		}
+		w.directory.read(seen, w.look(u, time.Now()), nil)
+		u.over(time.Now(), seen)
+		if f := w.directory.files["a.yaml"].state; (f.Err != nil) != step.bad {
+			t.Errorf("look %d: %v", i, f.Err)
+		}
+		write(t, path, assignment("a", "h")) // after the listing
 	}
 }

@@ -146,7 +146,7 @@ func (w *Watcher) watch(waiting bool) {
 		case now := <-due.C:
 			w.notify.writers.update()
 			seen := w.list()
-			k := &look{w.timing, now, false, now.Sub(u.last) >= u.quiet, u.unnotified == nil, w.notify.writers.files}
+			k := w.look(&u, now)
 			waiting := w.directory.waiting(seen, k)
 			if now.Before(u.end) && len(waiting) > 0 {
 				due.Reset(u.quiet) // what changed together is read together
@@ -158,6 +158,8 @@ func (w *Watcher) watch(waiting bool) {
 			}
 			if w.read(seen, k, waiting); len(waiting) > 0 {
 				due.Reset(max(u.quiet, u.most/2))
+			} else {
+				w.notify.writers.lost = false
 			}
 			continue
 		}
@@ -166,6 +168,12 @@ func (w *Watcher) watch(waiting bool) {
 		u.change(time.Now(), unnotified)
 		due.Reset(time.Until(u.due))
 	}
+}
+
+// look returns what is known besides a listing.
+func (w *Watcher) look(u *debounce, now time.Time) *look {
+	n := w.notify.writers
+	return &look{w.timing, now, false, !u.begun, now.Sub(u.last) >= u.quiet, u.unnotified == nil && n.complete(), n.files}
 }
 
 // list lists the directory after it is watched.

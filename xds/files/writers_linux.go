@@ -16,14 +16,17 @@ import (
 type writers struct {
 	fd    int // of inotify; -1 for none
 	files map[string]writing
+	lost  bool // notifications were lost since all files were read
 }
 
 func newWriters() *writers { return &writers{fd: -1} }
 
+func (w *writers) complete() bool { return w.fd >= 0 && !w.lost }
+
 // watch forgets everything, and watches a directory from now on. Without notifications nothing is known.
 func (w *writers) watch(dir string) {
 	w.close()
-	w.files = map[string]writing{}
+	w.files, w.lost = map[string]writing{}, false
 	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
 	if err != nil {
 		return
@@ -57,8 +60,9 @@ func (w *writers) update() {
 
 func (w *writers) event(mask uint32, name string) {
 	switch {
-	case mask&unix.IN_Q_OVERFLOW != 0: // notifications are lost
+	case mask&unix.IN_Q_OVERFLOW != 0:
 		clear(w.files)
+		w.lost = true
 	case mask&unix.IN_MODIFY != 0:
 		w.files[name] = written
 	case mask&unix.IN_MOVED_TO != 0:

@@ -33,8 +33,9 @@ type look struct {
 	timing
 	now      time.Time
 	first    bool // no look was before it
+	again    bool // it is only for files that wait
 	still    bool // no change was notified for the quiet time
-	notified bool // the changes were notified
+	notified bool // the changes were notified, and who writes
 	writing  map[string]writing
 }
 

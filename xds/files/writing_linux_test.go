@@ -147,5 +147,10 @@ func TestWriters(t *testing.T) {
 		if got := w.files["a.yaml"]; got != step.want || len(w.files) > 1 {
 			t.Errorf("%s: %v of %v, want %v", step.name, got, w.files, step.want)
 		}
+		watcher := &Watcher{notify: &notifier{writers: w}}
+		if lost, k := step.name == "overflow", watcher.look(&debounce{}, time.Now()); lost == k.notified {
+			t.Errorf("%s: notifications were lost: %v, and are complete: %v", step.name, lost, k.notified)
+		}
+		w.lost = false // all files are read
 	}
 }
