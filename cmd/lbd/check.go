@@ -44,12 +44,13 @@ func (c *checkCommand) Run() error {
 			fmt.Printf("%s: good\n", c.ConfigFile)
 		}
 	}
-	for _, file := range c.Files {
-		good, err := checkFile(os.Stdout, file, c.Lenient)
-		if err != nil {
-			fmt.Printf("%s: %v\n", file, err)
-		}
-		bad = bad || !good
+	all := make([]checkedFile, len(c.Files))
+	for i, path := range c.Files {
+		all[i].path = path
+		all[i].read(c.Lenient)
+	}
+	for i := range all {
+		bad = !all[i].print(os.Stdout, all) || bad
 	}
 	if bad {
 		return errBad
@@ -57,32 +58,63 @@ func (c *checkCommand) Run() error {
 	return nil
 }
 
-// checkFile validates one file. The error is one of reading the file.
-func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) {
-	format, ok := files.FormatOf(file)
-	if !ok {
-		return false, errors.New("unknown format: the name must end in " + files.Extensions)
+// checkedFile is a file, and what is in it.
+type checkedFile struct {
+	path      string
+	body      []byte
+	format    decode.Format
+	err       error           // of reading the file
+	providers map[string]bool // named in the file; the bootstrap of the daemon configures them
+	bundle    *decode.Bundle
+	invalid   error
+}
+
+func (f *checkedFile) read(lenient bool) {
+	var ok bool
+	if f.format, ok = files.FormatOf(f.path); !ok {
+		f.err = errors.New("unknown format: the name must end in " + files.Extensions)
+		return
 	}
-	info, err := os.Stat(file)
-	if err != nil {
-		return false, err
+	info, err := os.Stat(f.path)
+	if err == nil && info.Size() > maxCheckBytes {
+		err = fmt.Errorf("larger than %d bytes", maxCheckBytes)
 	}
-	if info.Size() > maxCheckBytes {
-		return false, fmt.Errorf("larger than %d bytes", maxCheckBytes)
+	if err == nil {
+		f.body, err = os.ReadFile(f.path)
 	}
-	body, err := os.ReadFile(file)
-	if err != nil {
-		return false, err
+	if f.err = err; err != nil {
+		return
 	}
-	providers := make(map[string]bool) // named in the file; the bootstrap of the daemon configures them
-	bundle, err := decode.All(body, decode.Options{
-		Origin: decode.ByHand, Format: format, Lenient: lenient, Places: true, Bare: true, Policies: lb.PolicyTraits,
-		Name: files.NameOf(file), Fleet: true, // whether the daemon has a fleet is not known
+	f.providers = make(map[string]bool)
+	f.bundle, f.invalid = decode.All(f.body, decode.Options{
+		Origin: decode.ByHand, Format: f.format, Lenient: lenient, Places: true, Bare: true, Policies: lb.PolicyTraits,
+		Name: files.NameOf(f.path), Fleet: true, // whether the daemon has a fleet is not known
 		Certificates: func(name string) (roots, identity, ok bool) {
-			providers[name] = true
+			f.providers[name] = true
 			return true, true, true
 		},
 	})
+}
+
+// warnings returns those about the file among others, whose Clusters may choose the policies for its endpoints.
+func (f *checkedFile) warnings(among []checkedFile) []decode.Problem {
+	return decode.JudgeWeights(f.bundle.Warnings, lb.PolicyTraits, func(assignment string) (out []*resource.Cluster) {
+		for i := range among {
+			if b := among[i].bundle; b != nil && f.bundle.ClustersOf(assignment) == nil {
+				out = append(out, b.ClustersOf(assignment)...)
+			}
+		}
+		return out
+	})
+}
+
+// print prints the errors of a file, or how picks would use its resources.
+func (f *checkedFile) print(out io.Writer, among []checkedFile) (good bool) {
+	file := f.path
+	if f.err != nil {
+		fmt.Fprintf(out, "%s: %v\n", file, f.err)
+		return false
+	}
 	list := func(kind string, problems []decode.Problem) {
 		for _, p := range problems {
 			at := file
@@ -92,29 +124,30 @@ func checkFile(out io.Writer, file string, lenient bool) (good bool, err error) 
 			fmt.Fprintf(out, "%s: %s: %s: %s\n", at, kind, p.Resource, p)
 		}
 	}
-	if invalid, ok := errors.AsType[*decode.InvalidError](err); ok {
+	if invalid, ok := errors.AsType[*decode.InvalidError](f.invalid); ok {
 		list("error", invalid.Problems)
-		return false, nil
+		return false
 	}
-	if err != nil {
-		fmt.Fprintf(out, "%s: error: %v\n", file, err)
-		return false, nil
+	if f.invalid != nil {
+		fmt.Fprintf(out, "%s: error: %v\n", file, f.invalid)
+		return false
 	}
-	list("warning", bundle.Warnings)
+	bundle := f.bundle
+	list("warning", f.warnings(among))
 	list("note", bundle.Notes)
-	for _, name := range slices.Sorted(maps.Keys(providers)) {
+	for _, name := range slices.Sorted(maps.Keys(f.providers)) {
 		fmt.Fprintf(out, "%s: note: not checked: the daemon's bootstrap must have the certificate provider instance %q\n", file, name)
 	}
 	if empty := proposal.Check(bundle.Items); len(empty) > 0 {
-		decode.Place(body, format, false, empty)
+		decode.Place(f.body, f.format, false, empty)
 		list("error", empty)
-		return false, nil
+		return false
 	}
 	for _, i := range bundle.Items {
 		fmt.Fprintf(out, "%s: good: %s", file, i.Key)
 		summarize(out, i, bundle.Items)
 	}
-	return true, nil
+	return true
 }
 
 // summarize prints how picks would use a resource of a file.

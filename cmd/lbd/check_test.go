@@ -61,6 +61,24 @@ func TestCheckPredictsShares(t *testing.T) {
 	}
 }
 
+// Weights are those of the policy that a Cluster of any of the files chooses.
+func TestCheckJudgesWeights(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	endpoints, cluster := filepath.Join(dir, "endpoints.yaml"), filepath.Join(dir, "cluster.yaml")
+	writeFile(t, endpoints, []byte(one(goodEndpoint+"\n    load_balancing_weight: 2\n  - "+strings.Replace(goodEndpoint, "10.0.0.1", "10.0.0.2", 1))))
+	writeFile(t, cluster, []byte("name: a\ntype: EDS\nlb_policy: RING_HASH\neds_cluster_config: {eds_config: {ads: {}}}\n"))
+	for _, c := range []struct {
+		files []string
+		warns bool
+	}{{[]string{endpoints}, true}, {[]string{endpoints, cluster}, false}, {[]string{cluster, endpoints}, false}} {
+		out, err := command(append([]string{"check"}, c.files...)...).CombinedOutput()
+		if warns := strings.Contains(string(out), "round_robin ignores it"); err != nil || warns != c.warns {
+			t.Errorf("%v: %v: %s", c.files, err, out)
+		}
+	}
+}
+
 // The certificate providers are those of the daemon's bootstrap.
 func TestCheckNamesCertificateProviders(t *testing.T) {
 	t.Parallel()
