@@ -331,7 +331,9 @@ func TestAmbientErrorsAreShown(t *testing.T) {
 	}
 	plane, p := serveSnapshot(t, world...)
 	url := startFollowing(t, Config{Bootstrap: bootstrapOf(t, p), Target: []string{"xds:///shop"}, Connect: "tcp"})
-	expectPick(t, url, "target=shop&path=/cart/", endpoint.Addr().String())
+	for _, path := range []string{"/cart/", "/"} { // both are connected: nothing else makes a generation
+		expectPick(t, url, "target=shop&path="+path, endpoint.Addr().String())
+	}
 	shown := func(path, want string) {
 		t.Helper()
 		eventually(t, path+" with "+want, func() bool { return ambientErrors(t, url+path) == want })
