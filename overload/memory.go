@@ -13,8 +13,9 @@ const (
 	// budgetedMemory is the part of the memory limit that data and requests may take together: the collector needs
 	// room to work in.
 	budgetedMemory = 0.9
-	// collectInterval is the minimum time between two collections that requests wait for.
-	collectInterval = time.Second
+	// collectPause is the minimum time between two collections that requests wait for and that may find nothing, in
+	// times of how long the last one took: they must not keep the CPUs busy.
+	collectPause = 4
 )
 
 // MemoryBudget is the budget of bytes that requests take while they are served: what bodies and answers take, and what it
@@ -31,7 +32,7 @@ type MemoryBudget struct {
 	released    int64     // since the last collection: garbage, or data by now
 	data        int64     // as of the last collection, without what is reserved
 	collections uint64    // when data was computed
-	collected   time.Time // when collect was called
+	nextCollect time.Time // when collect may be called
 	refused     uint64
 }
 
@@ -80,9 +81,11 @@ func (m *MemoryBudget) Reserve(n int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.measure()
-	if now := time.Now(); !m.fits(n) && now.Sub(m.collected) >= collectInterval {
-		m.collected = now
+	// What was released is worth a collection, and data may have become garbage.
+	if begin := time.Now(); !m.fits(n) && (m.fits(n-m.released) || !begin.Before(m.nextCollect)) {
 		m.collect()
+		end := time.Now()
+		m.nextCollect = end.Add(collectPause * end.Sub(begin))
 		m.measure()
 	}
 	if !m.fits(n) {

@@ -16,6 +16,7 @@ func TestMemoryBudget(t *testing.T) {
 		collected := uint64(300) // what a collection finds
 		m := NewMemoryBudget(1000, func() (uint64, uint64) { return live, collections }, func() {
 			live, collections, waits = collected, collections+1, waits+1
+			time.Sleep(time.Second)
 		})
 		gc := func(bytes uint64) { live, collections = bytes, collections+1 }
 		reserve := func(n int64, ok bool, waited uint64) {
@@ -28,20 +29,23 @@ func TestMemoryBudget(t *testing.T) {
 		reserve(600, true, 0)
 		reserve(1, false, 1) // nothing is freed
 		gc(900)
-		reserve(1, false, 1) // a collection a second
+		reserve(1, false, 1) // the last collection was just now
 		m.Release(600)
-		reserve(1, false, 1) // it may be data
-		time.Sleep(collectInterval)
+		reserve(601, false, 1) // not even if all of it is garbage
 		collected = 400
-		reserve(400, true, 2)
+		reserve(400, true, 2) // it may be
+		m.Release(100)
+		time.Sleep(collectPause * time.Second)
+		reserve(400, false, 3)
+		reserve(100, true, 3)
 		gc(550) // at least 150 of it are data
-		reserve(100, true, 2)
+		reserve(100, true, 3)
 		gc(950) // at least 450
-		reserve(1, false, 2)
+		reserve(1, false, 3)
 		m.Release(500)
 		gc(150)
-		reserve(750, true, 2)
-		if bytes, refused := m.Reserved(); bytes != 750 || refused != 4 {
+		reserve(750, true, 3)
+		if bytes, refused := m.Reserved(); bytes != 750 || refused != 5 {
 			t.Errorf("%d reserved, %d refused", bytes, refused)
 		}
 		if err := NewMemoryBudget(math.MaxInt64, nil, nil).Reserve(math.MaxInt64); err != nil {

@@ -27,8 +27,8 @@ import (
 
 const (
 	// memoryRatio is the part of a container's memory that the garbage collector aims at,
-	// unless GOMEMLIMIT is set.
-	memoryRatio = 0.8
+	// unless GOMEMLIMIT is set. The pages of the executable, and what is allocated while it works, come on top.
+	memoryRatio = 0.7
 	// defaultAPIBytes is the default of --api-bytes where there is no memory limit.
 	defaultAPIBytes = 1 << 30
 	minAPIBytes     = 1 << 20

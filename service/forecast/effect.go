@@ -100,7 +100,7 @@ const (
 )
 
 // bytesPerEndpoint is about what the tree of a rehearsal takes for an endpoint, in both configs.
-const bytesPerEndpoint = 2048
+const bytesPerEndpoint = 1024
 
 // Cost returns about how many bytes a forecast needs at once, for the budget of bulk work.
 func Cost(o *proposal.Outcome) int {

@@ -223,19 +223,23 @@ func configOf(config *resource.Config, name string) *resource.ClusterConfig {
 // compare sets the endpoints, the shift and the rates.
 func (c *ClusterEffect) compare(was, is *side, live *live) {
 	all := make(map[key]*EndpointEffect, max(len(was.places), len(is.places)))
+	c.Endpoints = make([]EndpointEffect, 0, len(was.places)+len(is.places)) // which is never moved
+	add := func(p *place, change string) *EndpointEffect {
+		c.Endpoints = append(c.Endpoints, EndpointEffect{Address: p.address, Locality: p.locality, Priority: p.priority, Change: change, Before: new(0.0), After: new(0.0)})
+		all[p.key] = &c.Endpoints[len(c.Endpoints)-1]
+		return all[p.key]
+	}
 	for _, p := range was.places {
 		e := all[p.key]
 		if e == nil {
-			e = &EndpointEffect{Address: p.address, Locality: p.locality, Priority: p.priority, Change: removed, Before: new(0.0), After: new(0.0)}
-			all[p.key] = e
+			e = add(&p, removed)
 		}
 		e.Before = sum(e.Before, p.share)
 	}
 	for _, p := range is.places {
 		e := all[p.key]
 		if e == nil {
-			e = &EndpointEffect{Address: p.address, Change: added, Before: new(0.0), After: new(0.0)}
-			all[p.key] = e
+			e = add(&p, added)
 		} else if e.Change == removed {
 			e.Change = ""
 		}
@@ -245,8 +249,8 @@ func (c *ClusterEffect) compare(was, is *side, live *live) {
 		}
 	}
 	gone := max(0, was.Dropped-is.Dropped) // of the part that was dropped
-	for _, e := range all {
-		c.Endpoints = append(c.Endpoints, *e)
+	for i := range c.Endpoints {
+		e := &c.Endpoints[i]
 		if was.known && is.known {
 			gone += max(0, (1-was.Dropped)**e.Before-(1-is.Dropped)**e.After)
 		}

@@ -79,7 +79,31 @@ func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, err
 	if err != nil {
 		return nil, decodeError(string(r.Kind), r.Cluster, err)
 	}
-	return d, nil
+	return d, r.Options.reserveTrees(ctx, d.Item)
+}
+
+// About what the endpoints and localities of a push take as they are decoded and in balancer trees, however small its
+// body is.
+const (
+	treeEndpointBytes = 800
+	treeLocalityBytes = 2 << 10
+)
+
+// reserveTrees reserves the memory that resources take when they are in use. A dry run reserves that of its forecast.
+func (o *ChangeOptions) reserveTrees(ctx context.Context, items ...resource.Item) error {
+	bytes := 0
+	if o.DryRun {
+		return nil
+	}
+	for _, i := range items {
+		if i.Assignment == nil {
+			continue
+		}
+		for _, l := range i.Assignment.Localities {
+			bytes += treeLocalityBytes + len(l.Endpoints)*treeEndpointBytes
+		}
+	}
+	return overload.Reserve(ctx, bytes)
 }
 
 // pushDecoding returns the options with which a push is decoded. Only a dry run locates
@@ -150,7 +174,7 @@ func (p Parts) Len() int {
 func (p Parts) Bytes() []byte { return slices.Concat(p...) }
 
 // textFactor is about how many times its size as protobuf a resource takes while its text is written.
-const textFactor = 40
+const textFactor = 30
 
 // beginText waits for the turn of a caller to write resources of a size in a format, and reserves the memory for that.
 func (p *pushes) beginText(ctx context.Context, caller string, size int, f Format) (*overload.Turn, error) {
@@ -262,7 +286,7 @@ func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.
 	if err != nil {
 		return nil, decodeError("the snapshot", "", err)
 	}
-	return b, nil
+	return b, r.Options.reserveTrees(ctx, b.Items...)
 }
 
 // replace deletes the resources that b does not have. A snapshot that would delete all is
