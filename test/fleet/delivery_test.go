@@ -97,6 +97,7 @@ func TestRate(t *testing.T) {
 	m := &member{dir: t.TempDir(), client: freePort(t), peer: freePort(t), fsync: os.Getenv("LBD_FLEET_FSYNC") != ""}
 	m.start(t)
 	t.Cleanup(m.stop)
+	m.create(t, "lbd")
 	svc := startService(t, m)
 	bare := m.bare(t)
 	run := func(do func(client, n int) error) float64 {

@@ -167,7 +167,7 @@ func TestNoSpace(t *testing.T) {
 	m := &member{dir: t.TempDir(), client: freePort(t), peer: freePort(t), quota: 4 << 20}
 	m.start(t)
 	t.Cleanup(m.stop)
-	s := mustOpenAt(t, etcd.Config{Endpoints: []string{m.client}, Prefix: "lbd"}, "", etcd.Options{})
+	s := mustOpenAt(t, m.create(t, "lbd"), "", etcd.Options{})
 	put(t, s, "a", "1")
 	var err error
 	for i := 0; i < 100 && err == nil; i++ {
