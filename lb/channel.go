@@ -461,10 +461,10 @@ func (c *Channel) ask(ctx context.Context, describe func() policy.Node) (policy.
 	}
 }
 
-// Use gives the tree reports of requests to the endpoints of a cluster, and returns when it has taken them.
-// Those that no endpoint has [policy.Usage.Found] are for endpoints that the tree does not use. A tree that
-// is not built yet takes none.
-func (c *Channel) Use(cluster string, list []*policy.Usage) {
+// Use gives the tree reports of requests to the endpoints of a cluster, and returns a channel that is closed
+// when it has taken them. Those that no endpoint has [policy.Usage.Found] are for endpoints that the tree does
+// not use. A tree that is not built yet takes none.
+func (c *Channel) Use(cluster string, list []*policy.Usage) (taken <-chan struct{}) {
 	done := make(chan struct{})
 	ok := c.owner.Post(func() {
 		defer close(done)
@@ -474,9 +474,10 @@ func (c *Channel) Use(cluster string, list []*policy.Usage) {
 			r.UseCluster(cluster, list)
 		}
 	})
-	if ok {
-		<-done
+	if !ok {
+		close(done)
 	}
+	return done
 }
 
 // Rest returns when the tree has nothing to do: it waits for connections, timers and picks at most. It

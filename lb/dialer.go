@@ -103,6 +103,9 @@ func (d *Dialer) Connectors(standard resource.ConnectMode) map[resource.ConnectM
 	return m
 }
 
+// ReportedChecks returns how many checks of endpoints reports of callers have caused.
+func (d *Dialer) ReportedChecks() uint64 { return d.rechecks.reported.Load() }
+
 // Close ends every dial and connection and waits for their goroutines.
 func (d *Dialer) Close() {
 	d.slots.close()

@@ -15,9 +15,14 @@ import (
 
 // Start dials the addresses as pick_first does.
 func (c tcpConnector) Start(addresses []string, report func(Connection)) func() {
+	return c.begin(addresses, report).stop
+}
+
+// begin is Start, and returns the link.
+func (c tcpConnector) begin(addresses []string, report func(Connection)) *tcpLink {
 	l := &tcpLink{tcpConnector: c, report: report}
 	l.start(addresses)
-	return l.stop
+	return l
 }
 
 // tcpLink is one attempt of a tcpConnector, and the connection that results.
@@ -36,9 +41,10 @@ type tcpLink struct {
 
 	// Guarded by rechecks.mu.
 	left          bool     // it takes part in no check from now on
-	recheck       *recheck // in mode tcp once it is connected
+	recheck       *recheck // in mode tcp once it is connected; in others for one check
 	before, after *tcpLink // of the same check
 	round         uint32   // the last check of the address that began before the link was connected
+	checked       uint32   // the tick in which the last check began that the link took part in
 }
 
 func (l *tcpLink) stop() {
@@ -54,9 +60,7 @@ func (l *tcpLink) stop() {
 		_ = conn.Close()
 		l.release()
 	}
-	if !l.hold {
-		l.dialer.rechecks.leave(l)
-	}
+	l.dialer.rechecks.leave(l)
 }
 
 // drop takes the held connection from the link: the caller closes and releases it. It
@@ -154,13 +158,25 @@ func (l *tcpLink) Lost(err error) {
 		time.AfterFunc(overload.Pause(overload.RetryPause), l.watch)
 		return
 	}
-	conn := l.drop()
 	l.mu.Unlock()
-	_ = conn.Close()
-	if l.dialer.ctx.Err() == nil {
-		l.report(Connection{Err: fmt.Errorf("connection lost: %w", err)})
+	l.fail(fmt.Errorf("connection lost: %w", err))
+}
+
+// fail ends the connection.
+func (l *tcpLink) fail(err error) {
+	if l.hold {
+		l.mu.Lock()
+		conn := l.drop()
+		l.mu.Unlock()
+		if conn == nil {
+			return // stopped
+		}
+		_ = conn.Close()
+		defer l.release()
 	}
-	l.release()
+	if l.dialer.ctx.Err() == nil {
+		l.report(Connection{Err: err})
+	}
 }
 
 // race is one attempt to connect to an endpoint (gRFC A61, RFC 8305): it dials each

@@ -25,6 +25,9 @@ const (
 	MaxRecheckInterval = 8 * time.Second
 	// RecheckTimeout limits one such check.
 	RecheckTimeout = 3 * time.Second
+	// ReportedInterval is the minimum time between two checks of an address that reports of
+	// callers cause.
+	ReportedInterval = 250 * time.Millisecond
 
 	// recheckTick is the resolution of the schedule.
 	recheckTick = 50 * time.Millisecond
@@ -60,10 +63,12 @@ type prober interface {
 }
 
 // rechecks has the checks of connect mode tcp: when they are due, and for which links.
-// Links without TLS that have the same address share one.
+// Links without TLS that have the same address share one. A link of another mode joins
+// after a report that the address cannot be connected to, for one check.
 type rechecks struct {
-	dialer *Dialer
-	epoch  time.Time
+	dialer   *Dialer
+	epoch    time.Time
+	reported atomic.Uint64 // checks that reports have caused
 
 	mu  sync.Mutex // guards the rest, and fields of links; slots.mu may be held, and is not acquired
 	all map[recheckKey]*recheck
@@ -93,12 +98,15 @@ type recheck struct {
 
 	over atomic.Bool // no link is left
 
-	// Guarded by rechecks.mu.
+	// Guarded by rechecks.mu. There are many: what is small shares words.
+	began      uint32   // the tick in which the last check began
 	links      *tcpLink // the first of a list
 	next, prev *recheck // in the ring
 	due        int64    // the tick; 0 if not in the ring
 	changed    int64    // the tick of the last change
 	round      uint32   // counts the checks that have begun
+	underWay   bool
+	once       bool // reported while under way: once more
 
 	queue *clusterQueue // that gave the slot; guarded by slots.mu
 }
@@ -110,8 +118,15 @@ func (rs *rechecks) now() int64 { return int64(time.Since(rs.epoch)/recheckTick)
 func (rs *rechecks) join(l *tcpLink, address string) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+	if rs.add(l, address) {
+		rs.change(l.recheck)
+	}
+}
+
+// add adds a link to the check of its address, unless it must not take part.
+func (rs *rechecks) add(l *tcpLink, address string) bool {
 	if rs.closed || l.left {
-		return
+		return false
 	}
 	key := recheckKey{address: address}
 	if l.secured() {
@@ -123,12 +138,37 @@ func (rs *rechecks) join(l *tcpLink, address string) {
 		rs.all[key] = r
 		rs.place(r, RecheckInterval)
 	}
+	r.began = max(r.began, l.checked)
 	l.recheck, l.round, l.after = r, r.round, r.links
 	if r.links != nil {
 		r.links.before = l
 	}
 	r.links = l
-	rs.change(r)
+	return true
+}
+
+// soon checks the address of a connected link in the next tick, but not more often than
+// once in ReportedInterval. A check that has not begun yet is enough.
+func (rs *rechecks) soon(l *tcpLink, address string) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if l.recheck == nil && (!l.hold || !rs.add(l, address)) {
+		return
+	}
+	switch r := l.recheck; {
+	case r.underWay && !r.once:
+		r.once = true
+		rs.reported.Add(1)
+	case !r.underWay && r.due > rs.earliest(r):
+		rs.unplace(r)
+		rs.placeAt(r, rs.earliest(r))
+		rs.reported.Add(1)
+	}
+}
+
+// earliest returns the tick in which a report can cause a check.
+func (rs *rechecks) earliest(r *recheck) int64 {
+	return max(rs.now()+1, int64(r.began)+int64(ReportedInterval/recheckTick))
 }
 
 // leave ends the checks for a link, also if it has not joined yet.
@@ -152,7 +192,7 @@ func (rs *rechecks) remove(l *tcpLink) {
 	if l.after != nil {
 		l.after.before = l.before
 	}
-	l.recheck, l.before, l.after = nil, nil, nil
+	l.recheck, l.before, l.after, l.checked = nil, nil, nil, r.began
 	if r.links == nil {
 		r.over.Store(true)
 		delete(rs.all, r.key)
@@ -171,14 +211,18 @@ func (rs *rechecks) change(r *recheck) {
 
 // place adds a check to the ring.
 func (rs *rechecks) place(r *recheck, interval time.Duration) {
+	rs.placeAt(r, int64((time.Since(rs.epoch)+recheckPause(interval)+recheckTick-1)/recheckTick)+1)
+}
+
+// placeAt adds a check to the ring, to begin in a tick.
+func (rs *rechecks) placeAt(r *recheck, tick int64) {
 	if rs.closed {
 		return
 	}
-	since := time.Since(rs.epoch)
 	if rs.waiting == 0 { // the schedule stopped
-		rs.current = max(rs.current, int64(since/recheckTick)+1)
+		rs.current = max(rs.current, rs.now())
 	}
-	r.due = max(rs.current+1, int64((since+recheckPause(interval)+recheckTick-1)/recheckTick)+1)
+	r.due = max(rs.current+1, tick)
 	first := &rs.ring[r.due%recheckTicks]
 	r.next, r.prev = *first, nil
 	if r.next != nil {
@@ -280,12 +324,31 @@ func (rs *rechecks) suspect(r *recheck) bool {
 
 func hostOf(address string) string { return address[:max(0, strings.LastIndexByte(address, ':'))] }
 
-// again schedules the next check.
+// again schedules the next check after one that did not fail. Links that joined for that
+// one leave.
 func (rs *rechecks) again(r *recheck) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if r.links != nil {
-		rs.place(r, recheckInterval(time.Duration(rs.now()-r.changed)*recheckTick))
+	for l := r.links; l != nil && !r.once; {
+		next := l.after
+		if l.hold {
+			rs.remove(l)
+		}
+		l = next
+	}
+	rs.next(r, recheckInterval(time.Duration(rs.now()-r.changed)*recheckTick))
+}
+
+// next schedules the check after one that has ended.
+func (rs *rechecks) next(r *recheck, interval time.Duration) {
+	once := r.once
+	r.underWay, r.once = false, false
+	switch {
+	case r.links == nil:
+	case once:
+		rs.placeAt(r, rs.earliest(r))
+	default:
+		rs.place(r, interval)
 	}
 }
 
@@ -307,9 +370,7 @@ func (rs *rechecks) lose(r *recheck) (lost []*tcpLink) {
 		rs.lostHosts[hostOf(r.key.address)] = struct{}{}
 		rs.arm(rs.now() + 1)
 	}
-	if r.links != nil {
-		rs.place(r, RecheckInterval)
-	}
+	rs.next(r, RecheckInterval)
 	return lost
 }
 
@@ -345,6 +406,7 @@ func (r *recheck) begin(limit time.Duration) {
 	limit = min(limit, RecheckTimeout)
 	r.rechecks.mu.Lock()
 	r.round++
+	r.began, r.underWay = uint32(r.rechecks.now()), true
 	link := r.links
 	r.rechecks.mu.Unlock()
 	d := r.rechecks.dialer
@@ -392,7 +454,7 @@ func (r *recheck) done(err error) {
 	}
 	d.slots.finishRecheck(r, short)
 	for _, l := range lost {
-		l.report(Connection{Err: err})
+		l.fail(err)
 	}
 }
 

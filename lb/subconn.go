@@ -58,8 +58,17 @@ type subConn struct {
 
 // attempt is one connection attempt, and the connection that results.
 type attempt struct {
-	stop    func()
+	stop    func()    // nil for a link
+	link    *tcpLink  // of a Dialer; nil for another Connector's
 	readyAt time.Time // when it connected
+}
+
+func (a *attempt) end() {
+	if a.link != nil {
+		a.link.stop()
+	} else {
+		a.stop()
+	}
 }
 
 func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOptions) (*subConn, error) {
@@ -116,9 +125,23 @@ func (s *subConn) Connect() {
 	}
 	a := new(attempt)
 	s.attempt = a
-	a.stop = connector.Start(*s.addresses, func(c Connection) {
+	report := func(c Connection) {
 		s.channel.owner.Post(func() { s.connection(a, c) })
-	})
+	}
+	if c, ok := connector.(tcpConnector); ok {
+		a.link = c.begin(*s.addresses, report)
+	} else {
+		a.stop = connector.Start(*s.addresses, report)
+	}
+}
+
+// Recheck has the Dialer check soon whether a READY endpoint still accepts connections.
+func (s *subConn) Recheck() (checked bool) {
+	if s.state() == connectivity.Ready && s.attempt != nil && s.attempt.link != nil {
+		l := s.attempt.link
+		l.dialer.rechecks.soon(l, s.Connected())
+	}
+	return s.channel.options.Connectors[s.link.Mode] != nil
 }
 
 // connection handles a report on attempt a.
@@ -189,7 +212,7 @@ func (s *subConn) change(to connectivity.State, err error) {
 func (s *subConn) disconnect() {
 	s.SetConnected("")
 	if s.attempt != nil {
-		s.attempt.stop()
+		s.attempt.end()
 		s.attempt = nil
 	}
 }

@@ -223,6 +223,9 @@ type SubConn struct {
 	State     connectivity.State // IDLE at first
 	// Connects counts the policy's calls of Connect.
 	Connects int
+	// Rechecks counts the policy's calls of Recheck, which reports false if Unchecked.
+	Rechecks  int
+	Unchecked bool
 	// Healths are the registered health listeners, in order.
 	Healths []func(balancer.SubConnState)
 	// Closed means that it was shut down.
@@ -251,6 +254,12 @@ func (t *Tree) SubConn(address string) *SubConn {
 func (s *SubConn) Connect() {
 	s.Connects++
 	s.tree.Connected = append(s.tree.Connected, s.Addresses[0].Addr)
+}
+
+// Recheck counts the call.
+func (s *SubConn) Recheck() (checked bool) {
+	s.Rechecks++
+	return !s.Unchecked
 }
 
 // Shutdown calls the listener after the owner's current function.

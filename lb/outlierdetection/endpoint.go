@@ -71,12 +71,17 @@ func (e *endpoint) Finish(outcome policy.Outcome, _ balancer.DoneInfo) {
 	}
 }
 
-// Use counts reported requests, without those that were canceled.
+// Use counts reported requests, without those that were canceled, and connects that failed
+// if lbd makes none.
 func (e *endpoint) Use(u *policy.Usage) {
+	failed := u.Errors
+	if !u.Checked {
+		failed = policy.AddSaturating(failed, u.ConnectFailures)
+	}
 	for {
 		was := e.ended.Load()
 		o := outcomes(was)
-		sum := uint64(policy.AddSaturating(o.successes(), u.Successes))<<32 | uint64(policy.AddSaturating(o.errors(), u.Errors))
+		sum := uint64(policy.AddSaturating(o.successes(), u.Successes))<<32 | uint64(policy.AddSaturating(o.errors(), failed))
 		if e.ended.CompareAndSwap(was, sum) {
 			return
 		}

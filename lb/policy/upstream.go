@@ -58,6 +58,9 @@ func (u *Upstream) LoadIn(c *ClusterCounters) *LocalityLoad {
 // Use counts reported requests where every endpoint's are.
 func (u *Upstream) Use(r *Usage) {
 	r.Found = true
+	if r.ConnectFailures > 0 {
+		r.Checked = u.Connection.Recheck()
+	}
 	if f, ok := u.Connection.Finisher().(Used); ok {
 		f.Use(r)
 	}
@@ -74,12 +77,15 @@ type SubConn interface {
 	balancer.SubConn
 	// Base returns the Connection that the SubConn embeds.
 	Base() *Connection
+	// Recheck makes lbd check soon whether a READY endpoint can still be connected to. It
+	// reports false if lbd never connects to it.
+	Recheck() (checked bool)
 }
 
 // Connection is what all SubConns of lbd's trees have: it shows picks whether the
 // endpoint can be used. It belongs to the owner, apart from Finisher.
 type Connection struct {
-	balancer.SubConn // the one that embeds it
+	SubConn // the one that embeds it
 
 	// Picks that began before the endpoint's values changed use the former.
 	upstream, former *Upstream

@@ -13,6 +13,9 @@ type Usage struct {
 	Address string
 	// Successes, Errors and Cancelled are how many requests ended with these outcomes.
 	Successes, Errors, Cancelled uint32
+	// ConnectFailures is how many connects failed, of which no request was sent. They are
+	// no requests.
+	ConnectFailures uint32
 	// InFlight is how many requests are in flight from now on, in parts of [InFlightUnit].
 	InFlight int64
 
@@ -20,6 +23,9 @@ type Usage struct {
 
 	// Found is true once an endpoint has taken the report.
 	Found bool
+	// Checked is true if lbd checks itself whether the endpoint can be connected to. Connect
+	// failures are only a reason to do so now then, and else count as errors.
+	Checked bool
 
 	levels [maxLevels]*InFlight
 }

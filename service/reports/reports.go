@@ -125,7 +125,7 @@ func (t *Table) Take(r *Report, part *Cluster) (unknown []string, err error) {
 		return nil, err
 	}
 	c.Target.MarkUsed()
-	c.Target.Channel.Use(c.Name, usages)
+	<-c.Target.Channel.Use(c.Name, usages)
 	for i, u := range usages {
 		e := &part.Endpoints[i]
 		c.Totals.Reported.Add(u, e.Latency)
