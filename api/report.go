@@ -20,8 +20,9 @@ type RequestReport struct {
 	// Reporter is who counted, as the caller calls itself: unique for each process. Its next report for a
 	// cluster replaces the requests in flight of this one.
 	Reporter string `json:"reporter" example:"web-7/4711" maxLength:"128"`
-	// Interval is the time that the report is about, 100ms to 5m.
-	Interval string            `json:"interval" example:"5s"`
+	// Interval is the time that the report is about, 100ms to 5m. A report without it has only connect
+	// failures, and does not replace the requests in flight.
+	Interval string            `json:"interval,omitempty" example:"5s"`
 	Clusters []ReportedCluster `json:"clusters"`
 }
 
@@ -37,10 +38,13 @@ type ReportedCluster struct {
 type ReportedEndpoint struct {
 	Address string `json:"address" example:"10.0.0.7:8080"`
 	// Requests is how many ended within the interval, with any outcome.
-	Requests int64 `json:"requests" example:"120" minimum:"0" maximum:"1000000"`
+	Requests int64 `json:"requests,omitempty" example:"120" minimum:"0" maximum:"1000000"`
 	// Errors and Cancelled are parts of requests.
 	Errors    int64 `json:"errors,omitempty" example:"3" minimum:"0"`
 	Cancelled int64 `json:"cancelled,omitempty" example:"0" minimum:"0"`
+	// ConnectFailures is how many connects failed, of which no request was sent. They are no part of
+	// requests. lbd checks at once whether it can connect to the endpoint.
+	ConnectFailures int64 `json:"connect_failures,omitempty" example:"0" minimum:"0" maximum:"1000000"`
 	// InFlightSeconds is the sum, over all requests, of the time they were in flight within the interval:
 	// divided by the interval, the mean number of requests in flight.
 	InFlightSeconds float64 `json:"in_flight_seconds,omitempty" example:"8.5" minimum:"0"`
@@ -67,7 +71,7 @@ type ReportProblem struct {
 }
 
 // @Summary     Report requests without leases
-// @Description How the requests to the endpoints of a batch of picks ended, and how many are in flight: for outlier detection, least_request, load reports and metrics, without a lease for each. Fetch the picks with reports=true. Each cluster is reported independently: the answer is 200 with a problem for each part that was not used.
+// @Description How the requests to the endpoints of a batch of picks ended, and how many are in flight: for outlier detection, least_request, load reports and metrics, without a lease for each. Connect failures can be reported at once, without an interval: lbd checks these endpoints now. Fetch the picks with reports=true. Each cluster is reported independently: the answer is 200 with a problem for each part that was not used.
 // @Param       report body RequestReport true "at most 1000 endpoints"
 // @Success     200 {object} ReportAnswer "what was used"
 // @Router      /v1/reports [post]
@@ -112,8 +116,10 @@ func (b *RequestReport) read() (*reports.Report, error) {
 	}
 	out := &reports.Report{Reporter: ledger.Owner{Name: b.Reporter}, Clusters: make([]reports.Cluster, len(b.Clusters))}
 	var err error
-	if out.Interval, err = time.ParseDuration(b.Interval); err != nil || out.Interval < reports.MinInterval || out.Interval > reports.MaxInterval {
-		return nil, wrong("interval: %q is not a duration of %v to %v", fault.Clip(b.Interval), reports.MinInterval, reports.MaxInterval)
+	if b.Interval != "" {
+		if out.Interval, err = time.ParseDuration(b.Interval); err != nil || out.Interval < reports.MinInterval || out.Interval > reports.MaxInterval {
+			return nil, wrong("interval: %q is not a duration of %v to %v", fault.Clip(b.Interval), reports.MinInterval, reports.MaxInterval)
+		}
 	}
 	switch {
 	case b.Reporter == "" || len(b.Reporter) > MaxOwnerBytes:
@@ -146,11 +152,18 @@ func (b *RequestReport) read() (*reports.Report, error) {
 
 // read checks an endpoint, and returns what is wrong.
 func (e *ReportedEndpoint) read(to *reports.Endpoint, interval time.Duration) (wrong string) {
-	inFlight := e.InFlightSeconds / interval.Seconds()
+	inFlight := 0.0
+	if interval > 0 {
+		inFlight = e.InFlightSeconds / interval.Seconds()
+	}
 	why := badName(e.Address)
 	switch {
 	case why != "":
 		return "address " + why
+	case interval == 0 && (e.Requests != 0 || e.InFlightSeconds != 0 || e.LatencySeconds != 0):
+		return "interval is required for all but connect_failures"
+	case e.ConnectFailures < 0 || e.ConnectFailures > reports.MaxRequests:
+		return fmt.Sprintf("connect_failures must be 0 to %d", reports.MaxRequests)
 	case e.Requests < 0 || e.Requests > reports.MaxRequests:
 		return fmt.Sprintf("requests must be 0 to %d", reports.MaxRequests)
 	case e.Errors < 0 || e.Cancelled < 0 || e.Errors > e.Requests || e.Cancelled > e.Requests-e.Errors:
@@ -163,7 +176,8 @@ func (e *ReportedEndpoint) read(to *reports.Endpoint, interval time.Duration) (w
 	*to = reports.Endpoint{
 		Address:  e.Address,
 		Requests: uint32(e.Requests), Errors: uint32(e.Errors), Cancelled: uint32(e.Cancelled),
-		InFlight: inFlight, Latency: time.Duration(e.LatencySeconds * float64(time.Second)),
+		ConnectFailures: uint32(e.ConnectFailures),
+		InFlight:        inFlight, Latency: time.Duration(e.LatencySeconds * float64(time.Second)),
 	}
 	return ""
 }

@@ -24,10 +24,16 @@ func TestReport(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	}
+	now := strings.NewReplacer(`"interval":"5s",`, "", `"requests":120,"errors":3,"cancelled":1,"in_flight_seconds":8.5,"latency_seconds":8.1`, `"connect_failures":7`, `"requests":1`, `"connect_failures":1`).Replace(body)
+	a := decode[api.ReportAnswer](t, d.must(200, "POST", "/v1/reports", now).Body.Bytes())
+	if a.Endpoints != 1 || len(a.Problems) != 2 || a.Problems[0].Problem.Code != fault.UnknownEndpoint {
+		t.Errorf("%+v", a)
+	}
 	metrics := d.must(200, "GET", "/metrics", "").Body.String()
 	for _, want := range []string{
 		`lbd_reported_requests_total{cluster="orders",outcome="success"} 234`, `lbd_reported_requests_total{cluster="orders",outcome="error"} 6`,
 		`lbd_reported_requests_total{cluster="orders",outcome="cancelled"} 2`, `lbd_reported_request_seconds_total{cluster="orders"} 16.2`,
+		`lbd_reported_connect_failures_total{cluster="orders"} 8`,
 	} {
 		if !strings.Contains(metrics, want+"\n") {
 			t.Errorf("no %s", want)
@@ -43,22 +49,26 @@ func TestReportsAreRefused(t *testing.T) {
 		return `{"reporter":"a","interval":"1s","clusters":[{"cluster":"orders","endpoints":[` + endpoint + `]}]}`
 	}
 	for body, says := range map[string]string{
-		"": "interval", `{}`: "interval", `{"interval":"1s"}`: "reporter", `{"interval":"1ms","reporter":"a"}`: "interval", `{"interval":"6m","reporter":"a"}`: "interval",
+		"": "reporter", `{}`: "reporter", `{"interval":"1s"}`: "reporter", `{"interval":"1ms","reporter":"a"}`: "interval", `{"interval":"6m","reporter":"a"}`: "interval",
 		`{"interval":"1s","reporter":"` + strings.Repeat("a", api.MaxOwnerBytes+1) + `"}`: "reporter",
 		`{"interval":"1s","reporter":"a"}`:                                                "clusters is required",
 		`{"interval":"1s","reporter":"a","clusters":[{}]}`:                                "clusters[0]: cluster is empty",
-		of(`{}`):                                                                             "clusters[0].endpoints[0]: address is empty",
-		of(`{"address":"a:1","requests":-1}`):                                                "requests must be",
-		of(`{"address":"a:1","requests":1000001}`):                                           "requests must be",
-		of(`{"address":"a:1","requests":1,"errors":2}`):                                      "parts of requests",
-		of(`{"address":"a:1","requests":1,"errors":1,"cancelled":1}`):                        "parts of requests",
-		of(`{"address":"a:1","requests":1,"errors":-1,"cancelled":1}`):                       "parts of requests",
-		of(`{"address":"a:1","in_flight_seconds":-1}`):                                       "in_flight_seconds",
-		of(`{"address":"a:1","in_flight_seconds":1e300}`):                                    "in_flight_seconds",
-		of(`{"address":"a:1","latency_seconds":1e300}`):                                      "latency_seconds",
-		of(`{"address":"a:1","latency_seconds":-1}`):                                         "latency_seconds",
-		of(`{"address":"a:1","status":1}`):                                                   "unknown field",
-		of(strings.Repeat(`{"address":"a:1"},`, reports.MaxEndpoints) + `{"address":"a:1"}`): fmt.Sprintf("at most %d endpoints", reports.MaxEndpoints),
+		of(`{}`):                                                                                  "clusters[0].endpoints[0]: address is empty",
+		of(`{"address":"a:1","requests":-1}`):                                                     "requests must be",
+		of(`{"address":"a:1","requests":1000001}`):                                                "requests must be",
+		of(`{"address":"a:1","requests":1,"errors":2}`):                                           "parts of requests",
+		of(`{"address":"a:1","requests":1,"errors":1,"cancelled":1}`):                             "parts of requests",
+		of(`{"address":"a:1","requests":1,"errors":-1,"cancelled":1}`):                            "parts of requests",
+		of(`{"address":"a:1","in_flight_seconds":-1}`):                                            "in_flight_seconds",
+		of(`{"address":"a:1","in_flight_seconds":1e300}`):                                         "in_flight_seconds",
+		of(`{"address":"a:1","latency_seconds":1e300}`):                                           "latency_seconds",
+		of(`{"address":"a:1","latency_seconds":-1}`):                                              "latency_seconds",
+		of(`{"address":"a:1","connect_failures":-1}`):                                             "connect_failures must be",
+		of(`{"address":"a:1","connect_failures":1000001}`):                                        "connect_failures must be",
+		strings.Replace(of(`{"address":"a:1","requests":1}`), `"interval":"1s",`, "", 1):          "interval is required",
+		strings.Replace(of(`{"address":"a:1","in_flight_seconds":1}`), `"interval":"1s",`, "", 1): "interval is required",
+		of(`{"address":"a:1","status":1}`):                                                        "unknown field",
+		of(strings.Repeat(`{"address":"a:1"},`, reports.MaxEndpoints) + `{"address":"a:1"}`):      fmt.Sprintf("at most %d endpoints", reports.MaxEndpoints),
 	} {
 		d.refusedWith(says, fault.InvalidArgument, "POST", "/v1/reports", body)
 	}

@@ -37,7 +37,7 @@ func TestReportsEject(t *testing.T) {
 		report(t, s, "one", "a-9:80",
 			reports.Endpoint{Address: "a-0:80", Requests: 5, Latency: time.Second}, reports.Endpoint{Address: "a-1:80", Requests: 3, Errors: 2, Latency: time.Second},
 			reports.Endpoint{Address: "a-9:80", Requests: 7, Errors: 7})
-		report(t, s, "two", "", reports.Endpoint{Address: "a-1:80", Requests: 4, Errors: 3, Cancelled: 1})
+		report(t, s, "two", "", reports.Endpoint{Address: "a-1:80", Requests: 3, Errors: 2, Cancelled: 1, ConnectFailures: 1}) // lbd makes no connects: an error
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		e := clusterState(t, s, "orders", "", true).Priorities[0].Localities[0].Endpoints
@@ -46,9 +46,10 @@ func TestReportsEject(t *testing.T) {
 			t.Errorf("%+v", e)
 		}
 		service.CompareSeries(t, s.Metrics, `
+lbd_reported_connect_failures_total{cluster="orders"} 1
 lbd_reported_request_seconds_total{cluster="orders"} 2
 lbd_reported_requests_total{cluster="orders",outcome="cancelled"} 1
-lbd_reported_requests_total{cluster="orders",outcome="error"} 12
+lbd_reported_requests_total{cluster="orders",outcome="error"} 11
 lbd_reported_requests_total{cluster="orders",outcome="success"} 6
 `)
 	})
@@ -93,6 +94,8 @@ func TestReportsInFlight(t *testing.T) {
 		inFlight("map[a-0:80:0 a-1:80:0]")
 		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", InFlight: 2.5})
 		report(t, s, "two", "", reports.Endpoint{Address: "a-0:80", InFlight: 0.25}, reports.Endpoint{Address: "a-1:80", InFlight: 1})
+		_, err := s.Reports.Take(&reports.Report{Reporter: ledger.Owner{Name: "one"}}, &reports.Cluster{Cluster: "orders", Endpoints: []reports.Endpoint{{Address: "a-1:80", ConnectFailures: 3}}})
+		servicetest.Must(t, err) // without an interval it replaces nothing
 		inFlight("map[a-0:80:2.75 a-1:80:1]")
 		lease := mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute}).Picks[0]
 		servicetest.Expect(t, "the pick", lease.Address, "a-1:80")
@@ -126,7 +129,7 @@ func TestReportsAreLoad(t *testing.T) {
 		defer loads.Close()
 		mustPick(t, s, picks.Request{Cluster: "orders", N: 100, Reported: true})
 		mustPick(t, s, picks.Request{Cluster: "orders", N: 3})
-		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", Requests: 40, Errors: 4, Cancelled: 1, InFlight: 1.6}, reports.Endpoint{Address: "a-1:80", Requests: 2, InFlight: 1.3})
+		report(t, s, "one", "", reports.Endpoint{Address: "a-0:80", Requests: 40, Errors: 4, Cancelled: 1, ConnectFailures: 9, InFlight: 1.6}, reports.Endpoint{Address: "a-1:80", Requests: 2, InFlight: 1.3})
 		l := loads.Read().Localities
 		if len(l) != 1 || l[0].Issued != 45 || l[0].Succeeded != 40 || l[0].Failed != 5 || l[0].InProgress != 3 {
 			t.Errorf("%+v", l)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lbd-dev/lbd"
@@ -152,7 +153,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	limit := debug.SetMemoryLimit(-1)
 	shedder := overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(limit), Wait: overload.SchedulingWait(), Monitor: lacks})
 	shedding := api.NewShedding(shedder.Sheds, overload.NewMemoryBudget(limit, overload.LiveMemory(), runtime.GC))
-	svc.Metrics.MustRegister(quotas, shedding, lines.lost())
+	svc.Metrics.MustRegister(quotas, shedding, lines.lost(), reportedChecks(dialer))
 	served := api.OptionsFor(svc)
 	served.Peers, served.Callers, served.Audit, served.AccessLog, served.Logger = peers, sec.callers(), sec.audit, sec.access, log
 	served.OpenAPI, served.Dashboard = lbd.OpenAPI, web.Files()
@@ -194,6 +195,13 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	err = group.Wait()
 	log.Info("stopped")
 	return err
+}
+
+// reportedChecks is the metric of the checks that callers cause.
+func reportedChecks(d *lb.Dialer) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "lbd_reported_checks_total", Help: "Checks of endpoints that connect failures of callers have caused.",
+	}, func() float64 { return float64(d.ReportedChecks()) })
 }
 
 // resources returns the number of xDS resources among what is stored.

@@ -12,7 +12,8 @@ import (
 type Reported struct {
 	Outcomes Tally[policy.Outcome]
 
-	latency atomic.Int64 // nanoseconds
+	latency         atomic.Int64 // nanoseconds
+	connectFailures atomic.Uint64
 }
 
 // Add counts reported requests with the sum of their durations.
@@ -21,7 +22,11 @@ func (r *Reported) Add(u *policy.Usage, latency time.Duration) {
 	r.Outcomes.add(policy.OutcomeError, uint64(u.Errors))
 	r.Outcomes.add(policy.OutcomeCancelled, uint64(u.Cancelled))
 	r.latency.Add(int64(latency))
+	r.connectFailures.Add(uint64(u.ConnectFailures))
 }
 
 // Latency returns the sum of the durations.
 func (r *Reported) Latency() time.Duration { return time.Duration(r.latency.Load()) }
+
+// ConnectFailures returns the number of connects that failed.
+func (r *Reported) ConnectFailures() uint64 { return r.connectFailures.Load() }

@@ -65,6 +65,8 @@ var (
 		"Requests without leases that callers have reported, by outcome: success, error, cancelled.", "cluster", "outcome")
 	reportedSecondsFamily = Counter("lbd_reported_request_seconds_total",
 		"Sum of the durations of the reported requests.", "cluster")
+	reportedConnectsFamily = Counter("lbd_reported_connect_failures_total",
+		"Connects to endpoints that failed, as callers have reported. A rise without lbd_disconnects_total means that callers do not reach endpoints that lbd reaches.", "cluster")
 	endpointsFamily = Gauge("lbd_endpoints",
 		"Endpoints by priority and state.", "cluster", "target", "priority", "state")
 	stateFamily = Gauge("lbd_cluster_state",
@@ -278,6 +280,9 @@ func (s *series) ended(e *ledger.Ends) {
 	}
 	if reported {
 		s.add(reportedSecondsFamily, e.Reported.Latency().Seconds())
+	}
+	if n := e.Reported.ConnectFailures(); n > 0 {
+		s.add(reportedConnectsFamily, float64(n))
 	}
 	for enforced, n := range e.Ejections.All() {
 		s.add(ejectionsFamily, float64(n), strconv.FormatBool(enforced))

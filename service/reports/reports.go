@@ -18,7 +18,8 @@ const (
 	// MinInterval and MaxInterval limit the time that a report is about.
 	MinInterval = 100 * time.Millisecond
 	MaxInterval = 5 * time.Minute
-	// MaxRequests limits the requests, and the mean of those in flight, of one endpoint in a report.
+	// MaxRequests limits the requests, the connect failures, and the mean of the requests in flight, of one
+	// endpoint in a report.
 	MaxRequests = 1_000_000
 	// MaxInFlight is how many endpoints with requests in flight all reporters together may have.
 	MaxInFlight = 200_000
@@ -31,6 +32,7 @@ type Report struct {
 	// Reporter is who counted, as the caller calls itself. Its next report replaces the requests in flight
 	// of this one.
 	Reporter ledger.Owner
+	// Interval is 0 for a report that has only connect failures, which replaces nothing.
 	Interval time.Duration
 	// Account pays for what is kept until the next report; it may be nil.
 	Account  *quota.Account
@@ -51,6 +53,8 @@ type Endpoint struct {
 	Address string
 	// Requests ended within the interval; Errors and Cancelled are parts of them.
 	Requests, Errors, Cancelled uint32
+	// ConnectFailures are connects that failed, of which no request was sent; they are no part of Requests.
+	ConnectFailures uint32
 	// InFlight is the mean number of requests in flight.
 	InFlight float64
 	// Latency is the sum of the durations of Requests.
@@ -115,7 +119,8 @@ func (t *Table) Take(r *Report, part *Cluster) (unknown []string, err error) {
 		usages[i] = &policy.Usage{
 			Address:   e.Address,
 			Successes: e.Requests - e.Errors - e.Cancelled, Errors: e.Errors, Cancelled: e.Cancelled,
-			InFlight: int64(math.Round(e.InFlight * policy.InFlightUnit)),
+			ConnectFailures: e.ConnectFailures,
+			InFlight:        int64(math.Round(e.InFlight * policy.InFlightUnit)),
 		}
 		if usages[i].InFlight > 0 {
 			held = append(held, usages[i])
@@ -132,6 +137,9 @@ func (t *Table) Take(r *Report, part *Cluster) (unknown []string, err error) {
 		if !u.Found {
 			unknown = append(unknown, u.Address)
 		}
+	}
+	if r.Interval == 0 {
+		return unknown, nil
 	}
 	t.replace(key{r.Reporter, part.Target, part.Cluster}, &inFlight{usages: held, account: r.Account}, r.Interval)
 	return unknown, nil
