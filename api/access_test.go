@@ -215,6 +215,21 @@ func TestRestrictedCaller(t *testing.T) {
 			}
 		}
 	}
+	// The forecast of a change shows nothing of what others have made of clusters that its author may not see.
+	for i, body := range []string{aggregateOf("orders", "secret"), `{"type":"EDS","eds_cluster_config":{"service_name":"secret","eds_config":{"ads":{}}}}`} {
+		hidden := strings.Replace(one, "127.0.0.1", "10.9.9.9", 1)
+		for path, body := range map[string]string{"secret/endpoints": hidden, "orders-eu/config": body} {
+			if w := c.as("push", "PUT", "/v1/clusters/"+path, body, "Content-Type: application/json"); w.Code/100 != 2 {
+				t.Fatal(w.Code, w.Body)
+			}
+		}
+		for caller, sees := range map[string]bool{"restricted": false, "push": true} {
+			w := c.as(caller, "PUT", "/v1/clusters/orders-eu/config?dry_run=true", aggregateOf("orders"), "Content-Type: application/json")
+			if !strings.Contains(w.Body.String(), `"cluster":"orders-eu"`) || strings.Contains(w.Body.String(), "10.9.9.9") != sees {
+				t.Errorf("the forecast %d for %s: %d %s", i, caller, w.Code, w.Body)
+			}
+		}
+	}
 	restore := map[string]string{} // the queries by cluster
 	for i, to := range []string{"secret", "absent", "orders"} {
 		w := c.as("push", "POST", "/v1/snapshot", `{"resources":[`+target("orders-shop", "orders", to)+`]}`, "Content-Type: application/json")

@@ -57,6 +57,8 @@ type ClusterEffect struct {
 	Limits []string `json:"limits"`
 	// Unpredicted says in sentences what cannot be predicted.
 	Unpredicted []string `json:"unpredicted"`
+
+	parts []string // the names of its leaves and assignments
 }
 
 // ClusterOutcome is a cluster before or after a change.
@@ -148,6 +150,13 @@ func (e *Effect) Within(s *ledger.Scope) *Effect {
 	out := *e
 	out.Targets = s.Targets(e.Targets)
 	out.Clusters = slices.DeleteFunc(slices.Clone(e.Clusters), func(c ClusterEffect) bool { return !s.Cluster(c.Cluster) })
+	for i := range out.Clusters {
+		c := &out.Clusters[i]
+		if slices.ContainsFunc(c.parts, func(name string) bool { return !s.Cluster(name) }) { // others have made it of them
+			c.Endpoints, c.MoreEndpoints, c.Limits, c.Unpredicted = []EndpointEffect{}, 0, []string{}, []string{}
+			c.Before.Error, c.After.Error = "", ""
+		}
+	}
 	out.MoreTargets, out.MoreClusters = 0, 0
 	out.Unpredicted = []string{}
 	for i, sentence := range e.Unpredicted {

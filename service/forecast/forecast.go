@@ -191,6 +191,16 @@ func (r *Request) cluster(ctx context.Context, name string, in *resolver.Preview
 	out.compare(was, is, live)
 	out.limits(r, in, after)
 	out.caveats(is, after)
+	for _, config := range []*resource.Config{in.Before, in.After} {
+		if configOf(config, name) == nil {
+			continue
+		}
+		for leaf, cc := range config.Leaves(name) {
+			if out.parts = append(out.parts, leaf); cc != nil && cc.Cluster != nil {
+				out.parts = append(out.parts, cc.Cluster.AssignmentName())
+			}
+		}
+	}
 	return out, len(was.places) + len(is.places), nil
 }
 
