@@ -49,7 +49,7 @@ type LeasesOf struct {
 // Done is the result of a leased request.
 type Done struct {
 	// Outcome is success if absent.
-	Outcome *picks.Outcome `json:"outcome,omitempty" swaggertype:"string" enums:"success,error,cancelled" default:"success" validate:"optional"`
+	Outcome *picks.Outcome `json:"outcome,omitempty" swaggertype:"string" enums:"success,error,cancelled,unreachable" default:"success" validate:"optional"`
 	// Load is the load that the upstream reported (ORCA).
 	Load *picks.Load `json:"load,omitempty"`
 }
@@ -169,6 +169,7 @@ var outcomes = [...]struct {
 	{picks.Success, `"` + string(picks.Success) + `"}`},
 	{picks.Failure, `"` + string(picks.Failure) + `"}`},
 	{picks.Cancelled, `"` + string(picks.Cancelled) + `"}`},
+	{picks.Unreachable, `"` + string(picks.Unreachable) + `"}`},
 }
 
 // finishLease ends one lease.
@@ -181,10 +182,10 @@ func (h *handlers) finishLease(w *recorder, id string, d *Done) (picks.LeaseStat
 		outcome = *d.Outcome
 	}
 	switch outcome {
-	case picks.Success, picks.Failure, picks.Cancelled:
+	case picks.Success, picks.Failure, picks.Cancelled, picks.Unreachable:
 	default:
 		return picks.LeaseState{}, fault.Errorf(fault.InvalidArgument,
-			"outcome: %q is not success, error or cancelled", fault.Clip(string(outcome)))
+			"outcome: %q is not success, error, cancelled or unreachable", fault.Clip(string(outcome)))
 	}
 	lease, ok := picks.ParseLeaseID(id)
 	if !ok {

@@ -50,7 +50,7 @@ func TestDoneBodies(t *testing.T) {
 	d := startWith(t, "10.0.0.7:8080")
 	for body, want := range map[string]picks.Outcome{
 		"": picks.Success, " \n": picks.Success, "{}": picks.Success,
-		`{"outcome":"cancelled"}`: picks.Cancelled,
+		`{"outcome":"cancelled"}`: picks.Cancelled, `{"outcome":"unreachable"}`: picks.Unreachable, `{"outcome":"unreachable","load":null}`: picks.Unreachable,
 	} {
 		w := d.must(200, "POST", d.lease()+"/done", body, "Content-Type: application/x-www-form-urlencoded")
 		if got := decode[picks.LeaseState](t, w.Body.Bytes()); got.Outcome != want {
@@ -59,7 +59,7 @@ func TestDoneBodies(t *testing.T) {
 	}
 	path := d.lease() + "/done"
 	for body, says := range map[string]string{
-		`{"outcome":"expired"}`:                 `outcome: "expired" is not success, error or cancelled`,
+		`{"outcome":"expired"}`:                 `outcome: "expired" is not success, error, cancelled or unreachable`,
 		`{"outcome":3}`:                         "outcome: a JSON number is not valid here",
 		`{"result":"success"}`:                  `unknown field "result"`,
 		`{"outcome":`:                           "does not end",
@@ -182,7 +182,7 @@ func TestSpellingsOfTheOutcome(t *testing.T) {
 		{`{ "outcome" : "error" }`, "", 200, `"outcome":"error"`},
 		{`{"outcome":"\u0065rror"}`, "", 200, `"outcome":"error"`},
 		{`{"outcome":"error","load":{"utilization":{"a":0.5}}}`, "", 200, `"outcome":"error"`},
-		{`{"outcome":"Error"}`, "", 400, "is not success, error or cancelled"},
+		{`{"outcome":"Error"}`, "", 400, "is not success, error, cancelled or unreachable"},
 		{`{"outcome":"error"`, "", 400, "does not end"},
 		{`{"outcome":"error"} {}`, "", 400, "body"},
 		{`{"outcome":"error"}`, "Content-Type: text/plain", 415, "text/plain"},

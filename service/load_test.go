@@ -179,7 +179,7 @@ func TestReportedLoadAddsUp(t *testing.T) {
 			l.inProgress + add.inProgress, l.metrics + add.metrics, l.total + add.total,
 		}
 	}
-	outcomes := []picks.Outcome{picks.Success, picks.Failure, picks.Cancelled, ""}
+	outcomes := []picks.Outcome{picks.Success, picks.Failure, picks.Cancelled, picks.Unreachable, ""}
 	var picking, changes sync.WaitGroup
 	for worker := range 8 {
 		picking.Go(func() {

@@ -55,6 +55,34 @@ lbd_reported_requests_total{cluster="orders",outcome="success"} 6
 	})
 }
 
+// Leases of requests that could not be sent are errors of the endpoint only if lbd makes no connections to it.
+func TestUnreachableLeases(t *testing.T) {
+	for mode, want := range map[resource.ConnectMode]string{resource.ConnectNone: "EJECTED", resource.ConnectTCP: "READY"} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := servicetest.Start(t, "", func(o *service.Options) {
+					if mode == resource.ConnectTCP {
+						o.Connectors[resource.ConnectDefault] = &outage{begins: time.Now().Add(time.Hour), ends: time.Now().Add(time.Hour)}
+					}
+				})
+				servicetest.Push(t, s, sources.Config, "orders", detecting())
+				servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
+				loads := s.Loads.Open(resource.ServiceKey{Cluster: "orders"})
+				defer loads.Close()
+				for range 10 {
+					p := mustPick(t, s, picks.Request{Cluster: "orders", TTL: time.Minute, Exclude: []string{"a-1:80"}, Wait: time.Second}).Picks[0]
+					endLease(t, s, p.Lease.ID, picks.Unreachable, nil)
+				}
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				servicetest.Expect(t, "state", clusterState(t, s, "orders", "", true).Priorities[0].Localities[0].Endpoints[0].State, want)
+				servicetest.Expect(t, "failed", loads.Read().Localities[0].Failed, 10)
+				service.CompareSeries(t, s.Metrics, `lbd_leases_finished_total{cluster="orders",outcome="unreachable"} 10`+"\n")
+			})
+		})
+	}
+}
+
 // Many reports in one interval do not overflow the counts, which are one word.
 func TestReportsDoNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

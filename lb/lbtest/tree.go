@@ -66,7 +66,7 @@ func Draws(values ...uint64) func() uint64 {
 }
 
 // Outcomes are all ends of a held pick.
-var Outcomes = []policy.Outcome{policy.OutcomeSuccess, policy.OutcomeError, policy.OutcomeCancelled, policy.OutcomeExpired}
+var Outcomes = []policy.Outcome{policy.OutcomeSuccess, policy.OutcomeError, policy.OutcomeCancelled, policy.OutcomeUnreachable, policy.OutcomeExpired}
 
 // Batch runs f as one batch of the owner.
 func (t *Tree) Batch(f func()) {

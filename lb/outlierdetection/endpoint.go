@@ -60,14 +60,14 @@ func (o outcomes) requests() uint64  { return uint64(o.successes()) + uint64(o.e
 // successRate is 0 to 1. There must be a request.
 func (o outcomes) successRate() float64 { return float64(o.successes()) / float64(o.requests()) }
 
-// Finish counts a request, unless it was canceled or its end is not known.
+// Finish counts a request, unless it was canceled, was not sent, or its end is not known.
 func (e *endpoint) Finish(outcome policy.Outcome, _ balancer.DoneInfo) {
 	switch outcome {
 	case policy.OutcomeSuccess:
 		e.ended.Add(oneSuccess)
 	case policy.OutcomeError:
 		e.ended.Add(oneError)
-	case policy.OutcomeCancelled, policy.OutcomeExpired:
+	case policy.OutcomeCancelled, policy.OutcomeUnreachable, policy.OutcomeExpired:
 	}
 }
 

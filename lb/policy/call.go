@@ -214,6 +214,9 @@ const (
 	// OutcomeCancelled means that the caller canceled the request. Load reports count it as an
 	// error.
 	OutcomeCancelled Outcome = "cancelled"
+	// OutcomeUnreachable means that the caller could not connect to the endpoint. Load reports
+	// count it as an error. [Usage.ConnectFailures] is for the rest.
+	OutcomeUnreachable Outcome = "unreachable"
 	// OutcomeExpired means that the end is not known. It counts neither as a success nor as an
 	// error.
 	OutcomeExpired Outcome = "expired"

@@ -51,7 +51,7 @@ func (l *LocalityLoad) finish(outcome Outcome) {
 	switch outcome {
 	case OutcomeSuccess:
 		l.succeeded.Add(1)
-	case OutcomeError, OutcomeCancelled:
+	case OutcomeError, OutcomeCancelled, OutcomeUnreachable:
 		l.failed.Add(1)
 	case OutcomeExpired:
 	}

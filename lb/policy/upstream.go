@@ -58,8 +58,8 @@ func (u *Upstream) LoadIn(c *ClusterCounters) *LocalityLoad {
 // Use counts reported requests where every endpoint's are.
 func (u *Upstream) Use(r *Usage) {
 	r.Found = true
-	if r.ConnectFailures > 0 {
-		r.Checked = u.Connection.Recheck()
+	if sc, ok := u.Connection.SubConn.(SubConn); ok && r.ConnectFailures > 0 {
+		r.Checked = sc.Recheck()
 	}
 	if f, ok := u.Connection.Finisher().(Used); ok {
 		f.Use(r)
@@ -85,7 +85,7 @@ type SubConn interface {
 // Connection is what all SubConns of lbd's trees have: it shows picks whether the
 // endpoint can be used. It belongs to the owner, apart from Finisher.
 type Connection struct {
-	SubConn // the one that embeds it
+	balancer.SubConn // the one that embeds it
 
 	// Picks that began before the endpoint's values changed use the former.
 	upstream, former *Upstream

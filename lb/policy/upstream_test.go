@@ -15,6 +15,8 @@ type wire struct {
 	policy.Connection
 }
 
+func (w *wire) Recheck() (checked bool) { return true }
+
 func newWire(e *resource.Endpoint) *wire {
 	w := new(wire)
 	w.Init(w, policy.ResolverEndpoint(e).Addresses, nil)

@@ -60,7 +60,7 @@ var (
 	leasesFamily = Gauge("lbd_leases_active",
 		"Leases that are held now.", "cluster")
 	leasesEndedFamily = Counter("lbd_leases_finished_total",
-		"Leases that ended, by outcome: success, error, cancelled, expired. Many expired leases mean that callers do not end their leases.", "cluster", "outcome")
+		"Leases that ended, by outcome: success, error, cancelled, unreachable, expired. Many expired leases mean that callers do not end their leases.", "cluster", "outcome")
 	reportedFamily = Counter("lbd_reported_requests_total",
 		"Requests without leases that callers have reported, by outcome: success, error, cancelled.", "cluster", "outcome")
 	reportedSecondsFamily = Counter("lbd_reported_request_seconds_total",

@@ -126,7 +126,7 @@ func TestHandOver(t *testing.T) {
 				},
 				"end": func(rt *rapid.T) {
 					l := known(rt)
-					if _, err := s.EndLease(l.id, Success, nil); err != nil {
+					if _, err := s.EndLease(l.id, Unreachable, nil); err != nil {
 						rt.Error(err)
 					}
 					held = slices.DeleteFunc(held, func(o *lease) bool { return o == l })

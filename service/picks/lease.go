@@ -18,12 +18,13 @@ import (
 // Outcome is how a leased request ended.
 type Outcome = policy.Outcome
 
-// The outcomes. Callers report the first three.
+// The outcomes. Callers report all but the last one.
 const (
-	Success   = policy.OutcomeSuccess
-	Failure   = policy.OutcomeError
-	Cancelled = policy.OutcomeCancelled
-	Expired   = policy.OutcomeExpired
+	Success     = policy.OutcomeSuccess
+	Failure     = policy.OutcomeError
+	Cancelled   = policy.OutcomeCancelled
+	Unreachable = policy.OutcomeUnreachable
+	Expired     = policy.OutcomeExpired
 )
 
 // Load is the load that the upstream reported with its answer (ORCA's OrcaLoadReport).
@@ -104,7 +105,7 @@ type LeaseState struct {
 	GrantedAt time.Time `json:"granted_at"`
 	ExpiresAt time.Time `json:"expires_at"`
 	// Outcome and EndedAt are set once the lease has ended.
-	Outcome policy.Outcome `json:"outcome,omitempty" enums:"success,error,cancelled,expired"`
+	Outcome policy.Outcome `json:"outcome,omitempty" enums:"success,error,cancelled,unreachable,expired"`
 	EndedAt time.Time      `json:"ended_at,omitzero" validate:"optional"`
 }
 

@@ -321,6 +321,9 @@ func (s *Picker) EndLease(id LeaseID, o Outcome, load *Load) (state LeaseState, 
 	})
 	if h.record != nil {
 		s.leases.release(&h, o, load)
+		if t := h.record.Target; o == Unreachable && t != nil { // nil for a lease of the process before
+			t.Channel.Use(h.record.Name, []*policy.Usage{{Address: state.Address, ConnectFailures: 1}})
+		}
 	}
 	return state, err
 }

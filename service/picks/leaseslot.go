@@ -55,7 +55,7 @@ func (h *holding) isOf(cluster string) bool {
 }
 
 // outcomes are numbered, so that a slot needs one byte.
-var outcomes = [...]Outcome{"", Success, Failure, Cancelled, Expired}
+var outcomes = [...]Outcome{"", Success, Failure, Cancelled, Unreachable, Expired}
 
 func outcomeNumber(o Outcome) uint8 { return uint8(max(0, slices.Index(outcomes[:], o))) }
 
