@@ -264,3 +264,34 @@ func TestRenewalsAreNotAudited(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// An endpoint is one in all spellings of its address.
+func TestSpellingsOfAnAddress(t *testing.T) {
+	d := start(t, nil)
+	answer := decode[api.PushAnswer](t, d.must(201, "PUT", orders, "[0:0:0:0:0:0:0:1]:80\nLOCALHOST:80\n[::ffff:10.0.0.7]:80\n", "Content-Type: text/plain").Body.Bytes())
+	var notes []string
+	for _, n := range answer.Notes {
+		if strings.Contains(n.Reason, "taken as") && strings.HasSuffix(n.Field, ".socket_address.address") {
+			notes = append(notes, n.Reason)
+		}
+	}
+	if want := []string{"is 0:0:0:0:0:0:0:1: taken as ::1", "is LOCALHOST: taken as localhost", "is ::ffff:10.0.0.7: taken as 10.0.0.7"}; !slices.Equal(notes, want) {
+		t.Errorf("notes %q", notes)
+	}
+	const all = "&exclude=[0::1]:80&exclude=LocalHost:80&exclude=[::ffff:a00:7]:80"
+	d.refused(fault.AllExcluded, "GET", "/pick?cluster=orders"+all, "")
+	d.must(200, "PUT", orders+"/[0::0:1]:80", `{"weight":2}`)
+	d.must(201, "PUT", "/v1/clusters/orders/overlays/a", `{"kind":"drain","endpoint":"[0:0::1]:80"}`)
+	d.must(201, "PUT", "/v1/clusters/orders/overlays/b", `{"kind":"drain","endpoint":"LOCALHOST:80"}`)
+	if picked := decode[api.PicksAnswer](t, d.must(200, "GET", "/pick?cluster=orders&n=4", "").Body.Bytes()); len(picked.Picks) == 0 || slices.ContainsFunc(picked.Picks, func(p api.ListedEndpoint) bool { return p.Address != "10.0.0.7:80" }) {
+		t.Errorf("picks of drained endpoints: %+v", picked)
+	}
+	report := decode[api.ReportAnswer](t, d.must(200, "POST", "/v1/reports",
+		`{"reporter":"a","interval":"1s","clusters":[{"cluster":"orders","endpoints":[{"address":"[::FFFF:10.0.0.7]:80","requests":1}]}]}`).Body.Bytes())
+	if report.Endpoints != 1 {
+		t.Errorf("report %+v", report)
+	}
+	d.must(201, "PUT", orders+"/ORDERS-1:80?ttl=30s", "")
+	d.must(200, "POST", "/v1/renewals", `{"endpoints":[{"cluster":"orders","address":"Orders-1:80"}]}`)
+	d.must(200, "DELETE", orders+"/Orders-1:80", "")
+}

@@ -38,7 +38,7 @@ type Call struct {
 	Reported bool
 	// WaitForReady queues the pick in TRANSIENT_FAILURE.
 	WaitForReady bool
-	// Exclude has addresses to avoid; one of an endpoint's is enough.
+	// Exclude has addresses to avoid; one of an endpoint's is enough. They are compared as they are written.
 	Exclude []string
 	// Trace records every step of the decision, if not nil.
 	Trace *Trace

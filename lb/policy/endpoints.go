@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -243,7 +244,7 @@ func (e *Endpoints[C, T]) Use(list []*Usage) {
 		}
 	}
 	for _, u := range list {
-		m := e.named[u.Address]
+		m := cmp.Or(e.named[u.Address], e.named[resource.CanonicalAddress(u.Address)])
 		if u.Found || m == nil || m.Upstream == nil {
 			continue
 		}

@@ -212,7 +212,7 @@ func (s *Picker) begin(ctx context.Context, r *Request, out *Picks) *call {
 		c.Waiter = (*waiter)(r.Account)
 	default:
 	}
-	c.Exclude = r.Exclude
+	c.Exclude = spellings(r.Exclude)
 	if r.Hash != "" {
 		c.Hash, c.HasHash = xxhash.Sum64String(r.Hash), true
 	}
@@ -243,6 +243,17 @@ func gcd(a, b uint64) uint64 {
 		a, b = b, a%b
 	}
 	return a
+}
+
+// spellings adds the canonical spellings of addresses that have another one.
+func spellings(addresses []string) []string {
+	all := slices.Clip(addresses)
+	for _, a := range addresses {
+		if canonical := resource.CanonicalAddress(a); canonical != a {
+			all = append(all, canonical)
+		}
+	}
+	return all
 }
 
 // end leaves no references to the request.

@@ -7,6 +7,11 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
+// connection is a Connection that nothing checks.
+type connection struct{ policy.Connection }
+
+func (*connection) Recheck() bool { return false }
+
 // TestText: the text is rendered once for each value of an endpoint, unless the address is
 // not its first.
 func TestText(t *testing.T) {
@@ -15,7 +20,7 @@ func TestText(t *testing.T) {
 		rendered++
 		return p.Address + " " + p.Hostname()
 	}
-	var c policy.Connection
+	var c connection
 	first := &resource.Endpoint{Addresses: []string{"a:1", "b:1"}, Hostname: "old"}
 	c.Init(&c, policy.ResolverEndpoint(first).Addresses, nil)
 	u := c.Upstream()

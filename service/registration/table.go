@@ -2,7 +2,6 @@ package registration
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -84,14 +83,6 @@ func (t *Table) patience(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// Canonical returns the same text for all spellings of an address, host:port.
-func Canonical(address string) string {
-	if ap, err := netip.ParseAddrPort(address); err == nil {
-		return ap.String()
-	}
-	return address
-}
-
 // Set replaces the assignment of a name, nil for none, and its Raw. Neither may be changed afterwards. New
 // endpoints, and those with another ttl, have a full ttl.
 func (t *Table) Set(name string, raw []byte, a *resource.Assignment, now time.Time) {
@@ -140,7 +131,7 @@ func (t *Table) set(c *cluster, raw []byte, a *resource.Assignment, now time.Tim
 		for _, l := range a.Localities {
 			c.total += len(l.Endpoints)
 			for _, e := range l.Endpoints {
-				key := Canonical(e.Addresses[0])
+				key := resource.CanonicalAddress(e.Addresses[0])
 				was := gone[key]
 				delete(gone, key)
 				if e.TTL > 0 {
@@ -179,7 +170,7 @@ func (t *Table) add(c *cluster, key string, e, was *endpoint, now time.Time) {
 		if c.more == nil {
 			c.more = make(map[string]*endpoint)
 		}
-		c.more[Canonical(address)] = e
+		c.more[resource.CanonicalAddress(address)] = e
 	}
 }
 
@@ -199,7 +190,7 @@ func (t *Table) find(name, address string) *endpoint {
 	if e := c.endpoints[address]; e != nil {
 		return e
 	}
-	address = Canonical(address)
+	address = resource.CanonicalAddress(address)
 	if e := c.endpoints[address]; e != nil {
 		return e
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -274,17 +273,14 @@ func (edit *EndpointEdit) apply(e *endpointv3.LbEndpoint) error {
 	return nil
 }
 
-// endpointAddress is an address of an endpoint. Two spellings of an IP address are equal.
+// endpointAddress is an address of an endpoint. All spellings of it are equal.
 type endpointAddress struct {
 	host string
 	port uint32
 }
 
 func newEndpointAddress(host string, port uint32) endpointAddress {
-	if ip, err := netip.ParseAddr(host); err == nil {
-		host = ip.String()
-	}
-	return endpointAddress{host, port}
+	return endpointAddress{resource.CanonicalHost(host), port}
 }
 
 func parseEndpointAddress(text string) (endpointAddress, error) {

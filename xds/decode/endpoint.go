@@ -9,6 +9,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 const wanted = "{socket_address: {address: 10.0.0.1, port_value: 8080}}"
@@ -49,6 +51,9 @@ func (v *assignmentValidator) address(at place, i int, a *corev3.Address) string
 	if v.byHand && !v.connectable(at, i, a) {
 		return ""
 	}
+	if v.byHand && !v.Stored { // an older lbd may have accepted two spellings of an address
+		v.respell(at, i, a.GetSocketAddress())
+	}
 	address := hostPort(a.GetSocketAddress())
 	first, twice := v.addresses[address]
 	switch {
@@ -60,6 +65,14 @@ func (v *assignmentValidator) address(at place, i int, a *corev3.Address) string
 		v.reject(addressField(at, i), "is %s, which %s has already", address, first)
 	}
 	return address
+}
+
+// respell gives an address its canonical spelling.
+func (v *assignmentValidator) respell(at place, i int, s *corev3.SocketAddress) {
+	if host := resource.CanonicalHost(s.GetAddress()); host != s.GetAddress() {
+		v.note(addressField(at, i)+".socket_address.address", "is %s: taken as %s", s.GetAddress(), host)
+		s.Address = host
+	}
 }
 
 func hostPort(s *corev3.SocketAddress) string {

@@ -33,8 +33,11 @@ var forms = []form{
 		"configs.static_endpoint_configs.endpoint_config", "configs.dynamic_endpoint_configs.endpoint_config", "configs.endpoint_config",
 	}, onlyClusters},
 	{"dynamic_active_clusters", "a part of a config dump of Envoy", []string{"static_clusters.cluster", "dynamic_active_clusters.cluster"}, onlyClusters},
-	{"dynamic_endpoint_configs", "a part of a config dump of Envoy",
-		[]string{"static_endpoint_configs.endpoint_config", "dynamic_endpoint_configs.endpoint_config"}, onlyClusters},
+	{
+		"dynamic_endpoint_configs", "a part of a config dump of Envoy",
+		[]string{"static_endpoint_configs.endpoint_config", "dynamic_endpoint_configs.endpoint_config"},
+		onlyClusters,
+	},
 	{"static_resources", "a bootstrap of Envoy", []string{"static_resources.clusters"}, onlyClusters},
 	{"config", "the output of a client status service (CSDS)", []string{
 		"config.generic_xds_configs.xds_config",
@@ -43,8 +46,10 @@ var forms = []form{
 	{"dynamic_resources", "a bootstrap of Envoy without resources of its own", nil, "write a bootstrap of gRPC for --bootstrap, which names the management server"},
 	{"xds_servers", "a bootstrap of gRPC", nil, "give it to lbd as --bootstrap"},
 	{"cluster_statuses", "the output of Envoy's /clusters", nil, "it has no weights of localities: use that of /config_dump?include_eds"},
-	{"host_statuses", "the output of istioctl proxy-config endpoint", nil,
-		"it has no weights of localities: use that of istioctl proxy-config all -o json, or " + writeList},
+	{
+		"host_statuses", "the output of istioctl proxy-config endpoint", nil,
+		"it has no weights of localities: use that of istioctl proxy-config all -o json, or " + writeList,
+	},
 	{"apiVersion", "an object of Kubernetes", nil, "write xDS resources, or a list of endpoints: " + listEntry},
 	{"targets", "a list of targets for Prometheus", nil, writeList},
 	{"ServiceID", "the output of Consul's catalog", nil, writeList},

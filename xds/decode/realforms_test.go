@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/decode/text"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -35,6 +34,8 @@ var assignmentFacts = []fact{
 	{localityOf(`"proximity":1,"locality":{},`, endpointAt("10.0.0.1")), ""},
 	{localityOf("", `{"endpoint":{"hostname":"a","address":{"socket_address":{"protocol":"TCP","address":"10.0.0.1","port_value":"80"}},"health_check_config":{"port_value":81}}}`), ""},
 	{localityOf("", endpointAt("0:0:0:0:0:0:0:1"), endpointAt("LOCALHOST")), ""},
+	{localityOf("", endpointAt("::1"), endpointAt("0:0:0:0:0:0:0:1")), "is [::1]:80, which endpoints[0].lb_endpoints[0] has already"},
+	{localityOf("", endpointAt("10.0.0.1"), endpointAt("::ffff:10.0.0.1")), "which endpoints[0].lb_endpoints[0] has already"},
 	{localityOf(`"priority":1,`, endpointAt("10.0.0.1")), "priorities must begin at 0"},
 	{localityOf("", endpointAt("10.0.0.1"), endpointAt("10.0.0.1")), "which endpoints[0].lb_endpoints[0] has already"},
 	{localityOf("", endpointAt("10.0.0.1")) + "," + localityOf("", endpointAt("10.0.0.2")), "join their lb_endpoints, or give each a locality"},
@@ -82,9 +83,7 @@ var clusterFacts = []fact{
 
 const url = "type.googleapis.com/"
 
-var (
-	snakeName = regexp.MustCompile(`"([a-z0-9]+(_[a-z0-9]+)+)":`)
-)
+var snakeName = regexp.MustCompile(`"([a-z0-9]+(_[a-z0-9]+)+)":`)
 
 // camel returns JSON with the other names of proto fields.
 func camel(body string) string {
@@ -150,7 +149,7 @@ func TestRealForms(t *testing.T) {
 		for _, f := range forms {
 			files++
 			body := f.of(of, typed, bare)
-			b, err := decode.All([]byte(body), decode.Options{Format: f.format, Bare: true, Name: "orders", Policies: lb.PolicyTraits})
+			b, err := decode.All([]byte(body), decode.Options{Format: f.format, Bare: true, Name: "orders", Policies: grpcs})
 			switch {
 			case says == "" && err == nil && len(b.Items) == 1 && b.Items[0].Key == resource.Key{Type: of, Name: "orders"}:
 				accepted++
@@ -192,7 +191,7 @@ func TestForms(t *testing.T) {
 		"a list of objects of nothing": {`[{"a":1}]`, "add @type"},
 		"a list of lists":              {`[{"name":"a","type":"EDS"},[]]`, "where an object is wanted"},
 	} {
-		b, err := decode.All([]byte(c.body), decode.Options{Bare: true, Policies: lb.PolicyTraits})
+		b, err := decode.All([]byte(c.body), decode.Options{Bare: true, Policies: grpcs})
 		var got []string
 		for i := 0; err == nil && i < len(b.Items); i++ {
 			if it := b.Items[i]; it.Cluster != nil {

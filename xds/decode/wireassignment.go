@@ -35,7 +35,7 @@ type wireGroup struct {
 // readAssignment is the one-pass decoder. It sets the value and the Raw of a
 // ClusterLoadAssignment. If it reports false it gave up, and report and item are of no use.
 func readAssignment(r *report, it *resource.Item, body []byte) bool {
-	d := &wireAssignment{batch: endpointBatch{byHand: r.byHand}}
+	d := &wireAssignment{batch: endpointBatch{byHand: r.byHand, canonical: r.byHand && !r.Stored}}
 	first := wire{body, &d.failed}
 	name := r.name("cluster_name", string(first.text(1)))
 	raw := make([]byte, 0, protowire.SizeTag(1)+protowire.SizeBytes(len(name))+len(first.rest))

@@ -19,6 +19,7 @@ const batchSize = 32
 // endpointBatch reads the endpoints of a locality. It allocates several at a time.
 type endpointBatch struct {
 	byHand    bool
+	canonical bool // addresses must have their canonical spelling
 	id        resource.Locality
 	endpoints []*resource.Endpoint // of the whole locality
 	fresh     []*resource.Endpoint // those that it read
@@ -160,7 +161,8 @@ func (b *endpointBatch) build() bool {
 		addresses = addresses[p.addresses:]
 		for i := range own {
 			own[i] = next()
-			if b.byHand && badHost(hostOf(own[i])) != "" {
+			host := hostOf(own[i])
+			if b.byHand && badHost(host) != "" || b.canonical && resource.CanonicalHost(host) != host {
 				return false
 			}
 		}

@@ -32,7 +32,7 @@ func effective(list []*resource.Overlay) []*resource.Overlay {
 
 // contradicts reports whether a newer overlay is about what an older one decides.
 func contradicts(newer, older *resource.Overlay) bool {
-	sameSubject := newer.Endpoint == older.Endpoint &&
+	sameSubject := resource.CanonicalAddress(newer.Endpoint) == resource.CanonicalAddress(older.Endpoint) &&
 		(newer.Locality == nil) == (older.Locality == nil) && (newer.Locality == nil || *newer.Locality == *older.Locality)
 	switch newer.Kind {
 	case resource.OverlayDrain, resource.OverlayDisable:

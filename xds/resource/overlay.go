@@ -2,7 +2,6 @@ package resource
 
 import (
 	"cmp"
-	"slices"
 	"time"
 )
 
@@ -89,7 +88,7 @@ func (o *Overlay) Names(e *Endpoint) bool {
 	if o.Locality != nil {
 		return o.Locality.Matches(e.Locality)
 	}
-	return o.Endpoint != "" && (o.Endpoint == e.Hostname || slices.Contains(e.Addresses, o.Endpoint))
+	return o.Endpoint != "" && (o.Endpoint == e.Hostname || e.Has(o.Endpoint))
 }
 
 // Expired reports whether the overlay has ended by itself.
