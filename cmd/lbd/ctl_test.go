@@ -311,6 +311,12 @@ func TestCtlFormats(t *testing.T) {
 		}
 	}
 	c.expect(t, 2, "get -o xml", "--output must be one of")
+	do(t, "PUT", p.url+"/v1/clusters/all/config", `{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{`+
+		`"@type":"type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["orders"]}}}`)
+	do(t, "POST", p.url+"/pick?cluster=all&ttl=1m", "")
+	if o := c.expect(t, 0, "leases --cluster=all", "LEAF"); !slices.Contains(strings.Fields(o.stdout), "orders") {
+		t.Errorf("a lease of an AGGREGATE: %s", o.stdout)
+	}
 }
 
 func TestCtlRejectsBadInput(t *testing.T) {

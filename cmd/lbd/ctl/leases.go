@@ -29,6 +29,7 @@ func (l *leasesCommand) Run(ctx context.Context, o *Options, app *kong.Kong) err
 		raw, leases, err := list[struct {
 			ID       string `json:"id"`
 			Cluster  string `json:"cluster"`
+			Leaf     string `json:"leaf"`
 			Address  string `json:"address"`
 			Owner    string `json:"owner"`
 			Identity string `json:"identity"`
@@ -38,9 +39,9 @@ func (l *leasesCommand) Run(ctx context.Context, o *Options, app *kong.Kong) err
 		if err != nil {
 			return err
 		}
-		t := newTable("ID", "CLUSTER", "ADDRESS", "OWNER", "IDENTITY", "GRANTED", "EXPIRES")
+		t := newTable("ID", "CLUSTER", "LEAF", "ADDRESS", "OWNER", "IDENTITY", "GRANTED", "EXPIRES")
 		for _, one := range leases {
-			t.add(one.ID, one.Cluster, one.Address, one.Owner, one.Identity, clock(one.Granted), clock(one.Expires))
+			t.add(one.ID, one.Cluster, one.Leaf, one.Address, one.Owner, one.Identity, clock(one.Granted), clock(one.Expires))
 		}
 		return s.printTables(raw, t)
 	})
