@@ -85,11 +85,17 @@ var requests = []string{
 	"",
 }
 
+// servers are compared with net/http.
+var servers = []struct {
+	network string
+	loops   int
+}{{"tcp", 1}, {"unix", 1}, {"tcp", 2}, {"unix", 3}, {"tcp", 3}, {"unix", 4}, {"tcp", 4}}
+
 type pair struct{ loops, plain *kit }
 
-func newPair(tb testing.TB, network string, h *api.Handler) pair {
+func newPair(tb testing.TB, network string, loops int, h *api.Handler) pair {
 	tb.Helper()
-	return pair{newKit(tb, h, options{network: network}), newKit(tb, h, options{network: network, plain: true})}
+	return pair{newKit(tb, h, options{network: network, loops: loops}), newKit(tb, h, options{network: network, plain: true})}
 }
 
 // alike checks that the servers send the same bytes, apart from what differs in any two responses.
@@ -102,8 +108,8 @@ func (p pair) alike(tb testing.TB, parts ...[]byte) {
 }
 
 func TestResponsesAreThoseOfHTTP(t *testing.T) {
-	for _, network := range []string{"tcp", "unix"} {
-		p := newPair(t, network, newAPI(t, anonymous()))
+	for _, server := range servers {
+		p := newPair(t, server.network, server.loops, newAPI(t, anonymous()))
 		for _, r := range requests {
 			p.alike(t, []byte(r))
 		}
@@ -133,7 +139,7 @@ func TestResponsesAreThoseOfHTTP(t *testing.T) {
 
 // One byte at a time, and many requests at once.
 func TestPipelines(t *testing.T) {
-	p := newPair(t, "unix", newAPI(t, anonymous()))
+	p := newPair(t, "unix", 1, newAPI(t, anonymous()))
 	var all strings.Builder
 	for i := range 300 {
 		all.WriteString(requests[i%2])
@@ -153,7 +159,7 @@ func FuzzResponses(f *testing.F) {
 		f.Add([]byte(r), 0)
 		f.Add([]byte(requests[0]+r), len(r)/2)
 	}
-	p := newPair(f, "unix", newAPI(f, anonymous()))
+	p := newPair(f, "unix", 4, newAPI(f, anonymous()))
 	f.Fuzz(func(t *testing.T, b []byte, at int) {
 		at = min(max(at, 0), len(b))
 		p.alike(t, b[:at], b[at:])

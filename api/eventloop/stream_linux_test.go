@@ -86,9 +86,9 @@ var streamTimes = regexp.MustCompile(`id: \d+\n|"time":"[^"]*"|"age":"[^"]*"|Dat
 
 // The bytes are those of net/http, apart from the sizes of chunks.
 func TestStreamsAreThoseOfHTTP(t *testing.T) {
-	for _, network := range []string{"tcp", "unix"} {
+	for _, server := range servers {
 		h := newAPI(t, nil)
-		p := newPair(t, network, h)
+		p := newPair(t, server.network, server.loops, h)
 		for _, request := range []string{
 			watchOf(ordersWatch), watchOf(ordersWatch+"?endpoints=false", "Accept: text/event-stream", "Cache-Control: no-cache", "Connection: keep-alive"),
 			watchOf(ordersWatch, "Connection: close"), watchOf("/v1/clusters/watch"), watchOf("/v1/events/watch?last=3"), watchOf("/v1/daemon/watch"),

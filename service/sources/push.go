@@ -68,7 +68,7 @@ func (p *pushes) Delete(ctx context.Context, kind Kind, cluster string, o Change
 
 // read decodes the body of a push. It waits for its turn.
 func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, error) {
-	turn, err := p.begin(ctx, r.Options.Caller, r.Body)
+	turn, err := p.begin(ctx, r.Options.Caller, r.Body, r.Format)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, err
 // About what the endpoints and localities of a push take as they are decoded and in balancer trees, however small its
 // body is.
 const (
-	treeEndpointBytes = 800
+	treeEndpointBytes = 500
 	treeLocalityBytes = 2 << 10
 )
 
@@ -277,7 +277,7 @@ func currentSnapshot(in *ledger.Scope, hash *string) func(*store.Tx) (string, st
 
 // readSnapshot decodes the body of a push. It waits for its turn.
 func (p *pushes) readSnapshot(ctx context.Context, r *SnapshotRequest) (*decode.Bundle, error) {
-	turn, err := p.begin(ctx, r.Options.Caller, r.Body)
+	turn, err := p.begin(ctx, r.Options.Caller, r.Body, r.Format)
 	if err != nil {
 		return nil, err
 	}

@@ -217,14 +217,22 @@ func (p *pushes) register(is *proposed) {
 // MaxWaitingPushes limits how many pushes wait for their turn.
 const MaxWaitingPushes = 64
 
+// denseFactor is about how many times its size a body takes when it is decoded, if it has neither the names of fields
+// nor white space.
+const denseFactor = 8
+
 // begin waits for the turn of a caller to decode a body.
-func (p *pushes) begin(ctx context.Context, caller string, body []byte) (*overload.Turn, error) {
+func (p *pushes) begin(ctx context.Context, caller string, body []byte, f Format) (*overload.Turn, error) {
 	defer p.waiting.Add(-1)
 	if p.waiting.Add(1) > MaxWaitingPushes && len(body) > overload.SmallWork {
 		return nil, fault.Errorf(fault.RateLimited, "limit of waiting pushes reached (%d)", MaxWaitingPushes).Retry(time.Second)
 	}
 	turn, err := p.Turns.BeginSized(ctx, overload.PushWork, caller, len(body))
+	if err == nil && f != JSON && f != YAML {
+		err = overload.Reserve(ctx, denseFactor*len(body))
+	}
 	if err != nil {
+		turn.End()
 		return nil, fault.FromContext(err)
 	}
 	return turn, nil
