@@ -82,9 +82,10 @@ func (p *pushes) read(ctx context.Context, r *PushRequest) (*decode.Decoded, err
 	return d, r.Options.reserveTrees(ctx, d.Item)
 }
 
-// About what the endpoints and localities of a push take as they are decoded and in balancer trees, however small its
-// body is.
+// About what the clusters, localities and endpoints of a push take as they are decoded and in balancer trees, however
+// small its body is.
 const (
+	treeClusterBytes  = 8 << 10
 	treeEndpointBytes = 500
 	treeLocalityBytes = 2 << 10
 )
@@ -96,6 +97,7 @@ func (o *ChangeOptions) reserveTrees(ctx context.Context, items ...resource.Item
 		return nil
 	}
 	for _, i := range items {
+		bytes += treeClusterBytes
 		if i.Assignment == nil {
 			continue
 		}

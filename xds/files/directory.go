@@ -111,6 +111,9 @@ func (d *directory) read(l listing, k *look, waiting map[string]bool) *Scan {
 	s := &Scan{Identity: l.identity, Files: make(map[string]*File, len(l.files))}
 	names := slices.Sorted(maps.Keys(l.files))
 	for i, name := range names {
+		if i >= maxListed && d.files[name] == nil {
+			continue // Over counts it
+		}
 		f := d.file(name)
 		if waiting[name] {
 			f.wait(k)

@@ -23,6 +23,8 @@ import (
 const (
 	// MaxFiles is the most files that are read: those first by name.
 	MaxFiles = 1000
+	// maxListed is the number of files, by name, after which those that were never read are only counted.
+	maxListed = 2 * MaxFiles
 	// MaxFileBytes is the largest file that is read.
 	MaxFileBytes = 32 << 20
 )

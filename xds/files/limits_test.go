@@ -112,3 +112,16 @@ func TestAFileThatIsTooLargeIsReadOnce(t *testing.T) {
 		write(t, path, assignment("a", "h")) // after the listing
 	}
 }
+
+// Far more files than are read are counted, not listed: each would have a state.
+func TestVeryManyFilesAreCounted(t *testing.T) {
+	l := listing{files: map[string]entry{}}
+	for i := range 10 * MaxFiles {
+		l.files[fmt.Sprintf("%05d.yaml", i)] = entry{err: os.ErrPermission}
+	}
+	d := &directory{budget: &budget{}, path: "dir", files: map[string]*file{}}
+	s := d.read(l, &look{}, nil)
+	if len(s.Files) != maxListed || len(d.files) != maxListed || s.Over == nil || !strings.Contains(s.Over.Error(), "holds 10000 files") {
+		t.Errorf("%d files are listed, %d kept: %v", len(s.Files), len(d.files), s.Over)
+	}
+}
