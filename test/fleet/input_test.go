@@ -56,6 +56,7 @@ func TestCredentials(t *testing.T) {
 		second(c.UserAdd(t.Context(), "root", "secret")), second(c.RoleAdd(t.Context(), "root")), second(c.UserGrantRole(t.Context(), "root", "root")),
 		second(c.UserAdd(t.Context(), "lbd", "right")), second(c.RoleAdd(t.Context(), "one")), second(c.UserGrantRole(t.Context(), "lbd", "one")),
 		second(c.RoleGrantPermission(t.Context(), "one", "lbd/", clientv3.GetPrefixRangeEnd("lbd/"), clientv3.PermissionType(clientv3.PermReadWrite))),
+		second(c.RoleGrantPermission(t.Context(), "one", "deep/er/", clientv3.GetPrefixRangeEnd("deep/er/"), clientv3.PermissionType(clientv3.PermReadWrite))),
 		second(c.AuthEnable(t.Context())),
 	} {
 		noError(t, err)
@@ -63,6 +64,7 @@ func TestCredentials(t *testing.T) {
 	dir := t.TempDir()
 	right, wrong := write(t, dir+"/right", []byte("right\n")), write(t, dir+"/wrong", []byte("wrong"))
 	url := "etcd://" + m.client + "/lbd"
+	mustRun(t, "created fleet", "store", "init", "etcd://"+m.client+"/deep/er", "--store-user=lbd", "--store-password="+right)
 	for name, c := range map[string]struct {
 		url   string
 		flags []string

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -56,6 +57,10 @@ func (s *Store) occupy(ctx context.Context, first clientv3.Op) (revision int64, 
 		}
 	}
 	res, err := s.txn(ctx, conditions, []clientv3.Op{first}, why...)
+	if errors.Is(err, rpctypes.ErrPermissionDenied) && len(parents) > 0 { // the role has the prefix only, and cannot see what is above
+		parents = nil
+		res, err = s.txn(ctx, conditions[:1], []clientv3.Op{first}, why[:2]...)
+	}
 	switch {
 	case err != nil:
 		return 0, s.failure(err)
