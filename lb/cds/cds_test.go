@@ -14,12 +14,12 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/cds"
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/outlierdetection"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/test/lbtest"
 )
 
 // TestFleetLimit: the share of this process is the limit of a cluster with a limit of the fleet, if the process

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/lbd-dev/lbd/lb/foreign"
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/test/lbtest"
 )
 
 var errRefused = errors.New("connection refused")

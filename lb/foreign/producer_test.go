@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
-	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/test/lbtest"
 )
 
 // counter builds Producers, which are the numbers of their making, and notes those

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb/foreign"
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

@@ -10,9 +10,9 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/lbd-dev/lbd/lb/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

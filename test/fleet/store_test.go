@@ -7,7 +7,7 @@ import (
 
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/etcd"
-	"github.com/lbd-dev/lbd/xds/store/storetest"
+	"github.com/lbd-dev/lbd/test/storetest"
 )
 
 var prefixes atomic.Int64

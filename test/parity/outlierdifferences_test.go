@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
-	"github.com/lbd-dev/lbd/lb/lbtest"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/lb/outlierdetection"
 	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"

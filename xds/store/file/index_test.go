@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lbd-dev/lbd/test/storetest"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
-	"github.com/lbd-dev/lbd/xds/store/storetest"
 )
 
 func TestConformance(t *testing.T) {
