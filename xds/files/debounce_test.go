@@ -44,7 +44,7 @@ func TestUnnotifiedChangesEndWhenLooksAreTheSame(t *testing.T) {
 		t.Helper()
 		write(t, path, content)
 		do(t, os.Chtimes(path, begin, begin))
-		l := readListing(dir)
+		l := readListing(dir, nil)
 		return &l
 	}
 	u := debounce{timing: defaultTiming}
@@ -65,7 +65,7 @@ func TestUnnotifiedChangesEndWhenLooksAreTheSame(t *testing.T) {
 func TestLooksDetectChanges(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a.yaml")
-	last := readListing(dir)
+	last := readListing(dir, nil)
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -84,7 +84,7 @@ func TestLooksDetectChanges(t *testing.T) {
 		{"and away", func() {}, true},
 	} {
 		step.do()
-		l := readListing(dir)
+		l := readListing(dir, nil)
 		if l.same(last) != step.same || last.same(l) != step.same {
 			t.Errorf("%s: same is %v", step.name, !step.same)
 		}

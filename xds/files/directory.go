@@ -17,6 +17,7 @@ import (
 // A listing is the contents of the directory, without those of its files.
 type listing struct {
 	files    map[string]entry
+	more     int      // files that are only counted
 	ignored  []string // names of what is no resource file
 	identity Identity
 	err      error // why the directory cannot be read
@@ -28,7 +29,8 @@ type entry struct {
 	err  error
 }
 
-func readListing(dir string) listing {
+// readListing lists a directory. Of files far beyond MaxFiles it lists those that are known.
+func readListing(dir string, known map[string]*file) listing {
 	identity, err := identify(dir)
 	if err != nil {
 		return listing{err: err}
@@ -45,6 +47,10 @@ func readListing(dir string) listing {
 		}
 		if _, ok := FormatOf(name); !ok {
 			l.ignored = append(l.ignored, name)
+			continue
+		}
+		if known[name] == nil && len(l.files) >= maxListed {
+			l.more++
 			continue
 		}
 		info, err := os.Stat(filepath.Join(dir, name)) // through symlinks
@@ -74,7 +80,7 @@ func identify(dir string) (Identity, error) {
 }
 
 func (l listing) same(o listing) bool {
-	return text(l.err) == text(o.err) && l.identity == o.identity && maps.EqualFunc(l.files, o.files, func(a, b entry) bool {
+	return text(l.err) == text(o.err) && l.identity == o.identity && l.more == o.more && maps.EqualFunc(l.files, o.files, func(a, b entry) bool {
 		if a.info == nil || b.info == nil {
 			return text(a.err) == text(b.err) && a.info == b.info
 		}
@@ -111,9 +117,6 @@ func (d *directory) read(l listing, k *look, waiting map[string]bool) *Scan {
 	s := &Scan{Identity: l.identity, Files: make(map[string]*File, len(l.files))}
 	names := slices.Sorted(maps.Keys(l.files))
 	for i, name := range names {
-		if i >= maxListed && d.files[name] == nil {
-			continue // Over counts it
-		}
 		f := d.file(name)
 		if waiting[name] {
 			f.wait(k)
@@ -134,7 +137,7 @@ func (d *directory) read(l listing, k *look, waiting map[string]bool) *Scan {
 	}
 	if len(names) > MaxFiles {
 		s.Over = fmt.Errorf("read %s: holds %d files, of at most %d: those from %s on are not read",
-			d.path, len(names), MaxFiles, names[MaxFiles])
+			d.path, len(names)+l.more, MaxFiles, names[MaxFiles])
 	}
 	return s
 }

@@ -115,13 +115,13 @@ func TestAFileThatIsTooLargeIsReadOnce(t *testing.T) {
 
 // Far more files than are read are counted, not listed: each would have a state.
 func TestVeryManyFilesAreCounted(t *testing.T) {
-	l := listing{files: map[string]entry{}}
-	for i := range 10 * MaxFiles {
-		l.files[fmt.Sprintf("%05d.yaml", i)] = entry{err: os.ErrPermission}
+	dir := t.TempDir()
+	for i := range maxListed + 100 {
+		write(t, filepath.Join(dir, fmt.Sprintf("%04d.yaml", i)), "")
 	}
-	d := &directory{budget: &budget{}, path: "dir", files: map[string]*file{}}
-	s := d.read(l, &look{}, nil)
-	if len(s.Files) != maxListed || len(d.files) != maxListed || s.Over == nil || !strings.Contains(s.Over.Error(), "holds 10000 files") {
-		t.Errorf("%d files are listed, %d kept: %v", len(s.Files), len(d.files), s.Over)
+	d := &directory{budget: &budget{ctx: t.Context()}, path: dir, files: map[string]*file{"2050.yaml": {}}}
+	s := d.read(readListing(dir, d.files), &look{}, nil)
+	if len(s.Files) != maxListed+1 || s.Files["2050.yaml"] == nil || s.Over == nil || !strings.Contains(s.Over.Error(), "holds 2100 files") {
+		t.Errorf("%d files are listed: %v", len(s.Files), s.Over)
 	}
 }

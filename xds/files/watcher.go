@@ -179,7 +179,7 @@ func (w *Watcher) look(u *debounce, now time.Time) *look {
 // list lists the directory after it is watched.
 func (w *Watcher) list() listing {
 	w.notify.arm()
-	return readListing(w.directory.path)
+	return readListing(w.directory.path, w.directory.files)
 }
 
 // read reads the files of a listing that may have changed, and reports the first Scan and
