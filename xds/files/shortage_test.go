@@ -47,11 +47,11 @@ func TestAFileInAShortage(t *testing.T) {
 	write(t, path, assignment("a", "h"))
 	d := &directory{budget: &budget{}, path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
 	now := time.Now().Add(time.Hour)
-	d.read(readListing(dir), &look{now: now}, nil)
+	d.read(readListing(dir, nil), &look{now: now}, nil)
 	before := *d.files["a.yaml"]
 	write(t, path, assignment("a", "other"))
 	write(t, filepath.Join(dir, "new.yaml"), assignment("new", "h"))
-	seen := readListing(dir)
+	seen := readListing(dir, nil)
 	withoutDescriptors(t, func() { d.read(seen, &look{now: now}, nil) })
 	a, fresh := d.files["a.yaml"], d.files["new.yaml"]
 	if a.state != before.state || a.state.Err != nil || !d.fresh() {
