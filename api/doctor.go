@@ -15,6 +15,9 @@ import (
 // ExamineTime is the maximum time that GET /v1/doctor takes.
 const ExamineTime = 10 * time.Second
 
+// beginTime is the time in which it begins: the rest is for the examination, which says nothing without time.
+const beginTime = 9 * time.Second
+
 // @Summary     Examine the daemon or a cluster
 // @Description Checks the daemon, its sources and its clusters, and says what is wrong and what to do. Problems come first, and the first one is the cause of others. Without cluster, the clusters that have a problem are examined, at most 10. One request is examined at a time; the others wait. A caller with clusters gets the checks of these, and none of files.
 // @Param       cluster query string false "examines this cluster in detail" minlength(1) maxlength(512)
@@ -38,7 +41,9 @@ func (h *handlers) getDoctor(w *recorder, r *http.Request) error {
 	allowWait(w, ExamineTime)
 	ctx, cancel := context.WithTimeout(r.Context(), ExamineTime)
 	defer cancel()
-	if err := w.takeSlot(ctx, w.router.examining); err != nil {
+	waiting, stop := context.WithTimeout(ctx, beginTime)
+	defer stop()
+	if err := w.takeSlot(waiting, w.router.examining); err != nil {
 		return busy(r, err)
 	}
 	tried, notTried := h.Doctor.Attempts(ctx, e) // before the turn: it waits for endpoints
