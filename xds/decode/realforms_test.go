@@ -209,3 +209,41 @@ func TestForms(t *testing.T) {
 		t.Errorf("a dump as the endpoints of a cluster: %v", err)
 	}
 }
+
+// What Envoy's file-based EDS takes and lbd rejects is in docs/resource-files.md.
+func TestFilesForEnvoy(t *testing.T) {
+	pipe := `{"endpoint":{"address":{%s}}}`
+	more := strings.TrimSuffix(strings.Repeat(`{"address":{"socket_address":{"address":"10.0.1.%d","port_value":80}}},`, 17), ",")
+	numbers := make([]any, 17)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	const zoned = `"locality":{"zone":"%s"},`
+	for name, c := range map[string]struct{ endpoints, says string }{
+		"an address twice":              {localityOf("", endpointAt("10.0.0.1"), endpointAt("10.0.0.1")), "has already"},
+		"an address in two localities":  {localityOf("", endpointAt("10.0.0.1")) + "," + localityOf(fmt.Sprintf(zoned, "a"), endpointAt("10.0.0.1")), "has already"},
+		"an address in two spellings":   {localityOf("", endpointAt("::1"), endpointAt("0::1")), "has already"},
+		"a locality twice":              {localityOf(fmt.Sprintf(zoned, "a"), endpointAt("10.0.0.1")) + "," + localityOf(fmt.Sprintf(zoned, "a"), endpointAt("10.0.0.2")), "is in priority 0 twice"},
+		"no locality twice":             {localityOf("", endpointAt("10.0.0.1")) + "," + localityOf("", endpointAt("10.0.0.2")), "join their lb_endpoints"},
+		"a gap":                         {localityOf("", endpointAt("10.0.0.1")) + "," + localityOf(`"priority":2,`, endpointAt("10.0.0.2")), "begin at 0 and leave none out"},
+		"no priority 0":                 {localityOf(`"priority":1,`, endpointAt("10.0.0.2")), "begin at 0 and leave none out"},
+		"a pipe":                        {localityOf("", fmt.Sprintf(pipe, `"pipe":{"path":"/run/a"}`)), "write {socket_address"},
+		"an internal address":           {localityOf("", fmt.Sprintf(pipe, `"envoy_internal_address":{"server_listener_name":"a"}`)), "write {socket_address"},
+		"port 0":                        {localityOf("", fmt.Sprintf(pipe, `"socket_address":{"address":"10.0.0.1","port_value":0}`)), "must be from 1 to 65535"},
+		"an unknown field":              {localityOf("", endpointAt("10.0.0.1", `,"wieght":1`)), "unknown field"},
+		"load_balancer_endpoints":       {`{"load_balancer_endpoints":{"lb_endpoints":[` + endpointAt("10.0.0.1") + `]}}`, "write lb_endpoints"},
+		"an unknown health":             {localityOf("", endpointAt("10.0.0.1", `,"health_status":9`)), "is no health status"},
+		"large weights of endpoints":    {localityOf("", endpointAt("10.0.0.1", `,"load_balancing_weight":4294967295`), endpointAt("10.0.0.2", `,"load_balancing_weight":1`)), "exceeds 4294967295"},
+		"large weights of localities":   {localityOf(`"load_balancing_weight":4294967295,`, endpointAt("10.0.0.1")) + "," + localityOf(`"load_balancing_weight":1,`+fmt.Sprintf(zoned, "a"), endpointAt("10.0.0.2")), "exceed 4294967295"},
+		"a zone that cannot be printed": {localityOf(fmt.Sprintf(zoned, `\u0001`), endpointAt("10.0.0.1")), "cannot be printed"},
+		"a long hostname":               {localityOf("", `{"endpoint":{"hostname":"`+strings.Repeat("h", 256)+`","address":{"socket_address":{"address":"10.0.0.1","port_value":80}}}}`), "of at most 255"},
+		"17 additional addresses":       {localityOf("", `{"endpoint":{"address":{"socket_address":{"address":"10.0.0.1","port_value":80}},"additional_addresses":[`+fmt.Sprintf(more, numbers...)+`]}}`), "of at most 16"},
+		"a number for a text":           {localityOf(`"locality":{"zone":1.10},`, endpointAt("10.0.0.1")), "1.10 is no string: put it in quotes"},
+		"a port of 010":                 {localityOf("", fmt.Sprintf(pipe, `"socket_address":{"address":"10.0.0.1","port_value":010}`)), "begins with 0"},
+	} {
+		file := `resources: [{"@type": ` + resource.TypeAssignment.URL() + `, cluster_name: orders, endpoints: [` + c.endpoints + `]}]`
+		if _, err := decode.All([]byte(file), decode.Options{Format: decode.FormatYAML, Bare: true, Name: "orders"}); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+}
