@@ -15,8 +15,8 @@ import (
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // roleOf has the role that each route requires. Of two, each permits the request, and the error names

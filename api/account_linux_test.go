@@ -15,7 +15,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/quota"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // Each user of a unix socket has an account, with the part of one caller, also without an entry in the

@@ -20,7 +20,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"github.com/lbd-dev/lbd"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // spec is openapi.yaml, made strict: an answer may have no field that it does

@@ -15,8 +15,8 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/audit"
 	"github.com/lbd-dev/lbd/service/fault"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // differences returns the words of the answer to a change.

@@ -19,7 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/fleet/roster"
 	"github.com/lbd-dev/lbd/service/picks"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // fleetOf is a fleet whose replicas the test sets.

@@ -23,7 +23,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/quota"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // looped is a stream on an event loop, whose caller reads what room allows.

@@ -16,7 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lbd-dev/lbd/api"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // operation is one of the contract.

@@ -18,7 +18,7 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/observe"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // shedLevel is a level that tests set.

@@ -14,7 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/service"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // startTurns starts a daemon with one turn of bulk work, with two large clusters, orders and other, and

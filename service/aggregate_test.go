@@ -15,8 +15,8 @@ import (
 	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // aggregate is a cluster made of others, the preferred first.

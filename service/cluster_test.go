@@ -17,8 +17,8 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

@@ -9,8 +9,8 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/picks"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,7 +10,7 @@ import (
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
 	"github.com/lbd-dev/lbd/service/access"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // BenchmarkServe serves picks without a socket.

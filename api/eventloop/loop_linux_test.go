@@ -19,7 +19,7 @@ import (
 	"github.com/lbd-dev/lbd/api/connections"
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/api/listen"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // caller is a connection of a caller.

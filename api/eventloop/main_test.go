@@ -26,7 +26,7 @@ import (
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/access"
 	"github.com/lbd-dev/lbd/service/quota"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 const pick = "GET /pick?cluster=orders HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -14,7 +14,7 @@ import (
 
 	"github.com/lbd-dev/lbd/api"
 	"github.com/lbd-dev/lbd/api/connections"
-	"github.com/lbd-dev/lbd/service/servicetest"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 func watchOf(path string, headers ...string) string {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb"
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/test/ledgertest"
 	"github.com/lbd-dev/lbd/test/must"
 	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resolver"

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/lb/policy"
-	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/test/ledgertest"
 	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/service/ledger"
-	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/test/ledgertest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

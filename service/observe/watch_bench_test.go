@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lbd-dev/lbd/service/ledger/ledgertest"
+	"github.com/lbd-dev/lbd/test/ledgertest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/observe"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // TestCovers pushes over a file: the answer warns, the state says what is covered and how it differs, and a

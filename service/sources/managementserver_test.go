@@ -15,8 +15,8 @@ import (
 
 	"github.com/lbd-dev/lbd/service"
 	"github.com/lbd-dev/lbd/service/observe"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
 	"github.com/lbd-dev/lbd/xds/client"
 	"github.com/lbd-dev/lbd/xds/lrs"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/overlays"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // TestOverlayLimits: the number of overlays is limited, of a cluster and of the store.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/lbd-dev/lbd/service/fault"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // TestWriteSkew: of two changes that are permitted each alone, and that leave a cluster without a usable endpoint

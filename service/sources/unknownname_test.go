@@ -11,8 +11,8 @@ import (
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/picks"
 	"github.com/lbd-dev/lbd/service/quota"
-	"github.com/lbd-dev/lbd/service/servicetest"
 	"github.com/lbd-dev/lbd/service/sources"
+	"github.com/lbd-dev/lbd/test/servicetest"
 )
 
 // A deletion of many pushed clusters, whose names become unknown ones, leaves places for new names.
