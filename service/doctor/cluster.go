@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/lbd-dev/lbd/service/observe"
 	"github.com/lbd-dev/lbd/service/sources"
 	"github.com/lbd-dev/lbd/xds/files"
+	"github.com/lbd-dev/lbd/xds/resolver"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -162,7 +164,7 @@ func (c *Cluster) leftOut() []Check {
 const giveWeights = "give each locality that should get picks a load_balancing_weight of at least 1, or, in a resource by hand, none of them"
 
 func (c *Cluster) unknown(d *Daemon) Check {
-	if c.Err != nil && !isUnknown(c.Err) {
+	if e, ok := errors.AsType[*fault.Error](c.Err); c.Err != nil && (!ok || e.Code != fault.UnknownCluster) {
 		return c.found("cluster", Problem, "the state of cluster %q is not known: %v", c.Name, c.Err).do("try again; if it lasts, see the log of the daemon")
 	}
 	says := fmt.Sprintf("cluster %q is not known: no source has a Cluster or a ClusterLoadAssignment of this name", c.Name)
@@ -204,7 +206,7 @@ func (c *Cluster) resources(d *Daemon) (usable bool, checks []Check) {
 	s := c.State
 	if c.ConfigErr != nil {
 		check := c.found("resources", Problem, "the cluster cannot be used: %v", c.ConfigErr)
-		if isMissing(c.ConfigErr) && len(s.Targets) > 0 {
+		if _, missing := errors.AsType[*resolver.NotFoundError](c.ConfigErr); missing && len(s.Targets) > 0 {
 			check = c.found("resources", Problem, "routes of %s lead to cluster %q, which no source has: %v", difference.Few(s.Targets, maxNames), c.Name, c.ConfigErr)
 		}
 		return false, []Check{check.do("%s", c.correct(s.ConfigSource))}

@@ -239,8 +239,9 @@ func (d *Daemon) files() Check {
 	if len(d.Files.Files) == 0 {
 		return found("files", OK, "no resource files are in use")
 	}
+	restricted := d.Caller != nil && d.Caller.Restricted // such a caller does not see the conditions of files
 	for _, f := range d.Files.Files {
-		if f.State == sources.FileBad && d.hides() {
+		if f.State == sources.FileBad && restricted {
 			return found("files", Problem, "resource file %s is invalid: %s", f.File, f.Error).do("correct the file; lbd check FILE shows the errors")
 		}
 	}
@@ -510,6 +511,3 @@ func (d *Daemon) fleet(about *Cluster) []Check {
 	}
 	return out
 }
-
-// hides reports whether the caller does not see the conditions of files.
-func (d *Daemon) hides() bool { return d.Caller != nil && d.Caller.Restricted }

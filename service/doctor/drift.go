@@ -102,41 +102,19 @@ func fits(shares []float64, counts []uint64) float64 {
 	return upperGamma(float64(len(counts)-1)/2, max(0, g)/2)
 }
 
-// upperGamma is the regularized upper incomplete gamma function Q(a, x): by its series below a+1, and by
-// its continued fraction (Lentz) above.
+// upperGamma is the regularized upper incomplete gamma function Q(a, x) for multiples of 1/2: from Q(1/2, x) or
+// Q(1, x) by Q(a+1, x) = Q(a, x) + x^a e^-x / Γ(a+1), whose terms are all positive.
 func upperGamma(a, x float64) float64 {
 	if x <= 0 {
 		return 1
 	}
-	const rounds, tiny = 1000, 1e-300
-	logGamma, _ := math.Lgamma(a)
-	scale := math.Exp(a*math.Log(x) - x - logGamma)
-	if x < a+1 {
-		sum, term := 1/a, 1/a
-		for n := 1; n < rounds && term > sum*1e-16; n++ {
-			term *= x / (a + float64(n))
-			sum += term
-		}
-		return max(0, 1-scale*sum)
+	from, q := 1.0, math.Exp(-x)
+	if a != math.Trunc(a) {
+		from, q = 0.5, math.Erfc(math.Sqrt(x))
 	}
-	b := x + 1 - a
-	c, f := 1/tiny, 1/b
-	h := f
-	for n := 1; n < rounds; n++ {
-		an := -float64(n) * (float64(n) - a)
-		b += 2
-		if f = an*f + b; math.Abs(f) < tiny {
-			f = tiny
-		}
-		if c = b + an/c; math.Abs(c) < tiny {
-			c = tiny
-		}
-		f = 1 / f
-		step := f * c
-		h *= step
-		if math.Abs(step-1) < 1e-15 {
-			break
-		}
+	for ; from < a; from++ {
+		logGamma, _ := math.Lgamma(from + 1)
+		q += math.Exp(from*math.Log(x) - x - logGamma)
 	}
-	return scale * h
+	return min(q, 1)
 }

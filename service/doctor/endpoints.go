@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -10,9 +9,7 @@ import (
 	"time"
 
 	"github.com/lbd-dev/lbd/service/difference"
-	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/observe"
-	"github.com/lbd-dev/lbd/xds/resolver"
 )
 
 // Attempt is a connection to an endpoint that was tried for the report.
@@ -22,16 +19,6 @@ type Attempt struct {
 	Err error
 	// NotBefore and NotAfter are the validity of the endpoint's certificate; zero without TLS.
 	NotBefore, NotAfter time.Time
-}
-
-func isUnknown(err error) bool {
-	e, ok := errors.AsType[*fault.Error](err)
-	return ok && e.Code == fault.UnknownCluster
-}
-
-func isMissing(err error) bool {
-	_, ok := errors.AsType[*resolver.NotFoundError](err)
-	return ok
 }
 
 // failing is an endpoint to which there is no connection.

@@ -1,7 +1,9 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/lbd-dev/lbd/service/difference"
@@ -162,14 +164,6 @@ func (c *Cluster) localities() Check {
 }
 
 func localityName(l observe.Locality) string {
-	var parts []string
-	for _, part := range []string{l.Region, l.Zone, l.SubZone} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
-	if parts == nil {
-		return "the locality without a name"
-	}
-	return strings.Join(parts, "/")
+	parts := slices.DeleteFunc([]string{l.Region, l.Zone, l.SubZone}, func(part string) bool { return part == "" })
+	return cmp.Or(strings.Join(parts, "/"), "the locality without a name")
 }
