@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -62,8 +63,9 @@ func Of(ctx context.Context, r *Request) (*Effect, error) {
 	if more > 0 {
 		e.say("", "the change touches %s; the first %d are considered", difference.Count(more+MaxTargets, "target"), MaxTargets)
 	}
-	endpoints := 0
-	for name, in := range chosen(previews) {
+	endpoints, trees := 0, chosen(previews)
+	for _, name := range slices.Sorted(maps.Keys(trees)) {
+		in := trees[name]
 		if configOf(in.After, name) == nil && r.stays(name) { // only routes to it end
 			continue
 		}
@@ -111,28 +113,17 @@ func order(shift *float64) float64 {
 
 // chosen returns the clusters that previews change, each with the preview of the tree that its picks use
 // if they name no target.
-func chosen(previews []resolver.Preview) func(yield func(string, *resolver.Preview) bool) {
+func chosen(previews []resolver.Preview) map[string]*resolver.Preview {
 	of := make(map[string]*resolver.Preview)
-	var names []string
 	for i := range previews {
 		p := &previews[i]
 		for _, name := range p.Clusters {
-			if of[name] == nil {
-				names = append(names, name)
-			}
 			if of[name] == nil || p.Target == resolver.Target(name) {
 				of[name] = p
 			}
 		}
 	}
-	slices.Sort(names)
-	return func(yield func(string, *resolver.Preview) bool) {
-		for _, name := range names {
-			if !yield(name, of[name]) {
-				return
-			}
-		}
-	}
+	return of
 }
 
 // targets adds the xds targets.
@@ -168,7 +159,7 @@ func (r *Request) cluster(ctx context.Context, name string, in *resolver.Preview
 	}
 	live := r.live(ctx, in.Target, name)
 	tree := newRehearsal(name, r.ConnectMode, live.fails)
-	defer tree.close()
+	defer tree.channel.Close()
 	was, err := tree.side(ctx, in.Before, name)
 	if err != nil {
 		return nil, 0, err

@@ -40,8 +40,6 @@ func newRehearsal(cluster string, mode resource.ConnectMode, fails func(addresse
 	return r
 }
 
-func (r *rehearsal) close() { r.channel.Close() }
-
 // maxRounds limits how often endpoints are woken. A round follows only if there was a new attempt to
 // connect.
 const maxRounds = 10_000
@@ -51,18 +49,17 @@ func (r *rehearsal) play(ctx context.Context, config *resource.Config) (policy.N
 	if err := r.channel.Offer(r.strip(config)).Wait(ctx); err != nil {
 		return policy.Node{}, fmt.Errorf("rehearse: %w", err)
 	}
-	node, err := r.describe(ctx)
+	begun := int64(-1)
 	for range maxRounds {
-		if err != nil {
-			break
+		node, err := r.describe(ctx)
+		now := r.connector.begun.Load()
+		if err != nil || now == begun {
+			return node, err
 		}
-		begun := r.connector.begun.Load()
+		begun = now
 		r.wake(ctx, node)
-		if node, err = r.describe(ctx); begun == r.connector.begun.Load() {
-			break
-		}
 	}
-	return node, err
+	return r.describe(ctx)
 }
 
 // describe returns the description of the tree at rest: all attempts to connect have ended, because they
@@ -87,17 +84,13 @@ func (r *rehearsal) wake(ctx context.Context, n policy.Node) {
 	if n.State != connectivity.Ready {
 		pick(0, false)
 	}
-	idle := func(n policy.Node) map[string]bool {
-		out := make(map[string]bool)
+	hashing(n, func(n policy.Node) {
+		waiting := make(map[string]bool)
 		for _, e := range n.Endpoints {
 			if e.State == connectivity.Idle {
-				out[e.Endpoint.Addresses[0]] = true
+				waiting[e.Endpoint.Addresses[0]] = true
 			}
 		}
-		return out
-	}
-	hashing(n, func(n policy.Node) {
-		waiting := idle(n)
 		if len(waiting) == 0 {
 			return
 		}
