@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func (p problems) err(data []byte) error {
 	return errors.Join(errs...)
 }
 
-// wanted says what each field must be.
+// wanted says what each field must be, if that is no whole number.
 var wanted = map[string]string{ //nolint:gosec // texts, not credentials
 	"quotas": "an object with a quota for each name",
 	"tokens": "a list of entries", "certificates": "a list of entries", "unix_peers": "a list of entries",
@@ -83,6 +84,7 @@ func (p *problems) decode(at, label string, raw []byte, into any) bool {
 	before := len(*p)
 	for _, m := range text.Members(raw) {
 		place := strings.TrimPrefix(at+"."+m.Name, ".")
+		must := cmp.Or(wanted[m.Name], "a whole number")
 		field, ok := fields[m.Name]
 		null := string(m.Value) == "null"
 		switch {
@@ -90,19 +92,12 @@ func (p *problems) decode(at, label string, raw []byte, into any) bool {
 			p.add(place, "%s%s: unknown field%s", label, fault.Clip(m.Name), meant(m.Name, names))
 		case null && at == "":
 		case null:
-			p.add(place, "%s%s: no value: must be %s", label, m.Name, want(m.Name))
+			p.add(place, "%s%s: no value: must be %s", label, m.Name, must)
 		case json.Unmarshal(m.Value, field.Addr().Interface()) != nil:
-			p.add(place, "%s%s: must be %s (not %s)", label, m.Name, want(m.Name), fault.Clip(text.Kind(m.Value)))
+			p.add(place, "%s%s: must be %s (not %s)", label, m.Name, must, fault.Clip(text.Kind(m.Value)))
 		}
 	}
 	return len(*p) == before
-}
-
-func want(field string) string {
-	if s, ok := wanted[field]; ok {
-		return s
-	}
-	return "a whole number"
 }
 
 // meant suggests the name of a field for another one.
