@@ -38,16 +38,10 @@ func applyToAssignment(list []*resource.Overlay, a *resource.Assignment) *resour
 		return nil
 	}
 	out := &resource.Assignment{Name: a.Name, Drops: drops(list, a.Drops), Localities: slices.Clone(a.Localities), LeftOut: a.LeftOut}
-	weights := slices.ContainsFunc(list, func(o *resource.Overlay) bool { return o.Kind == resource.OverlayWeight })
 	for i, l := range out.Localities {
-		out.Localities[i] = masked(list, l)
+		out.Localities[i] = scaleEndpoints(list, masked(list, l))
 	}
-	if weights {
-		scaleLocalities(list, out.Localities)
-		for i, l := range out.Localities {
-			out.Localities[i] = scaleEndpoints(list, l)
-		}
-	}
+	scaleLocalities(list, out.Localities)
 	return out
 }
 
