@@ -59,17 +59,14 @@ func (p *CertificateProvider) Certificates() (identity []tls.Certificate, roots 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
+	var identityErr, rootsErr error
 	if p.certificateFile != "" {
-		var failed error
-		identity, failed = p.identity.get(p, now, p.readIdentity)
-		err = errors.Join(err, failed)
+		identity, identityErr = p.identity.get(p, now, p.readIdentity)
 	}
 	if p.caCertificateFile != "" {
-		var failed error
-		roots, failed = p.roots.get(p, now, p.readRoots)
-		err = errors.Join(err, failed)
+		roots, rootsErr = p.roots.get(p, now, p.readRoots)
 	}
-	if err != nil {
+	if err = errors.Join(identityErr, rootsErr); err != nil {
 		return nil, nil, err
 	}
 	return identity, roots, nil
