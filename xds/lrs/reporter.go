@@ -101,10 +101,10 @@ func (r *Reporter) Report(s bootstrap.Server, clusters ...resource.ServiceKey) {
 	to := r.servers[s.Key()]
 	if to == nil {
 		to = &server{
-			Server: s, key: s.Key(), reporter: r, wake: wake.NewOne(), quit: make(chan struct{}),
+			Server: s, reporter: r, wake: wake.NewOne(), quit: make(chan struct{}),
 			status: ServerStatus{URI: s.URI, Since: time.Now()},
 		}
-		r.servers[to.key] = to
+		r.servers[s.Key()] = to
 		r.streams.Go(to.run)
 	}
 	for _, key := range clusters {
@@ -237,7 +237,7 @@ func (r *Reporter) retire(s *server) bool {
 	if r.closed || r.has(s, anyCluster) {
 		return r.closed
 	}
-	delete(r.servers, s.key)
+	delete(r.servers, s.Key())
 	return true
 }
 

@@ -17,7 +17,6 @@ import (
 type server struct {
 	bootstrap.Server
 
-	key      string
 	reporter *Reporter
 	wake     wake.One      // clusters were stopped or moved
 	quit     chan struct{} // closed when the Reporter closes

@@ -26,7 +26,7 @@ type stream struct {
 	answered  bool
 	requested requestedClusters
 	interval  time.Duration
-	ticks     *time.Ticker // nil before the first response
+	ticks     *time.Ticker // stopped before the first response
 }
 
 // requestedClusters are those that a server requested; all if it is empty.
@@ -47,9 +47,10 @@ func (s *server) open(ctx context.Context, conn *grpc.ClientConn) (*stream, erro
 		return nil, fmt.Errorf("stream: %w", err)
 	}
 	st := &stream{
-		server: s, grpc: client,
+		server: s, grpc: client, ticks: time.NewTicker(time.Hour),
 		answers: make(chan *lrsv3.LoadStatsResponse), end: make(chan error, 1), done: make(chan struct{}),
 	}
+	st.ticks.Stop()
 	go st.receive(ctx)
 	return st, nil
 }
@@ -76,12 +77,7 @@ func (st *stream) report() error {
 	if err := st.send(&lrsv3.LoadStatsRequest{Node: st.reporter.node}); err != nil {
 		return err
 	}
-	var ticks <-chan time.Time
-	defer func() {
-		if st.ticks != nil {
-			st.ticks.Stop()
-		}
-	}()
+	defer st.ticks.Stop()
 	quit := st.quit
 	for {
 		last := false // the stream ends after this report
@@ -90,12 +86,11 @@ func (st *stream) report() error {
 			if err := st.answer(m); err != nil {
 				return err
 			}
-			ticks = st.ticks.C
 			if quit != nil {
 				continue
 			}
 			last = true // the response that Close waited for
-		case <-ticks:
+		case <-st.ticks.C:
 		case <-st.wake:
 			if st.hasCluster(cluster.isActive) || !st.answered && !st.idle() {
 				continue
@@ -136,11 +131,8 @@ func (st *stream) answer(m *lrsv3.LoadStatsResponse) error {
 			st.requested[name] = struct{}{}
 		}
 	}
-	switch used := max(every, minInterval); {
-	case st.ticks == nil:
-		st.ticks = time.NewTicker(used)
-	case every != st.interval:
-		st.ticks.Reset(used)
+	if every != st.interval {
+		st.ticks.Reset(max(every, minInterval))
 	}
 	st.interval, st.answered = every, true
 	st.connected(every, st.requested)
