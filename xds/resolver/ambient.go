@@ -91,11 +91,3 @@ func (r *Resolver) recordError(target string, key resource.Key, fails bool) {
 		r.failing.changed[target] = struct{}{}
 	}
 }
-
-// ambientChanged records that a resource with an error of a management server came into use, or went
-// out of use.
-func (r *Resolver) ambientChanged(target string, key resource.Key) {
-	if _, failed := r.failing.keys[target][key]; failed {
-		r.failing.changed[target] = struct{}{}
-	}
-}

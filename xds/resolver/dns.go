@@ -105,10 +105,8 @@ func (d *DNS) watch(ctx context.Context, host string) {
 				d.report(host, addresses, nil)
 			}
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, pause) {
 			return
-		case <-time.After(pause):
 		}
 	}
 }

@@ -57,14 +57,6 @@ type result struct {
 	source   resource.Source
 }
 
-// newResult returns the result of an update that has a value or Err.
-func newResult(s resource.Source, u *resource.Update) *result {
-	return &result{
-		Value: u.Value, Err: u.Err, Server: u.Server, Version: u.Version, Updated: u.Updated,
-		Fallback: u.Fallback, Final: u.Final, source: s,
-	}
-}
-
 var unknown result
 
 // notFound reports whether the resource does not exist for gRPC.

@@ -125,15 +125,16 @@ func (r *Resolver) apply(s resource.Source, updates []resource.Update, b *batch)
 		yield(i)
 		u := &updates[i]
 		if s == resource.SourceADS {
-			if r.accepts(targetResource{u.Target, u.Key}) {
-				r.take(s, u)
-				t := r.targets[u.Target]
-				b.touch(t, r.needs[u.Key].Get(t))
-				if r.layers.covered(u.Key) {
-					r.recheck(t, u.Key)
-				}
-				r.updateCovered(u.Key)
+			if !r.accepts(targetResource{u.Target, u.Key}) {
+				continue
 			}
+			r.take(s, u)
+			t := r.targets[u.Target]
+			b.touch(t, r.needs[u.Key].Get(t))
+			if r.layers.covered(u.Key) {
+				r.recheck(t, u.Key)
+			}
+			r.updateCovered(u.Key)
 			continue
 		}
 		covered := r.layers.covered(u.Key)
@@ -144,13 +145,14 @@ func (r *Resolver) apply(s resource.Source, updates []resource.Update, b *batch)
 		if covered != now || now && s == resource.SourceCache {
 			for t := range r.needs[u.Key].All() {
 				r.recheck(t, u.Key)
-				r.ambientChanged(t.name, u.Key)
+				if _, failed := r.failing.keys[t.name][u.Key]; failed { // it came into use, or went out of use
+					r.failing.changed[t.name] = struct{}{}
+				}
 			}
 		}
-		if !s.ByHand() {
-			continue
+		if s.ByHand() {
+			r.updateHosted(u.Key, b)
 		}
-		r.updateHosted(u.Key, b)
 	}
 }
 
@@ -158,7 +160,10 @@ func (r *Resolver) take(s resource.Source, u *resource.Update) {
 	if u.Key.Type.URL() == "" {
 		return
 	}
-	is := newResult(s, u)
+	is := &result{
+		Value: u.Value, Err: u.Err, Server: u.Server, Version: u.Version, Updated: u.Updated,
+		Fallback: u.Fallback, Final: u.Final, source: s,
+	}
 	switch {
 	case u.Raw != nil:
 		is.Err = nil

@@ -262,7 +262,9 @@ func (r *Resolver) cluster(top func(resource.Key) *result, name string, p *part)
 		return cc, need
 	}
 	need = needOf(cc.Cluster)
-	assign(&cc, top(need))
+	if a := top(need); a.known() {
+		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.Assignment, a.Err, a.from()
+	}
 	if cc.Assignment == nil && cc.AssignmentErr == nil {
 		if cc.Pending = r.options.Server || need.Type == typeHost; !cc.Pending {
 			cc.AssignmentErr = fmt.Errorf("no endpoints: %s is not known", need)
@@ -348,12 +350,6 @@ func needOf(c *resource.Cluster) resource.Key {
 		return resource.Key{Type: typeHost, Name: c.DNSHostname}
 	}
 	return resource.Key{Type: resource.TypeAssignment, Name: c.AssignmentName()}
-}
-
-func assign(cc *resource.ClusterConfig, a *result) {
-	if a.Assignment != nil || a.Err != nil {
-		cc.Assignment, cc.AssignmentErr, cc.AssignmentFrom = a.Assignment, a.Err, a.from()
-	}
 }
 
 func equal(a, b *resource.ClusterConfig) bool {
