@@ -59,6 +59,7 @@ type Dialer struct {
 	slots   *slots
 
 	rechecks *rechecks
+	pauses   pauses
 	probing  sync.Mutex // guards poller
 	poller   prober     // nil until it is needed
 
@@ -81,6 +82,7 @@ func NewDialer(c Certificates, b overload.Budget, m *overload.Monitor, p *Permit
 	d := &Dialer{
 		connect: (&net.Dialer{KeepAliveConfig: keepAlive, ControlContext: p.control}).DialContext, slots: newSlots(min(cmp.Or(b.Dials, MaxDials), MaxDials)),
 		certificates: c, verdictTime: verdictTime, overload: m, permit: p, maxHeld: b.Held,
+		pauses: pauses{all: make(map[string]map[*pause]struct{})},
 	}
 	d.rechecks = &rechecks{
 		dialer: d, epoch: time.Now(), all: make(map[recheckKey]*recheck), current: 1,
@@ -168,6 +170,7 @@ func (c *tcpConnector) secured() bool { return c.security != nil || c.tls }
 func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Duration, agreed func()) (net.Conn, error) {
 	conn, err := c.connect(ctx, address, timeout, agreed)
 	if err == nil {
+		c.dialer.pauses.connected(address, &c)
 		return conn, nil
 	}
 	return nil, c.dialer.classify(ctx, err, address)

@@ -434,6 +434,9 @@ func (r *recheck) begin(limit time.Duration) {
 // Probed is called by the prober.
 func (r *recheck) Probed(err error) {
 	d := r.rechecks.dialer
+	if err == nil {
+		d.pauses.connected(r.key.address, &tcpConnector{})
+	}
 	r.done(d.classify(d.ctx, err, r.key.address))
 }
 

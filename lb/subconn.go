@@ -50,10 +50,11 @@ type subConn struct {
 	// Owner only. There are many SubConns: the small numbers share a word.
 	addresses *[]string // of the endpoint, if they are the same
 	attempt   *attempt
-	backoff   *time.Timer
+	pause     *pause // in TRANSIENT_FAILURE
 	batch     uint32 // the channel's in which it was made
 	failures  uint16 // attempts that failed in a row
 	current   uint8  // the connectivity.State
+	woken     bool   // the last back-off ended because another one could connect
 }
 
 // attempt is one connection attempt, and the connection that results.
@@ -161,7 +162,7 @@ func (s *subConn) connection(a *attempt, c Connection) {
 	default:
 		lost := s.Connected()
 		s.disconnect()
-		s.failures = 0
+		s.failures, s.woken = 0, false
 		s.change(connectivity.Idle, &policy.ConnectError{Address: lost, Err: c.Err})
 	}
 }
@@ -169,22 +170,16 @@ func (s *subConn) connection(a *attempt, c Connection) {
 // fail ends an attempt, and begins its back-off.
 func (s *subConn) fail(address string, err error) {
 	s.disconnect()
-	pause := s.pause()
+	pause := s.nextPause()
 	s.failures = min(s.failures, math.MaxUint16-1) + 1
 	s.change(connectivity.TransientFailure, &policy.ConnectError{
 		Address: address, RetryAt: time.Now().Add(pause), Err: err,
 	})
-	s.backoff = time.AfterFunc(pause, func() { s.channel.owner.Post(s.backedOff) })
+	s.backOff(pause)
 }
 
-func (s *subConn) backedOff() {
-	if s.state() == connectivity.TransientFailure {
-		s.change(connectivity.Idle, nil)
-	}
-}
-
-// pause returns the next back-off between connection attempts, as gRPC has it.
-func (s *subConn) pause() time.Duration {
+// nextPause returns the next back-off between connection attempts, as gRPC has it.
+func (s *subConn) nextPause() time.Duration {
 	c := backoff.DefaultConfig
 	d := min(float64(c.BaseDelay)*math.Pow(c.Multiplier, float64(s.failures)), float64(c.MaxDelay))
 	return time.Duration(d * (1 + c.Jitter*(2*policy.UnitOf(s.channel.options.Draw())-1)))
@@ -223,9 +218,7 @@ func (s *subConn) Shutdown() {
 		return
 	}
 	s.disconnect()
-	if s.backoff != nil {
-		s.backoff.Stop()
-	}
+	s.endPause()
 	s.change(connectivity.Shutdown, nil)
 }
 
@@ -249,7 +242,7 @@ func (s *subConn) UpdateAddresses(addrs []resolver.Address) {
 		return
 	}
 	s.disconnect()
-	s.failures = 0 // of others
+	s.failures, s.woken = 0, false // of others
 	s.change(connectivity.Idle, nil)
 	s.Connect()
 }

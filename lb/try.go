@@ -20,8 +20,9 @@ type Attempt struct {
 }
 
 // Try connects to an address as a SubConn of such an endpoint does, within timeout, and closes the
-// connection. It changes the state of no SubConn, and waits for none of the dialer's slots: its callers
-// limit how many run at once. It returns the certificate of the server; nil without TLS.
+// connection. It waits for none of the dialer's slots: its callers limit how many run at once. Of SubConns, it
+// only ends the back-off of those that wait for the address. It returns the certificate of the server; nil
+// without TLS.
 func (d *Dialer) Try(ctx context.Context, a Attempt, timeout time.Duration) (*x509.Certificate, error) {
 	c := tcpConnector{dialer: d, security: a.Security, tls: a.Mode == resource.ConnectTLS}.named(a.Hostname)
 	conn, err := c.dial(ctx, a.Address, timeout, func() {})
