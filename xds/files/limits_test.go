@@ -98,7 +98,7 @@ func TestAFileThatIsTooLargeIsReadOnce(t *testing.T) {
 	do(t, os.Truncate(path, MaxFileBytes+1))
 	w := &Watcher{notify: &notifier{writers: newWriters()}, directory: directory{budget: &budget{}, path: dir, files: map[string]*file{}}}
 	w.directory.decoding = decode.Options{Origin: decode.ByHand, Bare: true}
-	seen := readListing(dir)
+	seen := readListing(dir, nil)
 	u := &debounce{}
 	for i, step := range []struct{ changed, bad bool }{{true, true}, {false, true}, {true, false}, {false, false}} {
 		if step.changed {
