@@ -12,7 +12,7 @@ import (
 )
 
 // container is the memory of the shipped Kubernetes deployment.
-var container = options{limit: 512 << 20, env: []string{"GOMEMLIMIT=410MiB"}}
+var container = options{limit: 512 << 20, env: []string{"GOMEMLIMIT=358MiB"}}
 
 // flood runs an attack against a daemon in the container, with args, while another client picks.
 func flood(t *testing.T, prepare, attack func(d *daemon), args ...string) {
@@ -63,6 +63,37 @@ func TestUnreadSnapshots(t *testing.T) {
 			_, _ = fmt.Fprintf(d.connect(), "GET /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\r\n")
 		}
 		time.Sleep(10 * time.Second)
+	})
+}
+
+// What takes most memory for each byte of a request: answers about 90,000 endpoints in localities with long names.
+func TestLargeAnswers(t *testing.T) {
+	flood(t, func(d *daemon) {
+		for version := range 2 { // two changes
+			var localities []string
+			for i := range 9000 {
+				endpoint := fmt.Sprintf(`{"endpoint":{"address":{"socket_address":{"address":"10.%d.%d.%%d","port_value":80}}}}`, version<<6|i>>8, i&255)
+				var endpoints []string
+				for n := range 10 {
+					endpoints = append(endpoints, fmt.Sprintf(endpoint, n))
+				}
+				localities = append(localities, fmt.Sprintf(`{"locality":{"region":"%0200d","zone":"%0200d"},"load_balancing_weight":1,"lb_endpoints":[%s]}`, i, i, strings.Join(endpoints, ",")))
+			}
+			body := `{"cluster_name":"large","endpoints":[` + strings.Join(localities, ",") + `]}`
+			if status, answer := d.do(client(bystander), http.MethodPut, "/v1/clusters/large/endpoints", body); status >= 300 {
+				t.Fatalf("%d %s", status, answer)
+			}
+		}
+	}, func(d *daemon) {
+		const large = "/v1/clusters/large"
+		paths := []string{"/metrics/endpoints", large, large + "/endpoints", "/v1/snapshot", "/v1/history/2/diff?resource=ClusterLoadAssignment/large"}
+		statuses := newCounter()
+		eachOf(60, 12, func(i int) {
+			format := []string{"application/json", "application/yaml"}[i%2]
+			status, _ := d.do(client(attacker), http.MethodGet, paths[i%len(paths)], "", "Accept", format)
+			statuses.add(status)
+		})
+		t.Log(statuses)
 	})
 }
 

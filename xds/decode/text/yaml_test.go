@@ -81,7 +81,9 @@ func TestToYAML(t *testing.T) {
 // A text that is converted in parts is what it would be at once.
 func TestLargeToYAML(t *testing.T) {
 	const n = 5000
-	list := func(element, separator string) string { return strings.TrimSuffix(strings.Repeat(element+separator, n), separator) }
+	list := func(element, separator string) string {
+		return strings.TrimSuffix(strings.Repeat(element+separator, n), separator)
+	}
 	elements, inYAML := list(`{"c":"x\n\n y\n","b":["2"]}`, ","), list("- b:\n  - \"2\"\n  c: |\n    x\n\n     y\n", "")
 	under := func(indent, text string) string {
 		return strings.ReplaceAll(indent+strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+indent)+"\n", "\n"+indent+"\n", "\n\n")
