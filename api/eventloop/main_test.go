@@ -126,7 +126,7 @@ func newKit(tb testing.TB, h *api.Handler, o options) *kit {
 	o.limits.PeerFull = func(string) {}
 	k.limiter = connections.New(o.limits)
 	if o.timeouts == 0 {
-		o.timeouts = time.Minute
+		o.timeouts = 10 * time.Minute
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -180,7 +180,7 @@ func (k *kit) dial(tb testing.TB) net.Conn {
 	tb.Helper()
 	c, err := new(net.Dialer).DialContext(tb.Context(), k.network, k.address)
 	servicetest.Must(tb, err)
-	servicetest.Must(tb, c.SetDeadline(time.Now().Add(20*time.Second)))
+	servicetest.Must(tb, c.SetDeadline(time.Now().Add(5*time.Minute))) // for all of the test, also on a machine that is busy
 	return c
 }
 
