@@ -120,17 +120,19 @@ func broken(t *testing.T, file, text string) []string {
 }
 
 var (
-	startsDaemon = regexp.MustCompile(`^(\$ )?(?:bin/)?lbd( .*)? &$`)
-	waitsForIt   = regexp.MustCompile(`^(\$ )?(?:bin/)?lbd healthcheck .*--wait=`)
+	startsDaemon = regexp.MustCompile(`^(\$ )?(?:bin/)?(lbd|control-plane)( .*)? &$`)
+	waitsForIt   = regexp.MustCompile(`^(\$ )?((?:bin/)?lbd healthcheck .*--wait=|until curl )`)
+	// kill does not end what go run has started, and without & no further command runs.
+	startsChild = regexp.MustCompile(`^\$ go run .*(&|control-plane)$`)
 )
 
 // impatient returns the lines that start a daemon in the background and are not
-// followed by a wait until it is ready.
+// followed by a wait until it is ready, or that start one which cannot be ended.
 func impatient(text string) []string {
 	var found []string
 	lines := append(strings.Split(text, "\n"), "")
 	for i, l := range lines[:len(lines)-1] {
-		if startsDaemon.MatchString(l) && !waitsForIt.MatchString(lines[i+1]) {
+		if startsChild.MatchString(l) || startsDaemon.MatchString(l) && !waitsForIt.MatchString(lines[i+1]) {
 			found = append(found, l)
 		}
 	}
@@ -145,8 +147,8 @@ func TestCommandsWaitForTheDaemon(t *testing.T) {
 			t.Errorf("%s: no `lbd healthcheck --wait=5s` follows %q", file, l)
 		}
 	}
-	text := "$ bin/lbd --data= 2>lbd.log &\n$ curl localhost:8080/pick\n$ bin/lbd &\n$ bin/lbd healthcheck --wait=5s\n"
-	if got := impatient(text); !slices.Equal(got, []string{"$ bin/lbd --data= 2>lbd.log &"}) {
+	text := "$ bin/lbd --data= 2>lbd.log &\n$ curl localhost:8080/pick\n$ bin/lbd &\n$ bin/lbd healthcheck --wait=5s\n$ go run ./x &\n"
+	if got := impatient(text); !slices.Equal(got, []string{"$ bin/lbd --data= 2>lbd.log &", "$ go run ./x &"}) {
 		t.Errorf("impatient are %q", got)
 	}
 }
