@@ -153,14 +153,20 @@ func (d *bundling) jsonItem(body []byte, at string) error {
 		return nil
 	}
 	o := text.Members(body)
-	url := v3URL(o.Text("@type"))
-	if url == wrapperURL || url == "" && o.Find("resource") != nil { // a Resource of incremental xDS has no @type
+	if isWrapper(o) {
 		return d.wrapped(o, at)
 	}
+	url := v3URL(o.Text("@type"))
 	if t := d.typed(url, o.Text("name"), at); t != "" {
 		return d.jsonResource(at, t, o, body)
 	}
 	return nil
+}
+
+// isWrapper reports whether an object is a Resource. That of incremental xDS has no @type.
+func isWrapper(o text.Object) bool {
+	url := o.Text("@type")
+	return url == wrapperURL || url == "" && o.Find("resource") != nil
 }
 
 func (d *bundling) wrapped(o text.Object, at string) error {
@@ -184,7 +190,7 @@ func (d *bundling) wrapped(o text.Object, at string) error {
 	switch {
 	case inner == nil:
 		return nil
-	case inner[0] == '{' && text.Members(inner).Text("@type") == wrapperURL:
+	case isWrapper(text.Members(inner)):
 		d.reject(within(at, "resource.@type"), "is a Resource within a Resource")
 		return nil
 	default:

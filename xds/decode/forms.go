@@ -68,6 +68,7 @@ func formIn(has func(name string) bool) *form {
 
 // form reads an object that has a form. It reports whether it has one.
 func (d *bundling) form(body []byte, at string) (ok bool, err error) {
+	d.options.pause()
 	o := text.Members(body)
 	f := formIn(func(name string) bool { return o.Find(name) != nil })
 	switch isResource := typeIn(o) != ""; {
@@ -94,14 +95,19 @@ func (d *bundling) form(body []byte, at string) (ok bool, err error) {
 	return true, nil
 }
 
-// maxNamed limits the objects around a form, whose members are names: egctl prints a config dump for each proxy, by
-// namespace and name.
-const maxNamed = 2
+// egctl prints a config dump for each proxy, by namespace and name.
+const (
+	maxNamed = 2    // objects around a form, whose members are names
+	maxNames = 1000 // of an object
+)
 
 // named reads an object of forms by their names.
 func (d *bundling) named(o text.Object, at string) (ok bool, err error) {
+	if len(o) > maxNames || strings.Count(at, "[") == maxNamed {
+		return false, nil
+	}
 	for _, m := range o {
-		if m.Value[0] != '{' || strings.Count(at, "[") == maxNamed {
+		if m.Value[0] != '{' {
 			return ok, nil
 		}
 		read, err := d.form(m.Value, at+"["+strconv.Quote(m.Name)+"]")

@@ -189,6 +189,7 @@ func TestForms(t *testing.T) {
 		"Consul's service":             {`[{"Node":{},"Service":{},"Checks":[]}]`, "write a list of endpoints: ADDRESS:PORT"},
 		"an object that is nothing":    {`{"a":{"b":{"c":{}}}}`, "add @type"},
 		"a list of objects of nothing": {`[{"a":1}]`, "add @type"},
+		"a resource in a resource":     {`{"resources":[{"resource":{"resource":{"@type":"` + resource.TypeCluster.URL() + `","name":"a","type":"EDS"}}}]}`, "is a Resource within a Resource"},
 		"a list of lists":              {`[{"name":"a","type":"EDS"},[]]`, "where an object is wanted"},
 	} {
 		b, err := decode.All([]byte(c.body), decode.Options{Bare: true, Policies: grpcs})
