@@ -8,10 +8,6 @@ import (
 	"path"
 	"strings"
 	"sync"
-
-	"github.com/go-chi/chi/v5"
-
-	"github.com/lbd-dev/lbd/service/fault"
 )
 
 // assetTypes are the media types of the files of the dashboard, by extension.
@@ -21,18 +17,13 @@ var assetTypes = map[string]string{
 	".txt": "text/plain; charset=utf-8",
 }
 
-// dashboard serves the dashboard and its files.
-type dashboard struct {
-	page *asset
-	// files are the files in assets, by name, which changes with the content. They are expanded when a browser asks for
-	// them.
-	files map[string]func() *asset
-}
+// dashboard serves the dashboard, and its files in assets, whose names change with their content.
+type dashboard struct{ site }
 
 // newDashboard reads the output of make web. Without it, the page says that it is missing.
 func newDashboard(built fs.FS) *dashboard {
 	const html = "text/html; charset=utf-8"
-	d := &dashboard{files: map[string]func() *asset{}}
+	d := &dashboard{site{files: map[string]func() *asset{}}}
 	if built != nil {
 		if _, err := fs.Stat(built, "index.html.gz"); err == nil {
 			d.page = newAsset(built, "index.html.gz", html)
@@ -78,9 +69,5 @@ func (d *dashboard) getHome(w *recorder, r *http.Request) error { return d.page.
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      /assets/{file} [get]
 func (d *dashboard) getAsset(w *recorder, r *http.Request) error {
-	file, ok := d.files[chi.URLParam(r, "file")]
-	if !ok {
-		return fault.Errorf(notFound, "%s not found: it may be a file of another version of the dashboard; reload /", fault.Clip(r.URL.Path))
-	}
-	return file().write(w, r)
+	return d.writeFile(w, r, ": it may be a file of another version of the dashboard; reload /")
 }

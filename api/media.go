@@ -61,6 +61,11 @@ func acceptsText(h http.Header) bool {
 	return text > json || text == json && text > 0 && strings.HasPrefix(strings.TrimSpace(accept), "text/plain")
 }
 
+// acceptsGzip reports whether a caller takes a compressed answer.
+func acceptsGzip(h http.Header) bool {
+	return quality(strings.Join(h.Values("Accept-Encoding"), ","), "gzip") > 0
+}
+
 // quality returns the weight, 0 to 1, of a media type in Accept: that of the most specific
 // range that matches.
 func quality(accept, mediaType string) float64 {

@@ -27,28 +27,38 @@ var ownPages embed.FS
 const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// pages serves Swagger UI, the viewer of the contract.
-type pages struct {
-	docs *asset
-	// files are the files of the viewer, by name. They are unpacked when a browser asks for them, not at the start
-	// of a daemon.
+// site is a page with the files that it loads, by name. They are unpacked when a browser asks for them, not at the
+// start of a daemon.
+type site struct {
+	page  *asset
 	files map[string]func() *asset
 }
+
+func (s *site) writeFile(w *recorder, r *http.Request, hint string) error {
+	file, ok := s.files[chi.URLParam(r, "file")]
+	if !ok {
+		return fault.Errorf(notFound, "%s not found%s", fault.Clip(r.URL.Path), hint)
+	}
+	return file().write(w, r)
+}
+
+// pages serves Swagger UI, the viewer of the contract.
+type pages struct{ site }
 
 func newPages() *pages {
 	file := func(from fs.FS, name, contentType string) func() *asset {
 		return sync.OnceValue(func() *asset { return newAsset(from, name, contentType) })
 	}
 	const html, js = "text/html; charset=utf-8", "text/javascript; charset=utf-8"
-	return &pages{
-		docs: newAsset(ownPages, "pages/docs.html", html),
+	return &pages{site{
+		page: newAsset(ownPages, "pages/docs.html", html),
 		files: map[string]func() *asset{
 			"docs.js":              file(ownPages, "pages/docs.js", js),
 			"swagger-ui-bundle.js": file(static.FS, "swagger-ui-bundle.js.gz", js),
 			"swagger-ui.css":       file(static.FS, "swagger-ui.css.gz", "text/css; charset=utf-8"),
 			"favicon-32x32.png":    file(static.FS, "favicon-32x32.png", "image/png"),
 		},
-	}
+	}}
 }
 
 // @Summary     Read and try this contract
@@ -57,7 +67,7 @@ func newPages() *pages {
 // @Success     200 {string} string "a page"
 // @Success     304 "unchanged: If-None-Match has the ETag"
 // @Router      /docs [get]
-func (p *pages) getDocs(w *recorder, r *http.Request) error { return p.docs.write(w, r) }
+func (p *pages) getDocs(w *recorder, r *http.Request) error { return p.page.write(w, r) }
 
 // @Summary Get a file of the viewer of this contract
 // @Produce text/javascript,text/css,png
@@ -65,11 +75,7 @@ func (p *pages) getDocs(w *recorder, r *http.Request) error { return p.docs.writ
 // @Success 304 "unchanged: If-None-Match has the ETag"
 // @Router  /docs/{file} [get]
 func (p *pages) getDocsFile(w *recorder, r *http.Request) error {
-	file, ok := p.files[chi.URLParam(r, "file")]
-	if !ok {
-		return fault.Errorf(notFound, "%s not found; the viewer is at /docs", fault.Clip(r.URL.Path))
-	}
-	return file().write(w, r)
+	return p.writeFile(w, r, "; the viewer is at /docs")
 }
 
 // asset is a file for browsers.
@@ -103,7 +109,7 @@ func newAsset(from fs.FS, name, contentType string) *asset {
 // write writes the file, or status 304.
 func (a *asset) write(w *recorder, r *http.Request) error {
 	body, suffix := a.body, ""
-	if a.packed != nil && quality(strings.Join(r.Header.Values("Accept-Encoding"), ","), "gzip") > 0 {
+	if a.packed != nil && acceptsGzip(r.Header) {
 		body, suffix = a.packed, "-gzip"
 	}
 	same, err := unchanged(r.Header, a.hash, suffix)

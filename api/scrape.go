@@ -6,8 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -71,13 +69,6 @@ func encodeSeries(part *dto.MetricFamily, format expfmt.Format, goesOn bool) []b
 		_, _ = text.ReadBytes('\n')
 	}
 	return text.Bytes()
-}
-
-func acceptsGzip(h http.Header) bool {
-	return slices.ContainsFunc(strings.Split(h.Get("Accept-Encoding"), ","), func(one string) bool {
-		name, weight, _ := strings.Cut(strings.TrimSpace(one), ";")
-		return strings.TrimSpace(name) == "gzip" && strings.Trim(weight, " q=0.") != "" || strings.TrimSpace(one) == "gzip"
-	})
 }
 
 // @Summary     Get metrics in Prometheus' text format
