@@ -51,14 +51,19 @@ type useContext struct {
 
 // Run stores the name of the current context.
 func (u *useContext) Run() error {
+	return editContext(u.Name, func(all *settings) { all.Current = u.Name })
+}
+
+// editContext changes the configuration file, which must have a context of this name.
+func editContext(name string, change func(*settings)) error {
 	all, err := loadSettings()
 	if err != nil {
 		return err
 	}
-	if _, err := all.find(u.Name); err != nil {
+	if _, err := all.find(name); err != nil {
 		return err
 	}
-	all.Current = u.Name
+	change(&all)
 	return all.save()
 }
 
@@ -113,16 +118,10 @@ type deleteContext struct {
 
 // Run removes the context from the configuration file.
 func (d *deleteContext) Run() error {
-	all, err := loadSettings()
-	if err != nil {
-		return err
-	}
-	if _, err := all.find(d.Name); err != nil {
-		return err
-	}
-	delete(all.Contexts, d.Name)
-	if all.Current == d.Name {
-		all.Current = ""
-	}
-	return all.save()
+	return editContext(d.Name, func(all *settings) {
+		delete(all.Contexts, d.Name)
+		if all.Current == d.Name {
+			all.Current = ""
+		}
+	})
 }

@@ -33,7 +33,6 @@ func (h *historyCommand) Run(ctx context.Context, o *Options, app *kong.Kong) er
 				Address string `json:"address"`
 				Message string `json:"message"`
 				Says    string `json:"says"`
-				Kept    bool   `json:"kept"`
 			} `json:"changes"`
 			Oldest uint64 `json:"oldest"`
 			Next   uint64 `json:"next"`

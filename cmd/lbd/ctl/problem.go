@@ -14,7 +14,6 @@ type problem struct {
 	Status  int      `json:"status"`
 	Detail  string   `json:"detail"`
 	Code    string   `json:"code"`
-	Role    string   `json:"role"`
 	Retry   int64    `json:"retry_after_ms"`
 	Errors  []rule   `json:"errors"`
 	Explain []step   `json:"explain"`
