@@ -1,5 +1,7 @@
 package client
 
+import "slices"
+
 // useNext makes the next server the active one, and requests everything from it that the
 // target wants.
 func (a *authority) useNext() {
@@ -81,11 +83,7 @@ func (a *authority) channelAnswered() {
 
 // connectedChanged updates what other goroutines may read.
 func (a *authority) connectedChanged() {
-	connected := false
-	for _, ch := range a.channels {
-		connected = connected || ch.connected()
-	}
-	a.connected.Store(connected)
+	a.connected.Store(slices.ContainsFunc(a.channels, (*xdsChannel).connected))
 	if ch := a.current(); ch != nil {
 		a.using.Store(ch.server)
 	}
