@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -111,10 +112,7 @@ func (r *race) wait(i int) {
 // overloaded suspends all connect timers of the tree during a shortage that any dial
 // may fail for. The monitor calls it.
 func (c *Channel) overloaded(states []overload.State) {
-	short := false
-	for _, s := range states {
-		short = short || s.ProcessWide()
-	}
+	short := slices.ContainsFunc(states, overload.State.ProcessWide)
 	switch was := c.short.Swap(short); {
 	case short && !was:
 		c.suspend("", 1)
