@@ -11,32 +11,24 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/xds/few"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // priorities makes the children of a cluster's priority policy, and keeps what the
 // next update reuses.
 type priorities struct {
-	localities []usedLocality
+	// localities are those of the assignment, with what the children get of them.
+	localities few.Map[*resource.LocalityEndpoints, *policy.Locality]
 	names      names
 	config     config
-}
-
-// usedLocality is a locality of an assignment, and what the children get of it.
-type usedLocality struct {
-	from *resource.LocalityEndpoints
-	used *policy.Locality
 }
 
 // update returns the priorities of the assignment, the highest first, and their usable
 // endpoints.
 func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]policy.PriorityChild, [][]*policy.Locality, error) {
 	byPriority := group(cc.Assignment.Localities)
-	before := make(map[*resource.LocalityEndpoints]*policy.Locality, len(p.localities))
-	for _, l := range p.localities {
-		before[l.from] = l.used
-	}
-	localities := make([]usedLocality, 0, len(cc.Assignment.Localities))
+	var localities few.Map[*resource.LocalityEndpoints, *policy.Locality]
 	children, used := make([]policy.PriorityChild, len(byPriority)), make([][]*policy.Locality, len(byPriority))
 	p.names = p.names.next(byPriority)
 	for i, ls := range byPriority {
@@ -47,12 +39,12 @@ func (p *priorities) update(conn *policy.Conn, cc *resource.ClusterConfig) ([]po
 			weights += uint64(le.Weight)
 		}
 		for j, le := range ls {
-			own := before[le]
+			own := p.localities.Get(le)
 			if own == nil {
 				own = policy.NewLocality(le)
 			}
 			own = own.Among(weights)
-			localities = append(localities, usedLocality{le, own})
+			localities.Set(le, own)
 			used[i][j] = own
 			size += len(own.Endpoints)
 		}
