@@ -124,10 +124,7 @@ func (l *limit) close() {
 
 // begin gives a machine the session.
 func (f *Fleet) begin(l *limit) {
-	s, ok := f.view.records[l.key]
-	if !ok {
-		s = stored{revision: f.view.revision}
-	}
+	s := f.view.record(l.key)
 	l.machine.Begin(f.session, f.deadline, s.record, s.revision, s.exists)
 	f.damaged(l, s.err)
 	l.machine.Live(f.list, f.view.revision)

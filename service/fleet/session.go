@@ -198,11 +198,7 @@ func (f *Fleet) reload(v view) {
 	f.view = v
 	f.listSessions()
 	for key, l := range f.limits {
-		s, ok := v.records[key]
-		if !ok {
-			s = stored{revision: v.revision}
-		}
-		f.see(l, s)
+		f.see(l, v.record(key))
 	}
 	f.live()
 }

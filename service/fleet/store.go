@@ -58,15 +58,19 @@ type view struct {
 	members  map[string]member // by the ID of the replica
 }
 
+// record returns what the store has of a key.
+func (v view) record(key string) stored {
+	if s, ok := v.records[key]; ok {
+		return s
+	}
+	return stored{revision: v.revision}
+}
+
 // member is a replica with a session.
 type member struct {
 	session int64
 	replica roster.Replica
 }
 
-// changes are those of one revision, or of some in a row.
-type changes struct {
-	revision int64
-	records  map[string]stored
-	members  map[string]member // without a session for a replica that has none any more
-}
+// changes are those of one revision, or of some in a row. A replica that has no session any more is a member without one.
+type changes view
