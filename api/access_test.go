@@ -37,7 +37,7 @@ var roleOf = map[string]access.Roles{
 
 	"PUT /v1/clusters/{name}/endpoints": access.Push, "DELETE /v1/clusters/{name}/endpoints": access.Push,
 	"PUT /v1/clusters/{name}/endpoints/{address}": access.Push, "DELETE /v1/clusters/{name}/endpoints/{address}": access.Push,
-	"POST /v1/renewals":              access.Push,
+	"POST /v1/renewals": access.Push, "POST /v1/clusters/{name}/reconnect": access.Push,
 	"POST /v1/reports":               access.Pick,
 	"PUT /v1/clusters/{name}/config": access.Push, "DELETE /v1/clusters/{name}/config": access.Push,
 	"GET /v1/history": access.Read, "GET /v1/history/{index}": access.Read, "GET /v1/history/{index}/diff": access.Read,

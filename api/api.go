@@ -74,6 +74,7 @@ func New(o Options) *Handler {
 	read.of(named).doing(reading).get("/v1/clusters/{name}", h.getCluster)
 	read.of(named).doing(streaming).get("/v1/clusters/{name}/watch", h.watchCluster)
 	read.of(named).doing(reading).get("/v1/clusters/{name}/history", h.getClusterHistory)
+	push.of(named).post("/v1/clusters/{name}/reconnect", h.reconnectCluster)
 
 	read.of(filtered).doing(reading).get("/v1/targets", h.listTargets)
 	read.of(namedTarget).get("/v1/targets/{name}", h.getTarget)

@@ -23,6 +23,12 @@ type ClusterList struct {
 	Next string `json:"next,omitempty"`
 }
 
+// Reconnecting says to which endpoints lbd connects now.
+type Reconnecting struct {
+	// Endpoints is how many were waiting for their next attempt.
+	Endpoints int `json:"endpoints" example:"3"`
+}
+
 // @Summary List clusters
 // @Param   prefix query string false "only clusters whose name begins with this" minlength(1) maxlength(512)
 // @Param   limit  query int    false "maximum number of clusters" minimum(1) maximum(10000)
@@ -132,6 +138,23 @@ func (h *handlers) getClusterHistory(w *recorder, r *http.Request) error {
 		return err
 	}
 	return reply(w, found.Within(scopeOf(w)), nil)
+}
+
+// @Summary     Connect to the endpoints of a cluster now
+// @Description Ends the back-off of the endpoints that lbd could not connect to, in the trees of this daemon that have the cluster: they are dialed at once, and with the shortest back-off if that fails. Endpoints of an AGGREGATE are those of its leaves.
+// @Success     200 {object} Reconnecting "to how many endpoints lbd connects"
+// @Router      /v1/clusters/{name}/reconnect [post]
+func (h *handlers) reconnectCluster(w *recorder, r *http.Request) error {
+	name, err := readNamed(r, "name")
+	if err = cmp.Or(err, emptyBody(w, r)); err != nil {
+		return err
+	}
+	var out Reconnecting
+	if out.Endpoints, err = h.Reconnect(name); err != nil {
+		return err
+	}
+	w.changes = out
+	return reply(w, out, nil)
 }
 
 // past stores a time, which may be given as an age.

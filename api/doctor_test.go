@@ -41,6 +41,8 @@ func TestDoctor(t *testing.T) {
 // silent are endpoints that do not answer.
 type silent struct{}
 
+func (silent) Reconnect(string) int { return 0 }
+
 func (silent) Try(ctx context.Context, _ lb.Attempt, timeout time.Duration) (*x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -35,6 +35,7 @@ type Options struct {
 	Events    func(observe.EventFilter) []observe.Event
 	Timeline  func(observe.TimelineRequest) (*observe.ClusterTimeline, error)
 	Report    func(*reports.Report, *reports.Cluster) (unknown []string, err error)
+	Reconnect func(cluster string) (endpoints int, err error)
 	Metrics   Metrics
 	Readiness func(in *ledger.Scope) []service.Check
 	Doctor    *service.Doctor
@@ -65,7 +66,7 @@ func OptionsFor(s *service.Service) Options {
 	return Options{
 		Picks: s.Picks, Leases: s.Picks, Replicas: s.Replicas, Changes: s.Sources, Resources: s.Sources, Index: s.Sources,
 		Overlays: s.Overlays, State: s.State, Watches: s.Watches, Events: s.Events.Last, Timeline: s.Timeline.Of, Report: s.Reports.Take,
-		Metrics: s.Metrics, Readiness: s.Readiness, Doctor: s.Doctor,
+		Reconnect: s.Reconnect, Metrics: s.Metrics, Readiness: s.Readiness, Doctor: s.Doctor,
 	}
 }
 

@@ -64,6 +64,7 @@ var visible = map[string]visibility{
 	"GET /v1/clusters/{name}":                        {status: 200, hides: true, want: []string{`"targets":["xds:///orders-shop"]`}},
 	"GET /v1/clusters/{name}/watch":                  {status: 200, hides: true, want: []string{"event: state", `"targets":["xds:///orders-shop"],"state":`, "event: counts"}},
 	"GET /v1/clusters/{name}/history":                {status: 200, want: []string{`"cluster":"orders"`}},
+	"POST /v1/clusters/{name}/reconnect":             {status: 200, want: []string{`{"endpoints":0}`}},
 	"GET /v1/clusters/{name}/endpoints":              {status: 200},
 	"GET /v1/clusters/{name}/config":                 {status: 404},
 	"PUT /v1/clusters/{name}/endpoints":              {status: 400},

@@ -15,6 +15,7 @@ import (
 // reporting is a Channel with three endpoints, 10.0.0.1:1 to 3:1, that have not changed for 10 minutes.
 func reporting(t *testing.T, mode resource.ConnectMode) (*Channel, *fakeProber, *hosts) {
 	t.Helper()
+	t.Cleanup(func() { time.Sleep(RecheckTimeout) }) // probes that are under way
 	d, p, h := probing(t)
 	c := dialed(t, d, mode)
 	var es []*resource.Endpoint

@@ -33,8 +33,9 @@ const (
 	attemptsTimeout = 5 * time.Second
 )
 
-// Dialer connects to endpoints for reports. [lb.Dialer] is one.
+// Dialer connects to endpoints when callers want that. [lb.Dialer] is one.
 type Dialer interface {
+	Reconnect(cluster string) (endpoints int)
 	Try(ctx context.Context, a lb.Attempt, timeout time.Duration) (*x509.Certificate, error)
 }
 

@@ -131,6 +131,8 @@ func (d *recordedDials) Try(ctx context.Context, a lb.Attempt, timeout time.Dura
 	return &x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Minute)}, nil
 }
 
+func (*recordedDials) Reconnect(string) int { return 2 }
+
 // TestAttemptsAreBounded: one report connects to at most 100 endpoints, some at a time, for at most 5 s.
 func TestAttemptsAreBounded(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
@@ -150,6 +152,9 @@ func TestAttemptsAreBounded(t *testing.T) {
 				if !hangs && len(tried) != service.MaxAttempts || hangs && len(tried) > 24 || !strings.Contains(notTried, "50 more") {
 					t.Errorf("%d tried, %q", len(tried), notTried)
 				}
+				n, err := s.Reconnect("orders")
+				servicetest.Must(t, err)
+				servicetest.Expect(t, "reconnecting", n, 2)
 				for _, e := range []service.Examination{{Cluster: "orders"}, {Dial: true}, {Cluster: "absent", Dial: true}} {
 					if tried, _ := s.Doctor.Attempts(t.Context(), &e); tried != nil {
 						t.Errorf("%+v: %d tried", e, len(tried))

@@ -28,7 +28,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Connectors has a Connector for each connect mode.
 	Connectors map[resource.ConnectMode]lb.Connector
-	// Dialer connects to endpoints for reports of the Doctor; nil for never.
+	// Dialer connects to endpoints for the Doctor and for Reconnect; nil for never.
 	Dialer Dialer
 	// Sources are the settings of what resources come from.
 	Sources sources.Settings
@@ -76,6 +76,7 @@ type Service struct {
 	Loads lrs.Loads
 
 	targets  *ledger.Ledger
+	dialer   Dialer
 	draining context.Context // ends with Drain
 	drain    context.CancelFunc
 	leaving  atomic.Bool // after Leave
@@ -88,7 +89,7 @@ func New(o Options) *Service {
 	if ownDraws {
 		o.Draw = rand.Uint64
 	}
-	s := &Service{Events: observe.NewEvents(o.Logger), Replicas: &Replicas{fleet: o.Fleet}}
+	s := &Service{Events: observe.NewEvents(o.Logger), Replicas: &Replicas{fleet: o.Fleet}, dialer: o.Dialer}
 	if o.Fleet != nil {
 		s.Replicas.id = o.Fleet.ID()
 	}

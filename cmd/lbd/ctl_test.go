@@ -189,6 +189,8 @@ func TestCtlPicks(t *testing.T) {
 	c.expect(t, 4, "get targets absent", "unknown_target", "lbd ctl get targets")
 	c.expect(t, 4, "pick --target=shop --header=a=b --path=/x", "Listener/shop is not known")
 	c.expect(t, 0, "fleet", "shares no store")
+	c.expect(t, 0, "reconnect orders", "RECONNECTING", "orders")
+	c.expect(t, 4, "reconnect absent", "unknown_cluster")
 }
 
 func TestCtlBench(t *testing.T) {
@@ -288,6 +290,7 @@ func TestCtlFormats(t *testing.T) {
 		"restore 0 --all --preview":                                        {1, "changes"},
 		"leases":                                                           {0, "leases"},
 		"fleet":                                                            {0, "shared"},
+		"reconnect orders":                                                 {0, "endpoints"},
 		"context list":                                                     {0, "contexts"},
 	} {
 		for format, read := range map[string]func([]byte, any) error{"json": json.Unmarshal, "yaml": yaml.Unmarshal} {

@@ -69,7 +69,7 @@ var completions = map[string]string{
 	"lbd ctl get --outp":               "--output",
 	"lbd ctl get --output = j":         "json",
 	"lbd ctl -o ":                      "table json yaml name",
-	"lbd ctl --context get ":           "get pick explain diff push delete drain undrain weight overlays history restore leases fleet bench top watch context",
+	"lbd ctl --context get ":           "get pick explain diff push delete drain undrain weight overlays reconnect history restore leases fleet bench top watch context",
 	"lbd ctl push endpoints orders or": "orders.yaml",
 	"lbd ctl --token-file or":          "orders.yaml",
 	"lbd ctl --url or":                 "",
