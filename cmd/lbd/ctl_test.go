@@ -170,7 +170,7 @@ func TestCtlPicks(t *testing.T) {
 	}
 	c.expect(t, 1, "explain orders --exclude=127.0.0.1:9001,127.0.0.1:9002 --wait=0s", "has no endpoint left", "(503 all_excluded)")
 	c.expect(t, 0, "pick orders --ttl=1m --owner=batch", "LEASE")
-	if got := words(c.expect(t, 0, "leases --owner=batch").stdout); !strings.HasPrefix(got, "ID CLUSTER ADDRESS OWNER") || !strings.Contains(got, "orders 127.0.0.1:900") {
+	if got := words(c.expect(t, 0, "leases --owner=batch").stdout); !strings.HasPrefix(got, "ID CLUSTER LEAF ADDRESS OWNER") || !strings.Contains(got, "orders - 127.0.0.1:900") {
 		t.Errorf("leases: %s", got)
 	}
 	if o := c.expect(t, 0, "leases --owner=nobody -o name"); o.stdout != "" {
