@@ -17,14 +17,24 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/lbd-dev/lbd/lb/foreign"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// registryDifferences are those for policies of grpc-go's registry.
+// registryDifferences are those for policies of grpc-go's registry, and of the words about the config of a policy.
 var registryDifferences = []difference{
+	byDuel("a least_request whose choice_count is too small: the words", "names the type in Go", "names the field of the Cluster", func(d *duel) func() string {
+		d.leaves[0].asked = &clusterv3.Cluster{
+			LbPolicy: clusterv3.Cluster_LEAST_REQUEST,
+			LbConfig: &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{ChoiceCount: wrapperspb.UInt32(1)}},
+		}
+		d.serve()
+		return d.failsWith("Cluster_LeastRequestLbConfig.ChoiceCount must be >= 2, got: 1", "names the type in Go",
+			"least_request_lb_config.choice_count: is 1: it must be at least 2", "names the field of the Cluster")
+	}),
 	byDuel("Producers of a policy of grpc-go's registry, such as load reports out of band",
 		"the upstream answers its call", "its call is UNIMPLEMENTED", func(d *duel) func() string {
 			d.leaves[0].asked = &clusterv3.Cluster{LoadBalancingPolicy: listed(&xdsv3.TypedStruct{
