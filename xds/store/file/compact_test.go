@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
@@ -54,6 +56,27 @@ func TestACompactionThatFails(t *testing.T) {
 	}
 	want := contentsOf(t, s.Snapshot())
 	checkReopened(t, s, dir, want)
+}
+
+// A deletion frees the space of a disk that was full when the store wanted to compact its file, without another commit.
+func TestACompactionIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		s := open(t, dir, Options{})
+		unfinished := storeFile(dir) + newSuffix
+		noError(t, os.Mkdir(unfinished, 0o700)) // as if there was no space
+		grow(t, s)
+		update(t, s, func(tx *store.Tx) error { tx.Delete(clusterKey("a")); return nil })
+		noError(t, os.Remove(unfinished))
+		time.Sleep(compactPeriod + 2*checkInterval)
+		synctest.Wait()
+		info, err := os.Stat(storeFile(dir))
+		noError(t, err)
+		if info.Size() > 1000 {
+			t.Errorf("the file still has %d bytes", info.Size())
+		}
+		closeStore(t, s)
+	})
 }
 
 // The lock is on a file that a compaction replaces: no other store gets in between.

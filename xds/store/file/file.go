@@ -12,8 +12,12 @@ import (
 	"github.com/lbd-dev/lbd/xds/store"
 )
 
-// minGarbage is the minimum number of outdated bytes before a compaction.
-const minGarbage = 1 << 20
+const (
+	// minGarbage is the minimum number of outdated bytes before a compaction.
+	minGarbage = 1 << 20
+	// compactPeriod is the time after which a compaction that failed is repeated: the disk may have space again.
+	compactPeriod = time.Minute
+)
 
 // A file is the store's file, open and locked. Only the writer uses it.
 type file struct {
@@ -28,8 +32,9 @@ type file struct {
 	renamed bool
 	// unsynced: the acknowledged size may not be durable.
 	unsynced bool
-	// compactAt is the size below which a compaction that failed is not repeated.
-	compactAt int64
+	// compactAt is the size below which a compaction that failed is not repeated before compactAfter.
+	compactAt    int64
+	compactAfter time.Time
 }
 
 // commit appends the changed keys of after. After an error, the file is restored before the
@@ -106,9 +111,17 @@ func (f *file) compact(s *store.Snapshot) {
 	}
 	f.compactAt = 0
 	if err := f.replace(s); err != nil {
-		f.compactAt = 2 * f.end.size
+		f.compactAt, f.compactAfter = 2*f.end.size, time.Now().Add(compactPeriod)
 		f.logger.Warn("cannot compact lbd.db; the file keeps growing",
 			"file", f.path, "bytes", f.end.size, "error", err)
+	}
+}
+
+// compactAgain repeats a compaction that failed, after a while.
+func (f *file) compactAgain(s *store.Snapshot) {
+	if f.compactAt > 0 && time.Now().After(f.compactAfter) {
+		f.compactAt = 0
+		f.compact(s)
 	}
 }
 

@@ -150,7 +150,9 @@ func (s *Store) write() {
 		case c := <-s.copies:
 			c.done <- s.copy(c.of)
 		case <-check.C:
-			s.check()
+			if s.check(); s.file != nil {
+				s.file.compactAgain(s.current.Load())
+			}
 		}
 	}
 }
