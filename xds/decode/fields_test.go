@@ -6,8 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -156,6 +160,29 @@ func TestPrioritiesWithEnvoysDefaults(t *testing.T) {
 
 // A resource of a management server has the fields that are not applied beside its
 // value; one that is stored has none.
+// A Resource around a resource has fields that gRPC ignores.
+func TestFieldsOfAWrapper(t *testing.T) {
+	d := accept(t, resource.TypeCluster, eds(), decode.Options{})
+	inner := &anypb.Any{TypeUrl: resource.TypeCluster.URL(), Value: d.Raw}
+	wrapper, err := anypb.New(&discoveryv3.Resource{Name: "orders", Ttl: durationpb.New(time.Second), Resource: inner})
+	noError(t, err)
+	it, err := decode.Resource(resource.TypeCluster, wrapper, decode.Options{Origin: decode.FromServer})
+	if err != nil || len(it.Unapplied) != 1 || it.Unapplied[0].Field != "envoy.service.discovery.v3.Resource.ttl" {
+		t.Errorf("%v, unapplied: %+v", err, it.Unapplied)
+	}
+	body, err := proto.Marshal(&discoveryv3.DiscoveryResponse{Resources: []*anypb.Any{wrapper}})
+	noError(t, err)
+	one, err := decode.One(resource.TypeCluster, body, decode.Options{Format: decode.FormatProtobuf})
+	noError(t, err)
+	all, err := decode.All(body, decode.Options{Format: decode.FormatProtobuf})
+	noError(t, err)
+	for _, warnings := range [][]decode.Problem{one.Warnings, all.Warnings} {
+		if len(warnings) != 1 || !strings.HasSuffix(warnings[0].String(), "ttl: is not applied: a resource stays until it is replaced or removed") {
+			t.Errorf("warnings %v", warnings)
+		}
+	}
+}
+
 func TestUnappliedFieldsOfAServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		of       resource.Type
