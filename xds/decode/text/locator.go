@@ -35,8 +35,6 @@ func LocateYAML(body []byte) *Locator {
 	return l
 }
 
-func trimBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff")) }
-
 // Find returns the line and column of the field at a path, both from 1, the column in
 // bytes. A member of an object begins at its name. Paths are in snake_case, the text
 // may be in lowerCamelCase. The position of an absent field is that of the object that

@@ -296,6 +296,8 @@ func (w *yamlWriter) duplicateKeys() error {
 	return first
 }
 
+func trimBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\ufeff")) }
+
 // anyVersion returns a text whose %YAML directive, if it has one, names the version that the parser accepts.
 func anyVersion(body []byte) []byte {
 	const directive = "%YAML 1."
