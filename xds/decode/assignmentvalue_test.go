@@ -262,3 +262,17 @@ func TestEveryHealthStatus(t *testing.T) {
 		}
 	}
 }
+
+// What an older lbd has stored stays as it was, and so does what a server sends.
+func TestSpellingsThatStay(t *testing.T) {
+	body := localities(locality("a", 0, 1, endpoint("::1", 80), endpoint("0::1", 80), endpoint("H", 80)))
+	for _, o := range []decode.Options{{Stored: true}, {Origin: decode.FromServer}} {
+		var got []string
+		for _, e := range accept(t, resource.TypeAssignment, body, o).Assignment.Localities[0].Endpoints {
+			got = append(got, e.Addresses...)
+		}
+		if want := []string{"[::1]:80", "[0::1]:80", "H:80"}; !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v: %v", o, got)
+		}
+	}
+}
