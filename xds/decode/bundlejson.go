@@ -26,9 +26,9 @@ func (d *bundling) json(body []byte) error {
 	if _, err := text.Skim(body, 2*MaxJSONEntries, 2*MaxJSONEntries); err != nil {
 		return textError(f, err)
 	}
-	switch list := text.Members(body); {
+	switch {
 	case d.options.Bare && isList(body) && json.Valid(body):
-		if len(list) > 0 && list[0].Value[0] == '{' {
+		if list := text.Members(body); len(list) > 0 && list[0].Value[0] == '{' {
 			return d.follow(body, "", nil)
 		}
 		return d.list(body)
