@@ -8,15 +8,18 @@
 //
 // # Keys
 //
-// Under the prefix, limit/CLUSTER and limit/CLUSTER/SERVICE (path-escaped) have a [share.Record]
-// each, and replica/ID has a [roster.Replica] while the session of a process lives. Every replica watches
-// these. status/ID has the [roster.Summary] of a process, which is read when it is asked for.
+// Under the prefix, share/LIMIT/ID has the [share.Entry] of a process in the record of a limit, where LIMIT is
+// CLUSTER or CLUSTER/SERVICE (path-escaped), and replica/ID has a [roster.Replica] while the session of a process
+// lives. Every replica watches these. Each update of a record also puts limit/LIMIT, the head, which nothing watches:
+// its revision is that of the last update, so an update that was decided on an older record fails. status/ID has the
+// [roster.Summary] of a process, which is read when it is asked for.
 //
 // # Load
 //
-// Each change of a record is sent to every replica, so the time between the changes of one replica grows
-// with their number beyond 32. What all replicas would do at the same moment is spread: removing a dead
-// replica, the next attempt after a conflict, joining again after all sessions were lost, and summaries.
+// Each changed entry is sent to every replica, in about 100 bytes, so the time between the changes of one replica
+// grows with their number beyond 32. A conflict costs no more: the replica waits until the watch has the change of
+// the other one. What all replicas would do at the same moment is spread: removing a dead replica, the next attempt
+// after a conflict, joining again after all sessions were lost, and summaries.
 //
 // # Time
 //

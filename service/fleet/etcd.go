@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ type etcd struct {
 	ttl    time.Duration
 
 	connected atomic.Pointer[clientv3.Client]
+
+	records map[string]stored // of read and watch, which are not called at the same time
 }
 
 // errNotConnected is the error of what is read before there was a connection.
@@ -51,8 +54,9 @@ func (s *etcd) close() {
 func (s *etcd) client() *clientv3.Client { return s.connected.Load() }
 
 const (
-	limits   = "limit/"
+	heads    = "limit/"
 	replicas = "replica/"
+	shares   = "share/"
 	statuses = "status/"
 )
 
@@ -128,20 +132,27 @@ func (s *etcd) revoke(ctx context.Context, session int64) error {
 	return err
 }
 
-// keys returns the keys of limits and replicas: the range has no others of the prefix.
+// keys returns the keys of replicas and shares: the range has no others of the prefix.
 func (s *etcd) keys() (from string, to clientv3.OpOption) {
-	return s.prefix + limits, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix + replicas))
+	return s.prefix + replicas, clientv3.WithRange(clientv3.GetPrefixRangeEnd(s.prefix + shares))
 }
 
 func (s *etcd) read(ctx context.Context) (view, error) {
 	from, to := s.keys()
-	r, err := s.client().Get(ctx, from, to)
+	r, err := s.client().Txn(ctx).Then(clientv3.OpGet(from, to), clientv3.OpGet(s.prefix+heads, clientv3.WithPrefix(), clientv3.WithKeysOnly())).Commit()
 	if err != nil {
-		return view{}, fmt.Errorf("read limits and replicas: %w", err)
+		return view{}, fmt.Errorf("read shares and replicas: %w", err)
 	}
+	s.records = make(map[string]stored)
 	v := view{r.Header.Revision, make(map[string]stored), make(map[string]member)}
-	for _, kv := range r.Kvs {
+	for _, kv := range r.Responses[0].GetResponseRange().GetKvs() {
 		s.add(changes(v), kv, true)
+	}
+	for _, kv := range r.Responses[1].GetResponseRange().GetKvs() {
+		name := strings.TrimPrefix(string(kv.Key), s.prefix+heads)
+		record := v.records[name]
+		record.revision, record.exists = kv.ModRevision, true
+		v.records[name] = record
 	}
 	return v, nil
 }
@@ -149,8 +160,10 @@ func (s *etcd) read(ctx context.Context) (view, error) {
 // add adds a key and its value, or its deletion.
 func (s *etcd) add(c changes, kv *mvccpb.KeyValue, exists bool) {
 	key := strings.TrimPrefix(string(kv.Key), s.prefix)
-	if name, ok := strings.CutPrefix(key, limits); ok {
-		c.records[name] = storedOf(kv, exists)
+	if name, ok := strings.CutPrefix(key, shares); ok {
+		if i := strings.LastIndexByte(name, '/'); i > 0 {
+			c.records[name[:i]] = s.assemble(name[:i], name[i+1:], kv, exists)
+		}
 	} else if name, ok := strings.CutPrefix(key, replicas); ok {
 		c.members[name] = member{}
 		if exists {
@@ -161,12 +174,29 @@ func (s *etcd) add(c changes, kv *mvccpb.KeyValue, exists bool) {
 	}
 }
 
-func storedOf(kv *mvccpb.KeyValue, exists bool) stored {
-	out := stored{revision: kv.ModRevision, exists: exists}
+// assemble returns the record of a limit after a change of an entry. While an entry cannot be read, the record cannot.
+func (s *etcd) assemble(limit, replica string, kv *mvccpb.KeyValue, exists bool) stored {
+	now := s.records[limit]
+	now.record = now.record.Without(func(e share.Entry) bool { return e.Replica == replica })
+	now.unreadable = maps.Clone(now.unreadable)
+	delete(now.unreadable, replica)
 	if exists {
-		out.record, out.err = share.Decode(kv.Value)
+		if e, err := share.Decode(replica, kv.Value); err != nil {
+			if now.unreadable == nil {
+				now.unreadable = make(map[string]error)
+			}
+			now.unreadable[replica] = err
+		} else {
+			now.record = now.record.With(e)
+		}
 	}
-	return out
+	now.err = nil
+	for _, err := range now.unreadable {
+		now.err = err
+	}
+	now.revision, now.exists = kv.ModRevision, len(now.record.Entries)+len(now.unreadable) > 0
+	s.records[limit] = now
+	return now
 }
 
 func (s *etcd) watch(ctx context.Context, after int64, f func(changes)) error {
@@ -175,7 +205,7 @@ func (s *etcd) watch(ctx context.Context, after int64, f func(changes)) error {
 	from, to := s.keys()
 	for r := range s.client().Watch(ctx, from, to, clientv3.WithRev(after+1), clientv3.WithProgressNotify()) {
 		if err := r.Err(); err != nil {
-			return fmt.Errorf("watch limits and replicas: %w", err)
+			return fmt.Errorf("watch shares and replicas: %w", err)
 		}
 		c := changes{r.Header.Revision, make(map[string]stored), make(map[string]member)}
 		for _, e := range r.Events {
@@ -189,21 +219,26 @@ func (s *etcd) watch(ctx context.Context, after int64, f func(changes)) error {
 	return context.Cause(ctx)
 }
 
-func (s *etcd) replace(ctx context.Context, key string, base int64, record share.Record) (bool, stored, error) {
-	name := s.prefix + limits + key
-	change := clientv3.OpPut(name, string(record.Encode()))
-	if len(record.Entries) == 0 {
-		change = clientv3.OpDelete(name)
+// replace also changes the head, which nothing watches: that is how an update that was decided on an older record fails.
+func (s *etcd) replace(ctx context.Context, key string, u share.Update) (replaced bool, revision int64, err error) {
+	head, entry := s.prefix+heads+key, s.prefix+shares+key+"/"
+	unchanged := []clientv3.Cmp{exists(s.prefix + format), clientv3.Compare(clientv3.CreateRevision(head), "=", 0)}
+	if u.Base > 0 {
+		unchanged = []clientv3.Cmp{exists(s.prefix + format), exists(head), clientv3.Compare(clientv3.ModRevision(head), "<", u.Base+1)}
 	}
-	r, err := s.client().Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(name), "=", base), exists(s.prefix+format)).Then(change).Else(clientv3.OpGet(name)).Commit()
+	ops := []clientv3.Op{clientv3.OpPut(head, "")}
+	if len(u.Record.Entries) == 0 {
+		ops[0] = clientv3.OpDelete(head)
+	}
+	for _, replica := range u.Removed {
+		ops = append(ops, clientv3.OpDelete(entry+replica))
+	}
+	if u.Own.Replica != "" {
+		ops = append(ops, clientv3.OpPut(entry+u.Own.Replica, string(u.Own.Encode())))
+	}
+	r, err := s.client().Txn(ctx).If(unchanged...).Then(ops...).Commit()
 	if err != nil {
-		return false, stored{}, fmt.Errorf("replace the record of limit %q: %w", key, err)
+		return false, 0, fmt.Errorf("change the shares of limit %q: %w", key, err)
 	}
-	if r.Succeeded {
-		return true, stored{record: record, revision: r.Header.Revision, exists: len(record.Entries) > 0}, nil
-	}
-	if kvs := r.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
-		return false, storedOf(kvs[0], true), nil
-	}
-	return false, stored{revision: r.Header.Revision}, nil
+	return r.Succeeded, r.Header.Revision, nil
 }

@@ -3,8 +3,10 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -226,16 +228,21 @@ func (l *link) watch(ctx context.Context, after int64, f func(changes)) error {
 	}
 }
 
-func (l *link) replace(ctx context.Context, key string, base int64, r share.Record) (replaced bool, now stored, err error) {
+func (l *link) replace(ctx context.Context, key string, u share.Update) (replaced bool, revision int64, err error) {
 	l.attempts.Add(1)
 	err = l.call(ctx, func() {
-		now = l.now.records[key]
-		if replaced = now.revision == base; replaced {
-			revision := l.commit(func(c changes) { c.records[key] = stored{r, l.now.revision, len(r.Entries) > 0, nil} })
-			now = stored{r, revision, len(r.Entries) > 0, nil}
-		} else if !now.exists {
-			now.revision = l.now.revision
+		if replaced = l.now.records[key].revision == u.Base; replaced {
+			made := l.now.records[key].record.Without(func(e share.Entry) bool { return slices.Contains(u.Removed, e.Replica) })
+			if u.Own.Replica != "" {
+				made = made.With(u.Own)
+			}
+			if !slices.Equal(made.Entries, u.Record.Entries) {
+				panic(fmt.Sprintf("an update has the record %v, and makes %v", u.Record, made))
+			}
+			revision = l.commit(func(c changes) {
+				c.records[key] = stored{record: u.Record, revision: l.now.revision, exists: len(u.Record.Entries) > 0}
+			})
 		}
 	})
-	return replaced, now, err
+	return replaced, revision, err
 }

@@ -32,6 +32,8 @@ const (
 	maxRetry = 5 * time.Second
 
 	minBound = time.Second
+	// idSize is the length of an ID, of 5 random bits each: each change of a share sends one to every replica.
+	idSize = 16
 )
 
 // Options are the parts that a Fleet is made of.
@@ -89,7 +91,7 @@ func New(o Options) *Fleet {
 
 func newFleet(s store, o Options) *Fleet {
 	return &Fleet{
-		options: o, id: rand.Text(), store: s, log: o.Log, clock: policy.Clock,
+		options: o, id: rand.Text()[:idSize], store: s, log: o.Log, clock: policy.Clock,
 		events: make(chan func()), wake: wake.NewOne(), ended: make(chan struct{}),
 		wanted: make(map[*policy.ClusterCounters]want), limits: make(map[string]*limit),
 	}

@@ -190,8 +190,8 @@ func (f *Fleet) turn(ctx context.Context, l *limit, calls *sync.WaitGroup) {
 	calls.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
-		replaced, now, err := f.store.replace(ctx, l.key, u.Base, u.Record)
-		f.do(func() { f.replaced(l, *u, replaced, now, err) })
+		replaced, revision, err := f.store.replace(ctx, l.key, *u)
+		f.do(func() { f.replaced(l, *u, replaced, revision, err) })
 	})
 }
 
@@ -204,7 +204,7 @@ func (l *limit) takeLongest() time.Duration {
 	return longest
 }
 
-func (f *Fleet) replaced(l *limit, u share.Update, replaced bool, now stored, err error) {
+func (f *Fleet) replaced(l *limit, u share.Update, replaced bool, revision int64, err error) {
 	l.due = true
 	switch {
 	case err != nil:
@@ -212,10 +212,9 @@ func (f *Fleet) replaced(l *limit, u share.Update, replaced bool, now stored, er
 		l.machine.Unknown()
 	case replaced:
 		l.conflicts = 0
-		l.machine.Updated(u, now.revision)
+		l.machine.Updated(u, revision)
 	default:
 		l.machine.Conflict()
-		f.see(l, now)
 		f.backOff(l)
 	}
 }

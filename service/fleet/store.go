@@ -37,10 +37,10 @@ type store interface {
 	// watch calls f with the changes after a revision, in their order, until ctx ends or the watch
 	// fails. It returns why.
 	watch(ctx context.Context, after int64, f func(changes)) error
-	// replace replaces the record of a key if its last change was at a revision, 0 for a record that does
-	// not exist. An empty record is deleted. It returns the record that is there now. An error means that it
-	// is not known whether it was, or will be, replaced.
-	replace(ctx context.Context, key string, base int64, r share.Record) (replaced bool, now stored, err error)
+	// replace makes an update of the record of a key, if its last change was at the base. An empty record is
+	// deleted. It returns the revision of the update. If it was not made, watch reports the record that is there. An
+	// error means that it is not known whether it was, or will be, made.
+	replace(ctx context.Context, key string, u share.Update) (replaced bool, revision int64, err error)
 }
 
 // stored is the record of a key, or that there is none, since a revision.
@@ -49,6 +49,8 @@ type stored struct {
 	revision int64
 	exists   bool
 	err      error // the record cannot be read
+	// unreadable are the replicas whose entries cannot be read.
+	unreadable map[string]error
 }
 
 // view is what the store has at a revision.

@@ -92,6 +92,7 @@ func (p *proxy) forward(to, from net.Conn) {
 // replica is what a daemon has of a limit of the fleet, with callers that send one request after the other.
 type replica struct {
 	proxy    *proxy
+	fleet    *limits.Fleet
 	counters *policy.ClusterCounters
 	wants    atomic.Int64
 	end      context.CancelFunc
@@ -115,6 +116,7 @@ func startReplica(t *testing.T, etcd string, limit uint32) *replica {
 	all.JoinFleet()
 	r.counters = all.Acquire(resource.ServiceKey{Cluster: "orders"})
 	f.Share(r.counters, limit)
+	r.fleet = f
 	ctx, end := context.WithCancel(t.Context())
 	r.end = end
 	t.Cleanup(func() { end(); r.proxy.cut.Store(false); <-r.ended })

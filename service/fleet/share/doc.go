@@ -1,7 +1,7 @@
 // Package share divides one limit among the replicas of a fleet: it is the state machine of
 // one replica, without I/O, goroutines or a clock.
 //
-// The replicas share a [Record], which a store with compare-and-swap keeps (etcd). It has an
+// The replicas share a [Record], which a store with compare-and-swap keeps (etcd), its entries one by one. It has an
 // [Entry] for each process: how many requests the process may hold, and for how long. The rules
 // keep the sum of what all processes hold within the limit, whatever is slow, cut off, paused
 // or killed:

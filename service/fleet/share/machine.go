@@ -42,10 +42,13 @@ type Output struct {
 }
 
 // Update asks to replace the record if its version is Base: the revision that changed it last, or 0
-// if it does not exist.
+// if it does not exist. Record is the one before with the entry Own, if it has a Replica, and without the entries of
+// Removed.
 type Update struct {
-	Base   int64
-	Record Record
+	Base    int64
+	Record  Record
+	Own     Entry
+	Removed []string
 }
 
 // Status is what a process knows of the limit.
@@ -127,6 +130,9 @@ type plan struct {
 	remove        []string // dead replicas whose time is over
 	write, urgent bool
 }
+
+// maxRemoved is how many entries one update removes at most, below the limit of etcd's transactions.
+const maxRemoved = 100
 
 // crowd is how many processes a record may have without longer times between updates.
 const crowd = 32
@@ -215,7 +221,7 @@ func (m *Machine) Updated(u Update, revision int64) {
 }
 
 // Conflict reports that the update was not applied, and will not be. The caller passes the record
-// that is there instead to Seen. The next update need not wait.
+// that is there instead to Seen, as soon as it has that. The next update need not wait.
 func (m *Machine) Conflict() { m.waiting, m.written = false, m.before }
 
 // Unknown reports that it is not known whether the update was, or will be, applied.
@@ -306,15 +312,19 @@ func (m *Machine) Propose(inFlight int64, longest time.Duration) *Update {
 	if !m.planned || !p.write || m.waiting || m.session == 0 || !m.read || m.now >= m.deadline || m.now-m.written < interval {
 		return nil
 	}
-	next := m.record.without(func(e Entry) bool { return slices.Contains(p.remove, e.Replica) })
+	u := &Update{Base: m.base, Removed: slices.Clip(p.remove)}
 	own := Entry{
 		Replica: m.Replica, Session: m.session, Limit: m.limit,
 		Share: max(p.share, inFlight), Demand: p.demand, Bound: max(p.bound, m.roundUp(longest)),
 	}
 	if m.leaving && own.Share == 0 {
-		next = next.without(func(e Entry) bool { return e.Replica == m.Replica })
+		u.Removed = append(u.Removed, m.Replica)
 	} else {
-		next = next.with(own)
+		u.Own = own
+	}
+	u.Record = m.record.Without(func(e Entry) bool { return slices.Contains(u.Removed, e.Replica) })
+	if u.Own.Replica != "" {
+		u.Record = u.Record.With(own)
 	}
 	if !m.proposed.pending {
 		m.proposed = proposal{true, m.base, own.Share, own.Bound}
@@ -322,7 +332,7 @@ func (m *Machine) Propose(inFlight int64, longest time.Duration) *Update {
 		m.proposed.share, m.proposed.bound = min(m.proposed.share, own.Share), min(m.proposed.bound, own.Bound)
 	}
 	m.before, m.written, m.waiting = m.written, m.now, true
-	return &Update{m.base, next}
+	return u
 }
 
 // roundUp returns the bound for a ttl: the next multiple of MinBound.

@@ -57,7 +57,7 @@ func (m *Machine) view(own Entry) *view {
 	}
 	own.Replica = m.Replica
 	gone := int64(0)
-	for _, e := range m.record.with(own).Entries {
+	for _, e := range m.record.With(own).Entries {
 		if e.Replica == m.Replica {
 			v.own = len(v.live)
 			add(e)
@@ -65,7 +65,7 @@ func (m *Machine) view(own Entry) *view {
 		}
 		dead, over := m.isDead(e)
 		switch {
-		case over:
+		case over && len(v.over) < maxRemoved:
 			v.over = append(v.over, e.Replica)
 		case dead:
 			gone += e.Share

@@ -2,82 +2,78 @@ package share
 
 import (
 	"cmp"
-	"encoding/json"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 )
 
-// Record is the value that the replicas share for one limit. It is immutable.
+// Record is what the replicas share for one limit. It is immutable.
 type Record struct {
 	// Entries are in the order of their Replica, which is unique.
-	Entries []Entry `json:"entries"`
+	Entries []Entry
 }
 
 // Entry is what a process publishes.
 type Entry struct {
 	// Replica identifies the process: it is another one after a restart.
-	Replica string `json:"replica"`
+	Replica string
 	// Session is the session of the process that Share is for.
-	Session int64 `json:"session"`
+	Session int64
 	// Limit is the limit of the whole fleet as the process knows it.
-	Limit int64 `json:"limit"`
+	Limit int64
 	// Share is how many requests the process may hold at most.
-	Share int64 `json:"share"`
+	Share int64
 	// Demand is how many it would like to hold.
-	Demand int64 `json:"demand"`
-	// Bound is the maximum ttl of its leases, in nanoseconds.
-	Bound time.Duration `json:"bound"`
+	Demand int64
+	// Bound is the maximum ttl of its leases.
+	Bound time.Duration
 }
 
 const (
-	// maxEntries limits the entries of a record.
-	maxEntries = 10_000
 	// maxNumber limits the numbers of an entry, so that sums do not overflow.
 	maxNumber = 1 << 40
-	// version is the first byte of an encoded record.
+	// version is the first byte of an encoded entry.
 	version = 1
 )
 
-// ErrNewer is the error of a record that was written by a later version.
-var ErrNewer = errors.New("the record was written by a later version")
+// ErrNewer is the error of an entry that was written by a later version.
+var ErrNewer = errors.New("the entry was written by a later version")
 
-// Encode returns the bytes of a record.
-func (r Record) Encode() []byte {
-	text, err := json.Marshal(r)
-	if err != nil {
-		panic(err) // strings and numbers only
+// Encode returns the bytes of an entry, without its Replica.
+func (e Entry) Encode() []byte {
+	b := []byte{version}
+	bound := (e.Bound + time.Millisecond - 1) / time.Millisecond // a longer one is safe
+	for _, n := range []int64{e.Session, e.Limit, e.Share, e.Demand, int64(bound)} {
+		b = binary.AppendUvarint(b, uint64(n))
 	}
-	return append([]byte{version}, text...)
+	return b
 }
 
-// Decode returns the record of bytes that [Record.Encode] returned.
-func Decode(b []byte) (Record, error) {
-	if len(b) == 0 {
-		return Record{}, errors.New("the record is empty")
+// Decode returns the entry of a replica from bytes that [Entry.Encode] returned. What follows is of a later version,
+// which may be ignored: only the replica itself replaces its entry.
+func Decode(replica string, b []byte) (Entry, error) {
+	switch {
+	case len(b) == 0 || b[0] == 0:
+		return Entry{}, fmt.Errorf("the entry of replica %q is damaged", replica)
+	case b[0] > version:
+		return Entry{}, fmt.Errorf("replica %q: version %d: %w", replica, b[0], ErrNewer)
 	}
-	if b[0] != version {
-		return Record{}, fmt.Errorf("version %d: %w", b[0], ErrNewer)
-	}
-	var r Record
-	if err := json.Unmarshal(b[1:], &r); err != nil {
-		return Record{}, fmt.Errorf("the record is damaged: %w", err)
-	}
-	if len(r.Entries) > maxEntries {
-		return Record{}, fmt.Errorf("the record has %d entries, more than %d", len(r.Entries), maxEntries)
-	}
-	for i, e := range r.Entries {
-		switch {
-		case e.Replica == "":
-			return Record{}, fmt.Errorf("entry %d has no replica", i)
-		case i > 0 && e.Replica <= r.Entries[i-1].Replica:
-			return Record{}, fmt.Errorf("entry %d: replica %q is not in order", i, e.Replica)
-		case !counts(e.Limit) || !counts(e.Share) || !counts(e.Demand) || e.Bound < 0:
-			return Record{}, fmt.Errorf("entry %d of replica %q has numbers that are out of range", i, e.Replica)
+	b = b[1:]
+	var n [5]int64
+	for i := range n {
+		value, size := binary.Uvarint(b)
+		if size <= 0 {
+			return Entry{}, fmt.Errorf("the entry of replica %q is damaged", replica)
 		}
+		n[i], b = int64(value), b[size:]
 	}
-	return r, nil
+	e := Entry{Replica: replica, Session: n[0], Limit: n[1], Share: n[2], Demand: n[3], Bound: time.Duration(n[4]) * time.Millisecond}
+	if !counts(e.Limit) || !counts(e.Share) || !counts(e.Demand) || !counts(n[4]) {
+		return Entry{}, fmt.Errorf("the entry of replica %q has numbers that are out of range", replica)
+	}
+	return e, nil
 }
 
 func counts(n int64) bool { return n >= 0 && n <= maxNumber }
@@ -103,8 +99,8 @@ func (r Record) Sum() int64 {
 	return sum
 }
 
-// with returns the record with an entry in place of that of the same replica.
-func (r Record) with(e Entry) Record {
+// With returns the record with an entry in place of that of the same replica.
+func (r Record) With(e Entry) Record {
 	i, ok := r.at(e.Replica)
 	if ok {
 		entries := slices.Clone(r.Entries)
@@ -114,8 +110,8 @@ func (r Record) with(e Entry) Record {
 	return Record{slices.Insert(slices.Clone(r.Entries), i, e)}
 }
 
-// without returns the record without the entries that match.
-func (r Record) without(match func(Entry) bool) Record {
+// Without returns the record without the entries that match.
+func (r Record) Without(match func(Entry) bool) Record {
 	if !slices.ContainsFunc(r.Entries, match) {
 		return r
 	}

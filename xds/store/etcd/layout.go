@@ -30,6 +30,7 @@ const fleetSize = 16
 //	state/turn                    exists while a writer asks others to wait; with a lease
 //	state/writer/<id>             the last commit of a writer; with a lease
 //	put/<type>                    put by each commit that puts an entry of the type
+//	limit/, share/, status/       of package service/fleet
 //	replica/<id>                  exists while a daemon runs; of package service/fleet
 //	blob/<id>/<n>                 part n of a value or of a large commit
 type layout string
