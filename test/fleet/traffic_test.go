@@ -16,6 +16,7 @@ import (
 
 	"github.com/lbd-dev/lbd/lb/policy"
 	limits "github.com/lbd-dev/lbd/service/fleet"
+	"github.com/lbd-dev/lbd/service/fleet/share"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -42,7 +43,7 @@ func (*watched) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Conte
 func (*watched) HandleConn(context.Context, stats.ConnStats)                       {}
 
 // TestTraffic: a change of a limit of the fleet sends a few bytes to each replica, however many there are, and nothing is
-// sent while nothing changes.
+// sent while nothing changes. The shares in etcd are never above the limit, also while all replicas take theirs at once.
 func TestTraffic(t *testing.T) {
 	t.Parallel()
 	sizes := []int{30}
@@ -123,19 +124,35 @@ func traffic(t *testing.T, n int) {
 		return sum
 	}
 	const limit = 600
+	// within checks what etcd has at one revision.
+	within := func() {
+		t.Helper()
+		res, err := bare.Get(t.Context(), "lbd/share/orders/", clientv3.WithPrefix())
+		noError(t, err)
+		sum := int64(0)
+		for _, kv := range res.Kvs {
+			e, err := share.Decode("r", kv.Value)
+			noError(t, err)
+			sum += e.Share
+		}
+		if sum > limit {
+			t.Fatalf("the shares are %d of %d", sum, limit)
+		}
+	}
 	count("a new limit", func() {
 		for i, f := range all {
 			f.Share(counters[i], limit)
 		}
-	}, func() bool { return shares() == limit })
-	count("a demand of one replica", func() {
-		for range 10 {
-			counters[0].Breaker.Reject()
-		}
+	}, func() bool { within(); return shares() == limit })
+	count("a demand of one replica", func() {}, func() bool {
+		within()
 		for range limit {
-			counters[0].Hold(limit)
+			if c := counters[0]; !c.Hold(c.SharedLimit().Limit()) {
+				c.Breaker.Reject()
+			}
 		}
-	}, func() bool { return int64(counters[0].SharedLimit().Limit()) > limit/2 })
+		return counters[0].SharedLimit().Limit() > limit/2
+	})
 	changes, bytes, requests := quiet()
 	says("at rest for 3 s", changes, bytes, requests)
 	if bytes > 3*10_000 {
