@@ -382,11 +382,7 @@ func (c *Cluster) covers() []Check {
 		if cover.Author != "" {
 			by += " of " + cover.Author
 		}
-		differs := "they do not differ"
-		if cover.Differs != "" {
-			differs = cover.Differs
-		}
-		out = append(out, c.found("sources", Warning, "a %s covers %s of another source (%s), whose changes have no effect: %s", by, cover.Resource, cover.Source, differs).
+		out = append(out, c.found("sources", Warning, "a %s covers %s of another source (%s), whose changes have no effect: %s", by, cover.Resource, cover.Source, cmp.Or(cover.Differs, "they do not differ")).
 			do("delete the push if the other source should apply"))
 	}
 	return out

@@ -441,11 +441,7 @@ func (d *Daemon) access() Check {
 	if d.Caller == nil {
 		return found("access", Skipped, "every caller has all roles")
 	}
-	who := "a caller without identity"
-	if d.Caller.Name != "" {
-		who = d.Caller.Name
-	}
-	says := fmt.Sprintf("%s has the roles %s", who, strings.Join(d.Caller.Roles, ", "))
+	says := fmt.Sprintf("%s has the roles %s", cmp.Or(d.Caller.Name, "a caller without identity"), strings.Join(d.Caller.Roles, ", "))
 	if d.Caller.Restricted {
 		says += " for some clusters: checks of others, and of files, are not shown"
 	}

@@ -127,10 +127,7 @@ func (c *Cluster) priorities(d *Daemon) Check {
 			return c.found("priorities", Warning, "picks use priority %d, because overlays take priority 0 out of use: %s", s.PriorityInUse, by[0]).
 				do("if that is not intended any more: DELETE %s", paths[0]).with(by...)
 		}
-		why := s.Priorities[0].Why
-		if e := s.Priorities[0].Error; e != "" {
-			why = e
-		}
+		why := cmp.Or(s.Priorities[0].Error, s.Priorities[0].Why)
 		of := ""
 		if leaf := s.Priorities[0].Cluster; leaf != "" {
 			of = fmt.Sprintf(" (leaf %q)", leaf)
