@@ -42,8 +42,7 @@ func (r *Resolver) Below(key resource.Key) (i resource.Item, from resource.Prove
 
 // below returns the first result of a resource with a value after that of a push or a file.
 func (r *Resolver) below(top resource.Source, key resource.Key) *result {
-	at := r.layers.at(key)
-	if is := at.byHand(top + 1); is.good() {
+	if is := r.layers.at(key).byHand(top + 1); is.good() {
 		return is
 	}
 	for t := range r.needs[key].All() {
@@ -51,10 +50,7 @@ func (r *Resolver) below(top resource.Source, key resource.Key) *result {
 			return is
 		}
 	}
-	if at != nil {
-		return at[resource.SourceCache]
-	}
-	return nil
+	return r.layers.get(resource.SourceCache, "", key)
 }
 
 func (r *result) item(key resource.Key) resource.Item {

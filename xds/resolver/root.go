@@ -1,6 +1,7 @@
 package resolver
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -223,10 +224,7 @@ func (r *Resolver) top(t *target, key resource.Key) *result {
 	if at == nil && r.base != nil {
 		at = r.base.hosts[key.Name]
 	}
-	if at == nil {
-		return &unknown
-	}
-	return at
+	return cmp.Or(at, &unknown)
 }
 
 // cluster returns the config of a single cluster, and the resource that it needs in addition
