@@ -4,6 +4,7 @@
 package cds
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -63,20 +64,12 @@ func (b *cds) Update(given policy.Child) error {
 	case root.Cluster.Type == resource.ClusterAggregate:
 		return b.updateAggregate(cfg, root)
 	case root.Assignment == nil:
-		b.fail(whyUnassigned(root))
+		b.fail(cmp.Or(root.AssignmentErr, errNoAssignment))
 	default:
 		is := part{cluster: root.Cluster, assignment: root.Assignment, first: cfg.First}
 		b.apply([]part{is}, func() (policy.Child, error) { return b.build(root, cfg.First) })
 	}
 	return nil
-}
-
-// whyUnassigned is why a cluster has no assignment.
-func whyUnassigned(cc *resource.ClusterConfig) error {
-	if cc.AssignmentErr != nil {
-		return cc.AssignmentErr
-	}
-	return errNoAssignment
 }
 
 // wait queues picks while resources are missing. A child that serves continues.
@@ -233,7 +226,7 @@ func skipped(cc *resource.ClusterConfig) error {
 	case cc.Err != nil:
 		return cc.Err
 	case cc.Assignment == nil && !cc.Pending:
-		return whyUnassigned(cc)
+		return cmp.Or(cc.AssignmentErr, errNoAssignment)
 	default:
 		return nil
 	}
