@@ -68,20 +68,11 @@ func (e *endpoint) describe() policy.EndpointNode {
 // shuffle returns the endpoints in a weighted random order (gRFC A113): each has the
 // chance of its weight to be the first, then of the rest, and so on.
 func shuffle(endpoints []*endpoint, weights policy.Weights, draw func() uint64) []*endpoint {
-	type ticket struct {
-		endpoint *endpoint
-		wait     float64 // exponentially distributed, the shorter the heavier
+	wait := make(map[*endpoint]float64, len(endpoints)) // exponentially distributed, the shorter the heavier
+	for _, e := range endpoints {
+		wait[e] = -math.Log(policy.UnitOf(draw())) / float64(weights.Of(e.value))
 	}
-	tickets := make([]ticket, len(endpoints))
-	for i, e := range endpoints {
-		tickets[i] = ticket{e, -math.Log(policy.UnitOf(draw())) / float64(weights.Of(e.value))}
-	}
-	slices.SortStableFunc(tickets, func(a, b ticket) int { return cmp.Compare(a.wait, b.wait) })
-	out := make([]*endpoint, len(tickets))
-	for i, t := range tickets {
-		out[i] = t.endpoint
-	}
-	return out
+	return slices.SortedStableFunc(slices.Values(endpoints), func(a, b *endpoint) int { return cmp.Compare(wait[a], wait[b]) })
 }
 
 var errAllExcluded = policy.NewRefusal(policy.KindAllExcluded, "", "the endpoint that all picks go to is excluded")
