@@ -196,24 +196,14 @@ func (h *handshake) wanted(leaf *x509.Certificate) string {
 // namesOneOf reports whether a certificate has a wanted name. An exact match applies
 // to DNS names, including wildcards, and to the text of other names.
 func namesOneOf(leaf *x509.Certificate, wanted []resource.StringMatch) bool {
-	for i := range wanted {
-		m := &wanted[i]
-		for _, san := range leaf.DNSNames {
-			if m.Kind == resource.MatchExact && m.Value != "" {
-				if matchesDNS(m.Value, san) {
-					return true
-				}
-			} else if m.Matches(san) {
-				return true
-			}
+	return slices.ContainsFunc(wanted, func(m resource.StringMatch) bool {
+		matches := m.Matches
+		if m.Kind == resource.MatchExact && m.Value != "" {
+			matches = func(san string) bool { return matchesDNS(m.Value, san) }
 		}
-		for _, san := range otherNames(leaf) {
-			if m.Matches(san.name) {
-				return true
-			}
-		}
-	}
-	return false
+		return slices.ContainsFunc(leaf.DNSNames, matches) ||
+			slices.ContainsFunc(otherNames(leaf), func(san otherName) bool { return m.Matches(san.name) })
+	})
 }
 
 // matchesDNS reports whether a certificate's DNS name matches a host. A wildcard
