@@ -234,10 +234,7 @@ func (c *Counters) Acquire(key resource.ServiceKey) *ClusterCounters {
 	defer c.mu.Unlock()
 	cc := c.clusters[key]
 	if cc == nil {
-		cc = &ClusterCounters{
-			key:   key,
-			owner: c,
-		}
+		cc = &ClusterCounters{key: key, owner: c}
 		if c.fleet {
 			cc.shared = new(SharedLimit)
 		}

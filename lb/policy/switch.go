@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 
 	"google.golang.org/grpc/balancer"
@@ -38,10 +39,7 @@ func NewSwitch(conn *Conn) *Switch { return &Switch{conn: conn} }
 // is that of an unknown policy or a rejected config, and has been sent to the parent
 // as the child's failure.
 func (s *Switch) Update(c Child) error {
-	latest := s.current
-	if s.pending != nil {
-		latest = s.pending
-	}
+	latest := cmp.Or(s.pending, s.current)
 	if latest == nil || latest.policy != c.Policy {
 		return s.Renew(c)
 	}

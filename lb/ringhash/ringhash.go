@@ -78,12 +78,7 @@ func (b *ringHash) place(weights policy.Weights) {
 }
 
 // key places an endpoint on the ring (gRFC A76).
-func key(e *resource.Endpoint) string {
-	if e.HashKey != "" {
-		return e.HashKey
-	}
-	return e.Addresses[0]
-}
+func key(e *resource.Endpoint) string { return cmp.Or(e.HashKey, e.Addresses[0]) }
 
 // EndpointChanged makes the policy report if picks see a difference: none while a
 // failed endpoint retries.
