@@ -161,12 +161,9 @@ func (l *Limiter) stateChanged(c net.Conn, s http.ConnState) {
 	}
 	switch s {
 	case http.StateActive:
-		own.idle.Store(0)
+		own.Active()
 	case http.StateIdle:
-		own.idle.Store(l.now())
-		if l.waiting.Load() > 0 && !own.retired.Load() { // a retired connection closes now
-			l.wake()
-		}
+		own.Idle(time.Now())
 	default:
 	}
 }

@@ -85,7 +85,7 @@ func (l *Limiter) Report(err error) { l.options.Lacking(err) }
 func (c *conn) Idle(now time.Time) {
 	c.writing.Store(0)
 	c.idle.Store(int64(now.Sub(c.limiter.start)) + 1)
-	if c.limiter.waiting.Load() > 0 && !c.retired.Load() {
+	if c.limiter.waiting.Load() > 0 && !c.retired.Load() { // a retired connection closes now
 		c.limiter.wake()
 	}
 }
