@@ -150,11 +150,9 @@ func (l *loop) handle(e *unix.EpollEvent) {
 			l.resume(c)
 		case !c.waits:
 			l.receive(c)
-		default:
 		}
 	case l.sockets[fd] != nil:
 		l.accept(l.sockets[fd])
-	default:
 	}
 }
 
@@ -249,7 +247,6 @@ func (l *loop) accept(ln *serving) {
 				l.place(c, zoned)
 			})
 			return
-		default:
 		}
 	}
 }
@@ -446,11 +443,8 @@ func (l *loop) keep(c *conn, b []byte) { c.received = append(c.received[:0], b..
 // been closed.
 func (l *loop) flush(c *conn) bool {
 	rest, ok := l.send(c, l.worker.takeResponses())
-	if !ok {
-		return false
-	}
-	if len(rest) == 0 {
-		return true
+	if !ok || len(rest) == 0 {
+		return ok
 	}
 	c.unsent = bytes.Clone(rest)
 	c.deadline = l.at(l.server.options.WriteTimeout)
