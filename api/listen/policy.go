@@ -46,7 +46,6 @@ func (s *Spec) Policy(identities, insecure bool) Policy {
 		p.Anonymous = *s.Anonymous
 	case !identities:
 		p.Anonymous = s.Roles
-	default:
 	}
 	p.Limited = (p.Anonymous | s.Roles) &^ p.Roles
 	if limited {
