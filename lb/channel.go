@@ -318,7 +318,6 @@ func pick(p *published, call *policy.Call, routed bool) (queue bool, err error) 
 		return false, nil
 	case err == balancer.ErrNoSubConnAvailable: //nolint:errorlint // pickers return it bare
 		return true, nil
-	default:
 	}
 	call.Generation = p.generation
 	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok || err == ErrClosed { //nolint:errorlint // what an error wraps, such as a connection's status, does not make it the picker's own verdict
@@ -414,7 +413,7 @@ func (c *Channel) ClusterSummary(cluster string) policy.Summary {
 	if s := c.summary.Load().Clusters.Get(cluster); s != nil {
 		return *s
 	}
-	return policy.Summary{State: connectivity.Connecting, Priority: -1}
+	return *connecting
 }
 
 // Describe asks the tree to describe itself.
