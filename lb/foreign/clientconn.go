@@ -135,29 +135,19 @@ func (c *calls) close() {
 
 // within lets the owner run f, which calls the policy, and then the policy's calls.
 func (c *calls) within(f func()) {
-	if !c.enter() {
-		f()
-		return
-	}
+	c.mu.Lock()
+	was := c.inside
+	c.inside = true
+	c.mu.Unlock()
 	f()
-	for {
-		batch := c.take()
-		if batch == nil {
-			return
-		}
+	if was {
+		return // the owner runs them when it leaves
+	}
+	for batch := c.take(); batch != nil; batch = c.take() {
 		for _, call := range batch {
 			call()
 		}
 	}
-}
-
-// enter reports false if the owner is inside already.
-func (c *calls) enter() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.inside
-	c.inside = true
-	return !was
 }
 
 // take returns the waiting calls. If there are none, the owner has left.
