@@ -170,17 +170,12 @@ type picker struct {
 	children map[string]balancer.Picker
 }
 
-func (p *picker) child(cluster string) (_ balancer.Picker, found bool) {
-	if p.only != nil {
-		return p.only, cluster == p.name
-	}
-	child, found := p.children[cluster]
-	return child, found
-}
-
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
-	child, found := p.child(call.Cluster)
+	child, found := p.only, call.Cluster == p.name
+	if child == nil {
+		child, found = p.children[call.Cluster]
+	}
 	if call.Trace != nil {
 		call.Trace.Steps = append(call.Trace.Steps, policy.ClusterStep{Cluster: call.Cluster, Found: found})
 	}
