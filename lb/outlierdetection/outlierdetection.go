@@ -91,7 +91,12 @@ func (b *outlierDetection) start(cfg *policy.OutlierDetectionConfig) {
 		config: cfg, began: time.Now(), byAddresses: make(map[string]*endpoint), ejected: make(map[*endpoint]struct{}),
 	}
 	b.takeEndpoints()
-	b.watchAll()
+	for _, c := range b.idle {
+		if !isShutdown(c) {
+			b.watch(c)
+		}
+	}
+	b.idle = nil
 	b.schedule(b.config.Interval)
 	b.MarkStale() // picks are to be counted
 }
@@ -104,7 +109,11 @@ func (b *outlierDetection) stop() {
 			b.uneject(e)
 		}
 	}
-	b.unwatchAll()
+	for _, sc := range b.subConns { // none is ejected: their states are for their listeners again
+		sc.setEndpoint(nil)
+		sc.Listen(sc.listener)
+		b.idle = append(b.idle, sc.Connection)
+	}
 	b.detection = nil
 	b.MarkStale()
 }
@@ -195,25 +204,6 @@ func (b *outlierDetection) watch(c *policy.Connection) {
 	sc.listener = c.Listen(sc.changed)
 	b.subConns = append(b.subConns, sc)
 	b.join(sc)
-}
-
-// watchAll begins to handle the states of all SubConns.
-func (b *outlierDetection) watchAll() {
-	for _, c := range b.idle {
-		if !isShutdown(c) {
-			b.watch(c)
-		}
-	}
-	b.idle = nil
-}
-
-// unwatchAll leaves the states to the listeners. No SubConn is ejected.
-func (b *outlierDetection) unwatchAll() {
-	for _, sc := range b.subConns {
-		sc.setEndpoint(nil)
-		sc.Listen(sc.listener)
-		b.idle = append(b.idle, sc.Connection)
-	}
 }
 
 // join adds sc to its endpoint, if the config has it.
