@@ -34,10 +34,7 @@ func (c *Config) Instances() func(instance string) (roots, identity, ok bool) {
 	}
 	return func(instance string) (roots, identity, ok bool) {
 		p, ok := c.CertificateProviders[instance]
-		if !ok {
-			return false, false, false
-		}
-		return p.caCertificateFile != "", p.certificateFile != "", true
+		return ok && p.caCertificateFile != "", ok && p.certificateFile != "", ok
 	}
 }
 
