@@ -24,7 +24,6 @@ var errRemoved = errors.New("the replica was removed")
 // keepSession has a session, and another one after it has ended, until ctx ends.
 func (f *Fleet) keepSession(ctx context.Context) {
 	wait := retry{}
-	failed := false
 	for ctx.Err() == nil {
 		if f.options.Ready != nil && !f.options.Ready() {
 			backoff.Sleep(ctx, rand.N(readyWait))
@@ -32,14 +31,13 @@ func (f *Fleet) keepSession(ctx context.Context) {
 		}
 		session, ttl, v, err := f.open(ctx)
 		if err != nil {
-			if !failed {
+			if wait.attempts == 0 {
 				f.log.Warn("the fleet cannot be joined: requests of its limits are refused until then", "error", err)
 			}
-			failed = true
 			wait.sleep(ctx)
 			continue
 		}
-		wait, failed = retry{}, false
+		wait = retry{}
 		f.log.Info("joined the fleet", "replica", f.id)
 		err = f.keep(ctx, session, ttl, v.revision)
 		f.do(f.lost)
