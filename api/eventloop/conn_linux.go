@@ -174,21 +174,17 @@ func (c *conn) Credentials() (uid, gid uint32, pid int32, ok bool) {
 }
 
 // SetDeadline is that of a detached connection.
-func (c *conn) SetDeadline(t time.Time) error {
-	inner, err := c.detached()
-	if err != nil {
-		return err
-	}
-	return inner.SetDeadline(t)
-}
+func (c *conn) SetDeadline(t time.Time) error { return c.setDeadline(net.Conn.SetDeadline, t) }
 
 // SetReadDeadline is that of a detached connection.
-func (c *conn) SetReadDeadline(t time.Time) error {
+func (c *conn) SetReadDeadline(t time.Time) error { return c.setDeadline(net.Conn.SetReadDeadline, t) }
+
+func (c *conn) setDeadline(set func(net.Conn, time.Time) error, t time.Time) error {
 	inner, err := c.detached()
 	if err != nil {
 		return err
 	}
-	return inner.SetReadDeadline(t)
+	return set(inner, t)
 }
 
 // SetWriteDeadline is that of a detached connection. While a loop serves the connection, a deadline
