@@ -72,19 +72,6 @@ func (a *attempt) end() {
 	}
 }
 
-func newSubConn(c *Channel, addrs []resolver.Address, opts balancer.NewSubConnOptions) (*subConn, error) {
-	if len(addrs) == 0 {
-		return nil, errors.New("a SubConn needs an address")
-	}
-	link := policy.LinkOf(addrs)
-	if _, ok := c.options.Connectors[link.Mode]; !ok {
-		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
-	}
-	sc := &subConn{channel: c, link: link, batch: uint32(c.batch)}
-	sc.addresses = addressesOf(addrs, sc.Init(sc, addrs, opts.StateListener))
-	return sc, nil
-}
-
 // addressesOf returns the addresses as strings: those of the endpoint, if they are the same.
 func addressesOf(addrs []resolver.Address, e *resource.Endpoint) *[]string {
 	if slices.EqualFunc(addrs, e.Addresses, func(a resolver.Address, own string) bool { return a.Addr == own }) {
@@ -266,7 +253,16 @@ func (s *subConn) RegisterHealthListener(f func(balancer.SubConnState)) {
 type clientConn struct{ channel *Channel }
 
 func (cc *clientConn) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	return newSubConn(cc.channel, addrs, opts)
+	if len(addrs) == 0 {
+		return nil, errors.New("a SubConn needs an address")
+	}
+	link := policy.LinkOf(addrs)
+	if _, ok := cc.channel.options.Connectors[link.Mode]; !ok {
+		return nil, fmt.Errorf("connect mode %q is not available", link.Mode)
+	}
+	sc := &subConn{channel: cc.channel, link: link, batch: uint32(cc.channel.batch)}
+	sc.addresses = addressesOf(addrs, sc.Init(sc, addrs, opts.StateListener))
+	return sc, nil
 }
 
 // UpdateState keeps the state until the end of the batch, which publishes it.
