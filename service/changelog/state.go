@@ -87,14 +87,10 @@ func firstRecords(records iter.Seq[store.Entry], most int) []store.Entry {
 // Oldest returns the oldest index whose resources follow from records and what is stored at an
 // index.
 func Oldest(records []store.Entry, index uint64) uint64 {
-	if len(records) == 0 {
-		return index
+	if n := len(records); n > 0 && records[n-1].Index > 0 { // else it is not committed
+		return records[n-1].Index - 1
 	}
-	oldest := records[len(records)-1].Index
-	if oldest == 0 { // not committed
-		return index
-	}
-	return oldest - 1
+	return index
 }
 
 // Content is a resource at an index.
