@@ -139,16 +139,7 @@ func (s *Spec) IsUnix() bool { return strings.HasPrefix(s.Address, UnixPrefix) }
 // IsLocal reports whether only processes of this machine reach s: a unix socket,
 // or a loopback address.
 func (s *Spec) IsLocal() bool {
-	if s.IsUnix() {
-		return true
-	}
-	host, _, err := net.SplitHostPort(s.Address)
-	if err != nil {
-		return false
-	}
-	if host == "localhost" {
-		return true
-	}
+	host, _, _ := net.SplitHostPort(s.Address) // empty if the address is invalid
 	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+	return s.IsUnix() || host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
