@@ -244,11 +244,9 @@ func (l *Limiter) admit(c *conn) bool {
 		if l.evict() {
 			left = min(left, evictWait)
 		}
-		timer := time.NewTimer(left)
 		select {
 		case <-freed:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(left):
 			if time.Now().Before(deadline) {
 				continue
 			}
