@@ -83,11 +83,10 @@ func (s *server) idle() bool { return !s.hasCluster(anyCluster) }
 
 // pause waits while the server has clusters. It reports false when the Reporter closes.
 func (s *server) pause(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+	over := time.After(d)
 	for !s.idle() {
 		select {
-		case <-timer.C:
+		case <-over:
 			return true
 		case <-s.wake:
 		case <-s.quit:

@@ -144,8 +144,7 @@ func (st *stream) finish() error {
 	if err := st.grpc.CloseSend(); err != nil {
 		return fmt.Errorf("end of the stream: %w", err)
 	}
-	timer := time.NewTimer(closeTimeout)
-	defer timer.Stop()
+	timeout := time.After(closeTimeout)
 	for {
 		select {
 		case <-st.answers:
@@ -154,7 +153,7 @@ func (st *stream) finish() error {
 				return nil
 			}
 			return ended(err)
-		case <-timer.C:
+		case <-timeout:
 			return nil
 		}
 	}
