@@ -46,11 +46,10 @@ func DecodeReplica(b []byte) (Replica, error) {
 			return Replica{}, fmt.Errorf("%.20q is not a text of at most %d bytes", text, maxText)
 		}
 	}
-	if r.Address == "" {
-		return r, nil
-	}
-	if err := CheckAddress(r.Address); err != nil {
-		return Replica{}, err
+	if r.Address != "" {
+		if err := CheckAddress(r.Address); err != nil {
+			return Replica{}, err
+		}
 	}
 	return r, nil
 }
