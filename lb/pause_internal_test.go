@@ -133,3 +133,21 @@ func TestClosedConnectionsEndNoPauses(t *testing.T) {
 		t.Errorf("%d dials of two, %d of one", two, one)
 	}
 }
+
+// TestMaxBackoff: the limit of a cluster replaces gRPC's, also while its endpoints are down, without a reconnection.
+func TestMaxBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, h := probing(t)
+		h.set(address, "refuses")
+		c := dialed(t, d, resource.ConnectTCP)
+		send(t, c, single("c", nil))
+		time.Sleep(10 * time.Minute)
+		send(t, c, single("c", func(c *resource.Cluster) { c.MaxBackoff = 2 * time.Second }))
+		time.Sleep(144 * time.Second) // until the pause has ended that was under way
+		h.set(address, "")
+		time.Sleep(2400 * time.Millisecond)
+		if !isReady(c, "c") {
+			t.Error("not READY after the longest back-off")
+		}
+	})
+}

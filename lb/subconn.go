@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -165,10 +166,11 @@ func (s *subConn) fail(address string, err error) {
 	s.backOff(pause)
 }
 
-// nextPause returns the next back-off between connection attempts, as gRPC has it.
+// nextPause returns the next back-off between connection attempts, as gRPC has it, apart from
+// the limit.
 func (s *subConn) nextPause() time.Duration {
 	c := backoff.DefaultConfig
-	d := min(float64(c.BaseDelay)*math.Pow(c.Multiplier, float64(s.failures)), float64(c.MaxDelay))
+	d := min(float64(c.BaseDelay)*math.Pow(c.Multiplier, float64(s.failures)), float64(cmp.Or(s.link.MaxBackoff, c.MaxDelay)))
 	return time.Duration(d * (1 + c.Jitter*(2*policy.UnitOf(s.channel.options.Draw())-1)))
 }
 

@@ -122,6 +122,7 @@ func (b *cds) build(cc *resource.ClusterConfig, first int) (policy.Child, error)
 		FleetLimit:  cc.Cluster.FleetLimit,
 		Connect:     cc.Cluster.Connect,
 		Security:    cc.Cluster.Security,
+		MaxBackoff:  cc.Cluster.MaxBackoff,
 		Drops:       cc.Assignment.Drops,
 		Localities:  cc.Assignment.Localities,
 		Child: policy.Child{

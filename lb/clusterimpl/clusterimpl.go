@@ -49,6 +49,7 @@ func (b *clusterImpl) Update(given policy.Child) error {
 	if !connects || b.link.Cluster != cfg.Service.Cluster {
 		b.link = policy.NewLink(b.Root(), cfg.Service.Cluster, cfg.Connect, cfg.Security)
 	}
+	b.link.MaxBackoff = cfg.MaxBackoff
 	update := b.Child.Update
 	if old != nil && !connects {
 		update = b.Child.Renew // reconnects

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"time"
+
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -61,7 +63,9 @@ type ClusterImplConfig struct {
 	// none, unless the mode is tls.
 	Connect  resource.ConnectMode
 	Security *resource.Security
-	Child    Child
+	// MaxBackoff is that of [Link].
+	MaxBackoff time.Duration
+	Child      Child
 }
 
 // PriorityConfig is priority's config. The highest priority is first.

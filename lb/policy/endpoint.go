@@ -48,6 +48,9 @@ type Link struct {
 	Cluster  string
 	Mode     resource.ConnectMode
 	Security *resource.Security // nil for none
+	// MaxBackoff limits the pause between attempts to connect; 0 is gRPC's limit. It belongs to the
+	// owner, and may change.
+	MaxBackoff time.Duration
 
 	attributes *attributes.Attributes // itself; shared by the addresses
 }

@@ -141,6 +141,7 @@ func (p *parts) cluster(before, after *resource.Cluster) {
 	}
 	differs(p, "outlier_detection", before.OutlierDetection, after.OutlierDetection)
 	differs(p, "transport_socket", before.Security, after.Security)
+	changed(p, "max_backoff", before.MaxBackoff, after.MaxBackoff)
 	changed(p, "connect mode", mode(before.Connect), mode(after.Connect))
 	changed(p, "load reports to the server", before.LRSToSelf, after.LRSToSelf)
 	differs(p, "metrics in load reports", before.LoadMetrics, after.LoadMetrics)

@@ -79,8 +79,8 @@ func TestDifferencesInWords(t *testing.T) {
 		"a drop that goes": {resource.TypeAssignment, assignment(5, a(1)), assignment(0, a(1)), "orders: drop throttle 5 % removed"},
 		"order":            {resource.TypeAssignment, assignment(0, a(1), b(1)), assignment(0, b(1), a(1)), "orders: order or attributes of endpoints changed"},
 		"a Cluster": {
-			resource.TypeCluster, "type: EDS", "{type: EDS, eds_cluster_config: {service_name: other}, lb_policy: LEAST_REQUEST, circuit_breakers: {thresholds: [{max_requests: 7}]}}",
-			"Cluster/orders: endpoints of orders → other; max_requests 1024 → 7; policy xds_wrr_locality_experimental/round_robin → least_request_experimental",
+			resource.TypeCluster, "type: EDS", "{type: EDS, eds_cluster_config: {service_name: other}, lb_policy: LEAST_REQUEST, circuit_breakers: {thresholds: [{max_requests: 7}]}, metadata: {filter_metadata: {lbd: {max_backoff: 10s}}}}",
+			"Cluster/orders: endpoints of orders → other; max_requests 1024 → 7; policy xds_wrr_locality_experimental/round_robin → least_request_experimental; max_backoff 0s → 10s",
 		},
 		"outlier detection": {resource.TypeCluster, "type: EDS", "{type: EDS, outlier_detection: {}}", "Cluster/orders: outlier_detection changed"},
 		"a route":           {resource.TypeRoutes, route("a"), route("b"), `RouteConfiguration/orders: route 0 of virtual host "all": a → b`},

@@ -51,7 +51,7 @@ func TestEncodedValues(t *testing.T) {
 			`{"type":"LOGICAL_DNS","load_assignment":{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"socket_address":{"address":"h.example","port_value":80}}}}]}]}}`,
 			`{"cluster_type":{"name":"envoy.clusters.aggregate","typed_config":{` + typed + `envoy.extensions.clusters.aggregate.v3.ClusterConfig","clusters":["a","b"]}}}`,
 			eds(`"circuit_breakers":{"thresholds":[{"max_requests":0}]}`),
-			eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"none","limit_scope":"fleet","max_lease_share":0.25}}}`),
+			eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"none","limit_scope":"fleet","max_lease_share":0.25,"max_backoff":"10s"}}}`),
 			eds(`"lrs_server":{"self":{}}`, `"lrs_report_endpoint_metrics":["cpu_utilization","named_metrics.b","named_metrics.a"]`),
 			eds(`"lrs_report_endpoint_metrics":["mem_utilization","application_utilization","named_metrics.*"]`),
 			eds(`"outlier_detection":{}`),

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -26,6 +27,7 @@ func validateCluster(r *report, m *clusterv3.Cluster) *resource.Cluster {
 	own := m.GetMetadata().GetFilterMetadata()["lbd"].GetFields()
 	c.Connect = v.connect(own)
 	c.MaxLeaseShare = v.maxLeaseShare(own)
+	c.MaxBackoff = v.maxBackoff(own)
 	c.FleetLimit = v.limitScope(own)
 	c.OutlierDetection = v.outlierDetection(m.GetOutlierDetection(), c.Policy)
 	v.thresholds(m.GetCircuitBreakers(), c)
@@ -90,7 +92,7 @@ func (v clusterValidator) loadMetrics(names []string) *resource.LoadMetrics {
 var connectModes = []resource.ConnectMode{resource.ConnectTCP, resource.ConnectTCPHold, resource.ConnectTLS, resource.ConnectNone}
 
 // ownFields are the fields of metadata lbd.
-var ownFields = []string{"connect", "limit_scope", "max_lease_share"}
+var ownFields = []string{"connect", "limit_scope", "max_backoff", "max_lease_share"}
 
 // limitScope validates metadata lbd.limit_scope, and reports whether it is fleet.
 func (v clusterValidator) limitScope(fields map[string]*structpb.Value) bool {
@@ -122,11 +124,25 @@ func (v clusterValidator) maxLeaseShare(fields map[string]*structpb.Value) float
 	return share
 }
 
+// maxBackoff validates metadata lbd.max_backoff; 0 if it is absent.
+func (v clusterValidator) maxBackoff(fields map[string]*structpb.Value) time.Duration {
+	value, ok := fields["max_backoff"]
+	if !ok {
+		return 0
+	}
+	d, err := time.ParseDuration(value.GetStringValue())
+	if err != nil || d < time.Second || d > 2*time.Minute {
+		v.reject(`metadata.filter_metadata["lbd"].max_backoff`, `must be a duration of 1s to 2m, such as "10s"`)
+		return 0
+	}
+	return d
+}
+
 func (v clusterValidator) connect(fields map[string]*structpb.Value) resource.ConnectMode {
 	const field = `metadata.filter_metadata["lbd"]`
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(ownFields, name) {
-			v.warn(field+"."+name, "has no effect: known are connect, limit_scope and max_lease_share")
+			v.warn(field+"."+name, "has no effect: known are connect, limit_scope, max_backoff and max_lease_share")
 		}
 	}
 	value, ok := fields["connect"]
@@ -194,5 +210,8 @@ func (v clusterValidator) dependentFields(m *clusterv3.Cluster, c *resource.Clus
 	}
 	if c.Type == resource.ClusterAggregate && c.Connect != resource.ConnectDefault {
 		v.warnUnapplied(m, "metadata", `metadata.filter_metadata["lbd"].connect`, leavesOwn)
+	}
+	if c.Type == resource.ClusterAggregate && c.MaxBackoff != 0 {
+		v.warnUnapplied(m, "metadata", `metadata.filter_metadata["lbd"].max_backoff`, leavesOwn)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -126,6 +127,7 @@ func TestClusters(t *testing.T) {
 			[]string{`lrs_report_endpoint_metrics: has "cpu", which is not applied: known are cpu_utilization, mem_utilization, application_utilization, named_metrics.* and named_metrics.NAME`},
 		},
 		{"max_lease_share", eds(`"metadata":{"filter_metadata":{"lbd":{"max_lease_share":0.25}}}`), as(func(c *resource.Cluster) { c.MaxLeaseShare = 0.25 }), nil},
+		{"max_backoff", eds(`"metadata":{"filter_metadata":{"lbd":{"max_backoff":"1m30s"}}}`), as(func(c *resource.Cluster) { c.MaxBackoff = 90 * time.Second }), nil},
 		{"limit_scope daemon", eds(`"metadata":{"filter_metadata":{"lbd":{"limit_scope":"daemon"}}}`), as(), nil},
 		{
 			"limit_scope fleet, without a shared store", eds(`"metadata":{"filter_metadata":{"lbd":{"limit_scope":"fleet"}}}`),
@@ -138,7 +140,7 @@ func TestClusters(t *testing.T) {
 		{"connect none", eds(`"metadata":{"filter_metadata":{"lbd":{"connect":"none"},"other":{"connect":7}}}`), as(connect(resource.ConnectNone)), nil},
 		{
 			"a word that lbd's metadata does not have", eds(`"metadata":{"filter_metadata":{"lbd":{"conect":"none"}}}`), as(),
-			[]string{`metadata.filter_metadata["lbd"].conect: has no effect: known are connect, limit_scope and max_lease_share`},
+			[]string{`metadata.filter_metadata["lbd"].conect: has no effect: known are connect, limit_scope, max_backoff and max_lease_share`},
 		},
 		{"round_robin", eds(choose(policies(policy(roundRobin)))), as(plain), nil},
 		{"wrr_locality", eds(choose(policies(policy(wrr, `"endpoint_picking_policy":`+policies(policy(roundRobin)))))), as(), nil},
@@ -241,6 +243,14 @@ func TestRulesOfClusters(t *testing.T) {
 		{
 			"a connect mode that is no text", both, eds(`"metadata":{"filter_metadata":{"lbd":{"connect":{"a":[1]}}}}`),
 			[]string{`metadata.filter_metadata["lbd"].connect: is {"a":[1]}: it must be one of ["tcp" "tcp_hold" "tls" "none"]`},
+		},
+		{
+			"max_backoff too short", both, eds(`"metadata":{"filter_metadata":{"lbd":{"max_backoff":"999ms"}}}`),
+			[]string{`metadata.filter_metadata["lbd"].max_backoff: must be a duration of 1s to 2m, such as "10s"`},
+		},
+		{
+			"max_backoff that is no text", both, eds(`"metadata":{"filter_metadata":{"lbd":{"max_backoff":10}}}`),
+			[]string{`metadata.filter_metadata["lbd"].max_backoff: must be a duration of 1s to 2m, such as "10s"`},
 		},
 		{"socket matches", both, eds(`"transport_socket_matches":[{"name":"x"}]`), []string{"transport_socket_matches: is not supported"}},
 		{

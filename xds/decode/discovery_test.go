@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
@@ -53,7 +54,7 @@ func TestClustersOfOtherTypes(t *testing.T) {
 		return c
 	}
 	limited := leaves("a")
-	limited.MaxRequests, limited.MaxRequestsConfigured, limited.Connect, limited.LRSToSelf = 7, true, resource.ConnectNone, true
+	limited.MaxRequests, limited.MaxRequestsConfigured, limited.Connect, limited.LRSToSelf, limited.MaxBackoff = 7, true, resource.ConnectNone, true, time.Second
 	const inLocality = "load_assignment.endpoints[0].lb_endpoints[0]"
 	const onlyTheName = ": is not applied: LOGICAL_DNS takes one name from it and nothing else"
 	const own = ": is not applied: the clusters of an aggregate have their own"
@@ -89,11 +90,12 @@ func TestClustersOfOtherTypes(t *testing.T) {
 			"an aggregate with what its clusters have",
 			aggregate(`["a"]`, `"load_assignment":{}`, `"eds_cluster_config":{"service_name":"x"}`, `"outlier_detection":{}`,
 				`"circuit_breakers":{"thresholds":[{"max_requests":7}]}`, `"lrs_server":{"self":{}}`, `"connect_timeout":"1s"`,
-				`"metadata":{"filter_metadata":{"lbd":{"connect":"none"}}}`),
+				`"metadata":{"filter_metadata":{"lbd":{"connect":"none","max_backoff":"1s"}}}`),
 			limited,
 			[]string{
 				"load_assignment" + own, "eds_cluster_config" + own, "outlier_detection" + own, "circuit_breakers" + own, "lrs_server" + own,
 				"connect_timeout: is not applied: each address has 20 s", `metadata.filter_metadata["lbd"].connect` + own,
+				`metadata.filter_metadata["lbd"].max_backoff` + own,
 			},
 		},
 	} {

@@ -36,6 +36,9 @@ func Cluster(c *resource.Cluster) ([]byte, error) {
 	if c.FleetLimit {
 		own["limit_scope"] = structpb.NewStringValue("fleet")
 	}
+	if c.MaxBackoff > 0 {
+		own["max_backoff"] = structpb.NewStringValue(c.MaxBackoff.String())
+	}
 	if c.MaxLeaseShare > 0 {
 		own["max_lease_share"] = structpb.NewNumberValue(c.MaxLeaseShare)
 	}

@@ -117,6 +117,9 @@ type Cluster struct {
 	LoadMetrics           *LoadMetrics // metrics of upstreams in load reports; nil for none
 	Security              *Security    // nil if connections are plain, unless Connect is ConnectTLS
 	Connect               ConnectMode  // metadata lbd.connect
+	// MaxBackoff limits the pause between attempts to connect to an endpoint; 0 is gRPC's
+	// limit, 120 s. Source: metadata lbd.max_backoff.
+	MaxBackoff time.Duration
 }
 
 // AssignmentName is the name of the cluster's Assignment.
