@@ -138,6 +138,11 @@ func (d *Dialer) prober() prober {
 	return d.poller
 }
 
+// Reconnect ends the back-off of all SubConns of a cluster, also below an AGGREGATE of this
+// name, as gRPC's ResetConnectBackoff: they connect now, and if that fails, the next
+// back-off is the shortest. It returns how many endpoints that concerns.
+func (d *Dialer) Reconnect(cluster string) int { return d.pauses.reset(cluster) }
+
 // tcpConnector is connect modes tcp, tcp_hold and tls. An endpoint is connected if it
 // accepts a TCP connection and, with a security or in mode tls, a TLS handshake. Mode
 // tcp closes the connection at once, so that it occupies no worker of a small server,
@@ -164,13 +169,18 @@ func (c tcpConnector) named(hostname string) tcpConnector {
 // secured reports whether there is a TLS handshake.
 func (c *tcpConnector) secured() bool { return c.security != nil || c.tls }
 
+// proof is what a connection shows.
+func (c *tcpConnector) proof() proof {
+	return proof{secured: c.secured(), hostname: c.hostname, security: c.security}
+}
+
 // dial connects and does the TLS handshake, both within timeout. It calls agreed when
 // only the server's verdict on lbd's certificate is missing. The error is a *shortage
 // if lbd is the cause.
 func (c tcpConnector) dial(ctx context.Context, address string, timeout time.Duration, agreed func()) (net.Conn, error) {
 	conn, err := c.connect(ctx, address, timeout, agreed)
 	if err == nil {
-		c.dialer.pauses.connected(address, &c)
+		c.dialer.pauses.connected(address, c.proof())
 		return conn, nil
 	}
 	return nil, c.dialer.classify(ctx, err, address)

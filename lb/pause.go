@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/connectivity"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // pauses has the back-offs of SubConns that wait for an address, by address. One ends
@@ -14,13 +14,15 @@ type pauses struct {
 	all map[string]map[*pause]struct{}
 }
 
-// pause is one back-off of a SubConn. It is fixed once it is in pauses.
+// pause is one back-off of a SubConn. It is fixed.
 type pause struct {
-	subConn   *subConn
-	addresses []string
-	connector tcpConnector // without a Dialer for another Connector
-	spent     bool         // it does not end early
-	timer     *time.Timer
+	addresses     []string
+	cluster, root string // of the SubConn's link
+	needs         proof
+	spent         bool // it does not end early
+	timer         *time.Timer
+	// end has the owner end the back-off, unless it has ended. Any goroutine may call it.
+	end func(why resumption)
 }
 
 // resumption is why a back-off ends.
@@ -32,48 +34,16 @@ const (
 	afterReset
 )
 
-// backOff begins a back-off.
-func (s *subConn) backOff(d time.Duration) {
-	p := &pause{subConn: s, addresses: *s.addresses, spent: s.woken}
-	p.timer = time.AfterFunc(d, func() { p.end(afterPause) })
-	s.pause = p
-	if c, ok := s.connector().(tcpConnector); ok {
-		p.connector = c
-		c.dialer.pauses.add(p)
-	}
+// proof is what a connection shows beside that the address accepts it.
+type proof struct {
+	secured  bool // with a TLS handshake
+	hostname string
+	security *resource.Security
 }
 
-// end has the owner end the back-off, unless it has ended. Any goroutine may call it.
-func (p *pause) end(why resumption) {
-	p.subConn.channel.owner.Post(func() { p.subConn.resume(p, why) })
-}
-
-// resume leaves TRANSIENT_FAILURE. Of two back-offs in a row, only one ends early because of
-// a success elsewhere: an endpoint that accepts connections and closes them would else be
-// dialed by two clusters in turn without a pause.
-func (s *subConn) resume(p *pause, why resumption) {
-	if s.pause != p {
-		return
-	}
-	s.endPause()
-	s.woken = why == afterSuccess
-	if why == afterReset {
-		s.failures = 0
-	}
-	s.change(connectivity.Idle, nil)
-}
-
-// endPause forgets the back-off, if there is one.
-func (s *subConn) endPause() {
-	p := s.pause
-	if p == nil {
-		return
-	}
-	p.timer.Stop()
-	if d := p.connector.dialer; d != nil {
-		d.pauses.remove(p)
-	}
-	s.pause = nil
+// covers reports whether a connection that shows p can also be made where o is needed.
+func (p *proof) covers(o *proof) bool {
+	return !o.secured || p.secured && p.hostname == o.hostname && p.security.Equal(o.security)
 }
 
 func (ps *pauses) add(p *pause) {
@@ -97,32 +67,25 @@ func (ps *pauses) remove(p *pause) {
 	}
 }
 
-// connected ends the back-offs of SubConns that can connect to an address, because by has.
-func (ps *pauses) connected(address string, by *tcpConnector) {
+// connected ends the back-offs of SubConns that can connect to an address as well.
+func (ps *pauses) connected(address string, by proof) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for p := range ps.all[address] {
-		if !p.spent && by.proves(&p.connector) {
+		if !p.spent && by.covers(&p.needs) {
 			p.end(afterSuccess)
 		}
 	}
 }
 
-// proves reports whether a connection of c shows that o can connect to the same address.
-func (c *tcpConnector) proves(o *tcpConnector) bool {
-	return !o.secured() || c.secured() && c.hostname == o.hostname && c.security.Equal(o.security)
-}
-
-// Reconnect ends the back-off of all SubConns of a cluster, also below an AGGREGATE of this
-// name, as gRPC's ResetConnectBackoff: they connect now, and if that fails, the next
-// back-off is the shortest. It returns how many endpoints that concerns.
-func (d *Dialer) Reconnect(cluster string) int {
-	d.pauses.mu.Lock()
-	defer d.pauses.mu.Unlock()
+// reset ends all back-offs in a cluster, and returns how many endpoints that concerns.
+func (ps *pauses) reset(cluster string) int {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	endpoints := make(map[string]struct{})
-	for _, ps := range d.pauses.all {
-		for p := range ps {
-			if l := p.subConn.link; l.Cluster == cluster || l.Root == cluster {
+	for _, waiting := range ps.all {
+		for p := range waiting {
+			if p.cluster == cluster || p.root == cluster {
 				endpoints[p.addresses[0]] = struct{}{}
 				p.end(afterReset)
 			}

@@ -435,7 +435,7 @@ func (r *recheck) begin(limit time.Duration) {
 func (r *recheck) Probed(err error) {
 	d := r.rechecks.dialer
 	if err == nil {
-		d.pauses.connected(r.key.address, &tcpConnector{})
+		d.pauses.connected(r.key.address, proof{})
 	}
 	r.done(d.classify(d.ctx, err, r.key.address))
 }

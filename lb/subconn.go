@@ -166,6 +166,45 @@ func (s *subConn) fail(address string, err error) {
 	s.backOff(pause)
 }
 
+// backOff begins a back-off.
+func (s *subConn) backOff(d time.Duration) {
+	p := &pause{addresses: *s.addresses, cluster: s.link.Cluster, root: s.link.Root, spent: s.woken}
+	p.end = func(why resumption) { s.channel.owner.Post(func() { s.resume(p, why) }) }
+	p.timer = time.AfterFunc(d, func() { p.end(afterPause) })
+	s.pause = p
+	if c, ok := s.connector().(tcpConnector); ok {
+		p.needs = c.proof()
+		c.dialer.pauses.add(p)
+	}
+}
+
+// resume leaves TRANSIENT_FAILURE. Of two back-offs in a row, only one ends early because of
+// a success elsewhere: an endpoint that accepts connections and closes them would else be
+// dialed by two clusters in turn without a pause.
+func (s *subConn) resume(p *pause, why resumption) {
+	if s.pause != p {
+		return
+	}
+	s.endPause()
+	s.woken = why == afterSuccess
+	if why == afterReset {
+		s.failures = 0
+	}
+	s.change(connectivity.Idle, nil)
+}
+
+// endPause forgets the back-off, if there is one.
+func (s *subConn) endPause() {
+	if s.pause == nil {
+		return
+	}
+	s.pause.timer.Stop()
+	if c, ok := s.connector().(tcpConnector); ok {
+		c.dialer.pauses.remove(s.pause)
+	}
+	s.pause = nil
+}
+
 // nextPause returns the next back-off between connection attempts, as gRPC has it, apart from
 // the limit.
 func (s *subConn) nextPause() time.Duration {

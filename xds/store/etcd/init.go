@@ -10,17 +10,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// EmptyError reports that nothing is under the prefix, and that this daemon knows of no fleet that was there. A daemon
-// never creates one by itself: etcd may have lost what the others still have.
-type EmptyError struct {
-	Prefix string
-}
-
-func (e *EmptyError) Error() string {
-	return fmt.Sprintf("nothing is stored at the etcd prefix %s: to create a new fleet, run lbd store init; "+
-		"if etcd has lost what was there, copy the directory fleet in --data of another replica to it with lbd store migrate", e.Prefix)
-}
-
 // Init makes a prefix that of a new fleet, unless it has one, and returns the fleet's id.
 func Init(ctx context.Context, c Config) (fleet string, created bool, err error) {
 	s := prepare(c, Options{})

@@ -113,3 +113,14 @@ func decodeFormat(value []byte) (format, error) {
 	}
 	return f, nil
 }
+
+// EmptyError reports that nothing is under the prefix, and that this daemon knows of no fleet that was there. A daemon
+// never creates one by itself: etcd may have lost what the others still have.
+type EmptyError struct {
+	Prefix string
+}
+
+func (e *EmptyError) Error() string {
+	return fmt.Sprintf("nothing is stored at the etcd prefix %s: to create a new fleet, run lbd store init; "+
+		"if etcd has lost what was there, copy the directory fleet in --data of another replica to it with lbd store migrate", e.Prefix)
+}
