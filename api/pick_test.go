@@ -45,8 +45,8 @@ func TestPickAnswers(t *testing.T) {
 			`{"cluster":"orders","generation":G,"picks":[{"address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0}],"dropped":{},"circuit_broken":0}`,
 		},
 		{
-			"some are dropped", "GET", "/pick?cluster=shed&n=6", "", 200,
-			`{"cluster":"shed","generation":G,"picks":[{"address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0}],"dropped":{"throttle":5},"circuit_broken":0}`,
+			"half are dropped", "GET", "/pick?cluster=shed&n=2", "", 200,
+			`{"cluster":"shed","generation":G,"picks":[{"address":"10.0.0.7:8080","locality":{"region":"us-east1","zone":"b","sub_zone":""},"priority":0}],"dropped":{"throttle":1},"circuit_broken":0}`,
 		},
 		{"text", "GET", "/pick?cluster=orders", "text/plain", 200, "10.0.0.7:8080"},
 		{"text of n", "GET", "/pick?cluster=orders&n=2", "text/plain;q=0.9, application/json;q=0.5", 200, "10.0.0.7:8080\n10.0.0.7:8080"},
