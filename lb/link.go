@@ -44,7 +44,7 @@ type tcpLink struct {
 	recheck       *recheck // in mode tcp once it is connected; in others for one check
 	before, after *tcpLink // of the same check
 	round         uint32   // the last check of the address that began before the link was connected
-	checked       uint32   // the tick in which the last check began that the link took part in
+	checked       uint32   // the tick of the last check that a report caused, of the last one of the link
 }
 
 func (l *tcpLink) stop() {

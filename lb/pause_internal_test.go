@@ -28,9 +28,9 @@ func single(name string, change func(*resource.Cluster)) *resource.Config {
 	}})}
 }
 
-func isReady(c *Channel, cluster string) bool {
+func isReady(c *Channel) bool {
 	synctest.Wait()
-	return c.ClusterSummary(cluster).Priorities[0].Ready == 1
+	return c.ClusterSummary("c").Priorities[0].Ready == 1
 }
 
 // TestSuccessEndsBackOffs: an endpoint that has been down for long is used at once when anybody has connected to it.
@@ -68,11 +68,11 @@ func TestSuccessEndsBackOffs(t *testing.T) {
 				send(t, secure, single("secure", func(c *resource.Cluster) { c.Security = &resource.Security{SystemRoots: true} }))
 				time.Sleep(33 * time.Second)
 				h.set(address, "")
-				if isReady(c, "c") {
+				if isReady(c) {
 					t.Fatal("READY before")
 				}
 				connect(t, d, c)
-				if !isReady(c, "c") {
+				if !isReady(c) {
 					t.Error("not READY after")
 				}
 				if n := len(d.pauses.all[address]); n != 1 {
@@ -100,7 +100,7 @@ func TestReconnectResetsBackOff(t *testing.T) {
 		synctest.Wait()
 		h.set(address, "")
 		time.Sleep(1300 * time.Millisecond)
-		if !isReady(c, "c") {
+		if !isReady(c) {
 			t.Error("not READY after the shortest back-off")
 		}
 	})
@@ -146,7 +146,7 @@ func TestMaxBackoff(t *testing.T) {
 		time.Sleep(144 * time.Second) // until the pause has ended that was under way
 		h.set(address, "")
 		time.Sleep(2400 * time.Millisecond)
-		if !isReady(c, "c") {
+		if !isReady(c) {
 			t.Error("not READY after the longest back-off")
 		}
 	})

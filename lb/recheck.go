@@ -99,7 +99,7 @@ type recheck struct {
 	over atomic.Bool // no link is left
 
 	// Guarded by rechecks.mu. There are many: what is small shares words.
-	began      uint32   // the tick in which the last check began
+	reported   uint32   // the tick of the last check that a report caused
 	links      *tcpLink // the first of a list
 	next, prev *recheck // in the ring
 	due        int64    // the tick; 0 if not in the ring
@@ -138,7 +138,7 @@ func (rs *rechecks) add(l *tcpLink, address string) bool {
 		rs.all[key] = r
 		rs.place(r, RecheckInterval)
 	}
-	r.began = max(r.began, l.checked)
+	r.reported = max(r.reported, l.checked)
 	l.recheck, l.round, l.after = r, r.round, r.links
 	if r.links != nil {
 		r.links.before = l
@@ -161,14 +161,21 @@ func (rs *rechecks) soon(l *tcpLink, address string) {
 		rs.reported.Add(1)
 	case !r.underWay && r.due > rs.earliest(r):
 		rs.unplace(r)
-		rs.placeAt(r, rs.earliest(r))
+		rs.placeReported(r)
 		rs.reported.Add(1)
 	}
 }
 
 // earliest returns the tick in which a report can cause a check.
 func (rs *rechecks) earliest(r *recheck) int64 {
-	return max(rs.now()+1, int64(r.began)+int64(ReportedInterval/recheckTick))
+	return max(rs.now()+1, int64(r.reported)+int64(ReportedInterval/recheckTick))
+}
+
+// placeReported adds a check to the ring that a report causes.
+func (rs *rechecks) placeReported(r *recheck) {
+	at := rs.earliest(r)
+	r.reported = uint32(at)
+	rs.placeAt(r, at)
 }
 
 // leave ends the checks for a link, also if it has not joined yet.
@@ -192,7 +199,7 @@ func (rs *rechecks) remove(l *tcpLink) {
 	if l.after != nil {
 		l.after.before = l.before
 	}
-	l.recheck, l.before, l.after, l.checked = nil, nil, nil, r.began
+	l.recheck, l.before, l.after, l.checked = nil, nil, nil, r.reported
 	if r.links == nil {
 		r.over.Store(true)
 		delete(rs.all, r.key)
@@ -346,7 +353,7 @@ func (rs *rechecks) next(r *recheck, interval time.Duration) {
 	switch {
 	case r.links == nil:
 	case once:
-		rs.placeAt(r, rs.earliest(r))
+		rs.placeReported(r)
 	default:
 		rs.place(r, interval)
 	}
@@ -406,7 +413,7 @@ func (r *recheck) begin(limit time.Duration) {
 	limit = min(limit, RecheckTimeout)
 	r.rechecks.mu.Lock()
 	r.round++
-	r.began, r.underWay = uint32(r.rechecks.now()), true
+	r.underWay = true
 	link := r.links
 	r.rechecks.mu.Unlock()
 	d := r.rechecks.dialer
