@@ -45,7 +45,7 @@ func (r *rehearsal) side(ctx context.Context, config *resource.Config, name stri
 		return out, nil
 	case cc.Err != nil:
 		out.Error = cc.Err.Error()
-		return out, nil
+		return out, nil //nolint:nilerr // the error is what the cluster is
 	}
 	node, err := r.play(ctx, config)
 	if err != nil {
