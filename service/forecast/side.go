@@ -39,13 +39,8 @@ type place struct {
 func (r *rehearsal) side(ctx context.Context, config *resource.Config, name string) (*side, error) {
 	out := &side{ClusterOutcome: ClusterOutcome{Priority: -1}, known: true}
 	cc := configOf(config, name)
-	switch { // without a tree
-	case cc == nil:
-		out.Error = "the cluster does not exist"
+	if out.Error = unusable(cc); out.Error != "" {
 		return out, nil
-	case cc.Err != nil:
-		out.Error = cc.Err.Error()
-		return out, nil //nolint:nilerr // the error is what the cluster is
 	}
 	node, err := r.play(ctx, config)
 	if err != nil {
@@ -84,6 +79,17 @@ func (r *rehearsal) side(ctx context.Context, config *resource.Config, name stri
 		out.MaxRequests = &cc.Cluster.MaxRequests
 	}
 	return out, nil
+}
+
+// unusable returns why a config has no tree; empty if it has one.
+func unusable(cc *resource.ClusterConfig) string {
+	switch {
+	case cc == nil:
+		return "the cluster does not exist"
+	case cc.Err != nil:
+		return cc.Err.Error()
+	}
+	return ""
 }
 
 func (s *side) add(p *observe.PriorityState, l *observe.LocalityState, e *observe.EndpointState) {
