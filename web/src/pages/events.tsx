@@ -47,6 +47,7 @@ export function Events({ query }: { query: URLSearchParams }) {
   });
   const [limit, setLimit] = useState(firstLoad);
   const [shown, setShown] = useState(page);
+  const [wide] = useState(() => matchMedia("(min-width: 701px)").matches); // on a phone, the types would cover the events
   const now = useNow();
   const question = useQuestion();
 
@@ -149,26 +150,29 @@ export function Events({ query }: { query: URLSearchParams }) {
             </button>
           </span>
         )}
-        <fieldset>
-          <legend class="unseen">Types</legend>
-          {offered.map((t) => (
-            <label key={t} class="choice">
-              <input
-                type="checkbox" checked={types.has(t)}
-                onChange={(e) => {
-                  const next = new Set(types);
-                  if (e.currentTarget.checked) next.add(t);
-                  else next.delete(t);
-                  setTypes(next);
-                  remember(cluster, next, target);
-                }}
-              />
-              <span>
-                {eventWord(t)} {types.has(t) && <b>{count(counts[t] ?? 0)}</b>}
-              </span>
-            </label>
-          ))}
-        </fieldset>
+        <details class="types" open={wide}>
+          <summary>{type.length} of {offered.length} types</summary>
+          <fieldset>
+            <legend class="unseen">Types</legend>
+            {offered.map((t) => (
+              <label key={t} class="choice">
+                <input
+                  type="checkbox" checked={types.has(t)}
+                  onChange={(e) => {
+                    const next = new Set(types);
+                    if (e.currentTarget.checked) next.add(t);
+                    else next.delete(t);
+                    setTypes(next);
+                    remember(cluster, next, target);
+                  }}
+                />
+                <span>
+                  {eventWord(t)} {types.has(t) && <b>{count(counts[t] ?? 0)}</b>}
+                </span>
+              </label>
+            ))}
+          </fieldset>
+        </details>
       </form>
       {type.length === 0 && <p>No type is selected.</p>}
       {!looked && type.length > 0 && !error && <p>Loading…</p>}

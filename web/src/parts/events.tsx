@@ -52,7 +52,10 @@ export const eventTypes = Object.keys(words) as EventType[];
 
 const wordsOf = (t: EventType): Words => words[t] ?? { letter: "?", color: "muted", word: t.replaceAll("_", " ") };
 export const eventWord = (t: EventType) => wordsOf(t).word;
-export const eventColor = (t: EventType) => wordsOf(t).color;
+
+/** The color of an event. A first priority, or a return to a higher one, is no fault. */
+export const colorOf = (e: LbdEvent) =>
+  e.type === "priority_switched" && (e.from === "none" || Number(e.to) < Number(e.from)) ? "muted" : wordsOf(e.type).color;
 
 /**
  * Events of some types as marks of a chart. Within a second, only the first of the types is
@@ -64,8 +67,7 @@ export function marksOf(events: LbdEvent[], types: EventType[]): Mark[] {
     const rank = types.indexOf(e.type);
     if (rank < 0) continue;
     const t = Date.parse(e.time);
-    const { letter, color } = wordsOf(e.type);
-    const mark = { t, letter, color, says: sentence(e), rank };
+    const mark = { t, letter: wordsOf(e.type).letter, color: colorOf(e), says: sentence(e), rank };
     const before = out.at(-1);
     if (!before || before.t - t >= 1000) out.push(mark);
     else if (rank < before.rank) out[out.length - 1] = mark;
@@ -97,7 +99,7 @@ export function EventRows({ events, withCluster, today }: { events: LbdEvent[]; 
           <time dateTime={e.time} title={dayAndClock(Date.parse(e.time))}>
             {today ? clock(Date.parse(e.time)) : dayAndClock(Date.parse(e.time))}
           </time>
-          <span class={`tag tone-${eventColor(e.type)}`}>{eventWord(e.type)}</span>
+          <span class={`tag tone-${colorOf(e)}`}>{eventWord(e.type)}</span>
           <span class="says">
             {withCluster && e.cluster && (
               <>

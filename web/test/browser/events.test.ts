@@ -86,3 +86,17 @@ test("events are filtered by the tree of a target", async (t) => {
   assert.doesNotMatch(page.url(), /target/);
   assert.deepEqual(faults, []);
 });
+
+test("on a phone the types of events do not cover the events, and a first priority is no fault", async (t) => {
+  await put("held");
+  const { page, faults } = await visit(t, browser, daemon, "#/events?cluster=held", { viewport: { width: 390, height: 740 } });
+  await has(page, /priority 0 is the first to be used/, ".event.priority_switched");
+  assert.equal(await page.$(".event.priority_switched .tone-bad"), null);
+  if (process.env.PICTURE) await page.screenshot({ path: `${process.env.PICTURE}/phone-events.png` });
+  const top = await page.$eval(".event", (e) => e.getBoundingClientRect().top);
+  assert.ok(top < 370, `the first event begins at ${top} of 740`);
+  await page.click(".types summary");
+  await page.click('.choice:has-text("priority")');
+  await page.waitForFunction(() => document.querySelector(".event.priority_switched") === null);
+  assert.deepEqual(faults, []);
+});

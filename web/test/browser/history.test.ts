@@ -190,6 +190,10 @@ for (const scheme of ["light", "dark"] as const) {
       await page.setViewportSize({ width: 360, height: 740 });
       await fits(page).catch(() => assert.fail(`${place} is wider than a phone`));
       assert.deepEqual(await violations(page), [], `${place}, on a phone`);
+      await page.setViewportSize({ width: 390, height: 740 });
+      const edges = await page.$$eval("table.history td:last-child", (all) => all.map((e) => e.getBoundingClientRect().right));
+      assert.ok(Math.max(...edges) <= 390, `${place}: the change is off the screen of a phone`);
+      if (process.env.PICTURE) await page.screenshot({ path: `${process.env.PICTURE}/phone-${scheme}${place.length}.png` });
     }
     assert.deepEqual(faults, []);
   });
