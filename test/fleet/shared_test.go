@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lbd-dev/lbd/test/storetest"
 	"github.com/lbd-dev/lbd/xds/resource"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/etcd"
-	"github.com/lbd-dev/lbd/test/storetest"
 )
 
 // opener opens a store of the same fleet each time.

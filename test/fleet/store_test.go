@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lbd-dev/lbd/test/storetest"
 	"github.com/lbd-dev/lbd/xds/store"
 	"github.com/lbd-dev/lbd/xds/store/etcd"
-	"github.com/lbd-dev/lbd/test/storetest"
 )
 
 var prefixes atomic.Int64

@@ -11,13 +11,13 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/lbd-dev/lbd/lb/clusterimpl"
-	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/lb/outlierdetection"
 	"github.com/lbd-dev/lbd/lb/pickfirst"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/priority"
 	"github.com/lbd-dev/lbd/lb/roundrobin"
 	"github.com/lbd-dev/lbd/lb/weightedtarget"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 

@@ -16,8 +16,8 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/lb/policy"
+	"github.com/lbd-dev/lbd/test/lbtest"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
