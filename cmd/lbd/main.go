@@ -20,7 +20,7 @@ type cli struct {
 	Serve       serveCommand       `cmd:"" default:"withargs" set:"data=./lbd-data" help:"Run the daemon. This is the default command."`
 	Demo        demoCommand        `cmd:"" set:"data=" help:"Run the daemon with a demo cluster: local HTTP upstreams and a client that picks from them."`
 	Check       checkCommand       `cmd:"" help:"Validate resource files and a configuration file without a daemon. Exits with 1 if one is invalid."`
-	Store       storeCommand       `cmd:"" help:"Copy stores."`
+	Store       storeCommand       `cmd:"" help:"Create a fleet, and copy stores."`
 	Ctl         ctl.Command        `cmd:"" help:"Inspect and change a running daemon with its API."`
 	Doctor      ctl.Doctor         `cmd:"" help:"Find out what is wrong with a running daemon or a cluster, and what to do. Exits with 1 if there is a problem."`
 	Token       tokenCommand       `cmd:"" help:"Make tokens for callers of the API."`
