@@ -73,6 +73,7 @@ type bundling struct {
 	options Options
 	bundle  *Bundle
 	places  map[resource.Key]string // the first path of each key
+	static  map[string]bool         // the names, as JSON, of STATIC Clusters of forms, whose endpoints are read
 
 	problems, warnings, notes problemList
 

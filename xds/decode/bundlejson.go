@@ -29,7 +29,7 @@ func (d *bundling) json(body []byte) error {
 	switch {
 	case d.options.Bare && isList(body) && json.Valid(body):
 		if list := text.Members(body); len(list) > 0 && list[0].Value[0] == '{' {
-			return d.follow(body, "", nil)
+			return d.follow(bytes.TrimSpace(body), "", nil)
 		}
 		return d.list(body)
 	case !json.Valid(body) || bytes.TrimSpace(body)[0] != '{':
@@ -41,7 +41,7 @@ func (d *bundling) json(body []byte) error {
 	if url == discoveryResponseURL || url == "" && list != nil {
 		return d.envelope(body, top)
 	}
-	if ok, err := d.form(body, ""); ok || err != nil {
+	if ok, err := d.form(bytes.TrimSpace(body), ""); ok || err != nil {
 		return err
 	}
 	t := typeIn(top)

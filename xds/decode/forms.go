@@ -72,12 +72,12 @@ func (d *bundling) form(body []byte, at string) (ok bool, err error) {
 	o := text.Members(body)
 	f := formIn(func(name string) bool { return o.Find(name) != nil })
 	switch isResource := typeIn(o) != ""; {
-	case f != nil && f.resources == nil:
+	case f != nil && f.resources == nil && o.Find("@type") == nil:
 		d.reject(at, "is %s: %s", f.is, f.says)
 		return true, nil
 	case isResource:
 		return false, nil
-	case f == nil:
+	case f == nil || f.resources == nil:
 		return d.named(o, at)
 	}
 	before := len(d.places)
@@ -106,14 +106,25 @@ func (d *bundling) named(o text.Object, at string) (ok bool, err error) {
 	if len(o) > maxNames || strings.Count(at, "[") == maxNamed {
 		return false, nil
 	}
+	var unread []string
 	for _, m := range o {
-		if m.Value[0] != '{' {
-			return ok, nil
+		read := false
+		if m.Value[0] == '{' {
+			if read, err = d.form(m.Value, at+"["+strconv.Quote(m.Name)+"]"); err != nil {
+				return true, err
+			}
 		}
-		read, err := d.form(m.Value, at+"["+strconv.Quote(m.Name)+"]")
-		if ok = ok || read; err != nil {
-			return ok, err
+		if ok = ok || read; !read {
+			unread = append(unread, m.Name)
 		}
+		if !ok && m.Value[0] != '{' {
+			return false, nil
+		}
+	}
+	if ok && unread != nil {
+		v := d.begin()
+		v.warn(at, "not all of it is read: %s", text.Clip(strings.Join(unread, ", ")))
+		d.end(v, "")
 	}
 	return ok, nil
 }
@@ -162,7 +173,15 @@ func (d *bundling) resourceIn(body []byte, at string) error {
 		body = rest(o, `"@type":"`+t.URL()+`"`)
 		o = text.Members(body)
 	}
-	find := func(name string) []byte { return append(o.Find(name), o.Find(text.Camel(name))...) }
+	find := func(name string) []byte {
+		if value := o.Find(name); value != nil {
+			return value
+		}
+		return o.Find(text.Camel(name))
+	}
+	if d.static[string(find("cluster_name"))] && strings.HasSuffix(at, "endpoint_config") {
+		return nil // that of a STATIC Cluster, which has been read
+	}
 	assignment := find("load_assignment")
 	isStatic := o.Text("type") == "STATIC" || o.Find("type") == nil && find("cluster_type") == nil
 	if assignment == nil || !isStatic || v3URL(o.Text("@type")) != resource.TypeCluster.URL() {
@@ -171,7 +190,12 @@ func (d *bundling) resourceIn(body []byte, at string) error {
 	if err := d.jsonItem(rest(o, `"type":"EDS"`, "type", "load_assignment", "loadAssignment"), at); err != nil {
 		return err
 	}
-	body = rest(text.Members(assignment), `"cluster_name":`+cmp.Or(string(o.Find("name")), `""`), "cluster_name", "clusterName")
+	name := cmp.Or(string(o.Find("name")), `""`)
+	if d.static == nil {
+		d.static = make(map[string]bool)
+	}
+	d.static[name] = true
+	body = rest(text.Members(assignment), `"cluster_name":`+name, "cluster_name", "clusterName")
 	return d.jsonResource(within(at, "load_assignment"), resource.TypeAssignment, text.Members(body), body)
 }
 

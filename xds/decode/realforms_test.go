@@ -174,8 +174,16 @@ func TestRealForms(t *testing.T) {
 func TestForms(t *testing.T) {
 	static := `{"name":"pay","type":"STATIC","load_assignment":{"cluster_name":"x","endpoints":[` + localityOf("", endpointAt("10.0.0.1")) + `]}}`
 	for name, c := range map[string]struct{ body, says string }{
-		"a bootstrap":                  {`{"admin":{},"static_resources":{"listeners":[{"name":"a"}],"clusters":[` + static + `]}}`, "Cluster/pay=EDS ClusterLoadAssignment/pay=10.0.0.1:80"},
-		"a static cluster of a dump":   {camel(`{"configs":[{"static_clusters":[{"cluster":` + strings.Replace(static, "{", `{"@type":"`+resource.TypeCluster.URL()+`",`, 1) + `}]}]}`), "Cluster/pay=EDS ClusterLoadAssignment/pay=10.0.0.1:80"},
+		"a bootstrap":                {`{"admin":{},"static_resources":{"listeners":[{"name":"a"}],"clusters":[` + static + `]}}`, "Cluster/pay=EDS ClusterLoadAssignment/pay=10.0.0.1:80"},
+		"a static cluster of a dump": {camel(`{"configs":[{"static_clusters":[{"cluster":` + strings.Replace(static, "{", `{"@type":"`+resource.TypeCluster.URL()+`",`, 1) + `}]}]}`), "Cluster/pay=EDS ClusterLoadAssignment/pay=10.0.0.1:80"},
+		"a static cluster, and its endpoints": {
+			`{"configs":[{"static_clusters":[{"cluster":` + static + `}]},{"static_endpoint_configs":[{"endpoint_config":{"cluster_name":"pay","endpoints":[]}}]}]}`,
+			"Cluster/pay=EDS ClusterLoadAssignment/pay=10.0.0.1:80",
+		},
+		"white space before a list":    {"\n [" + static + "]", "Cluster/pay=EDS ClusterLoadAssignment/pay=10.0.0.1:80"},
+		"white space before a dump":    {"\n" + `{"configs":[{"bootstrap":{}}]}`, "has no resources at configs.static_clusters.cluster"},
+		"a field in both spellings":    {`[` + strings.Replace(static, "}]}}", "}]},\"loadAssignment\":{\"endpoints\":[]}}", 1) + `,{"name":"b","type":"EDS"}]`, "Cluster/pay=EDS ClusterLoadAssignment/pay=10.0.0.1:80 Cluster/b=EDS"},
+		"a resource with other fields": {`{"@type":"` + resource.TypeCluster.URL() + `","name":"a","type":"EDS","targets":[]}`, "unknown field"},
 		"clusters of istioctl":         {"[" + static + "]", "Cluster/pay=EDS ClusterLoadAssignment/pay=10.0.0.1:80"},
 		"a static cluster by itself":   {static, "write type: EDS"},
 		"a dump without resources":     {`{"configs":[{"bootstrap":{}}]}`, "has no resources at configs.static_clusters.cluster"},
