@@ -20,6 +20,7 @@ type pause struct {
 	cluster, root string // of the SubConn's link
 	needs         proof
 	spent         bool // it does not end early
+	began         time.Time
 	timer         *time.Timer
 	// end has the owner end the back-off, unless it has ended. Any goroutine may call it.
 	end func(why resumption)
@@ -78,6 +79,9 @@ func (ps *pauses) connected(address string, by proof) {
 	}
 }
 
+// minPause is the time that a back-off lasts, at least: it ends early, but not at once.
+const minPause = time.Second
+
 // reset ends all back-offs in a cluster, and returns how many endpoints that concerns.
 func (ps *pauses) reset(cluster string) int {
 	ps.mu.Lock()
@@ -85,7 +89,7 @@ func (ps *pauses) reset(cluster string) int {
 	endpoints := make(map[string]struct{})
 	for _, waiting := range ps.all {
 		for p := range waiting {
-			if p.cluster == cluster || p.root == cluster {
+			if (p.cluster == cluster || p.root == cluster) && time.Since(p.began) >= minPause {
 				endpoints[p.addresses[0]] = struct{}{}
 				p.end(afterReset)
 			}

@@ -168,7 +168,7 @@ func (s *subConn) fail(address string, err error) {
 
 // backOff begins a back-off.
 func (s *subConn) backOff(d time.Duration) {
-	p := &pause{addresses: *s.addresses, cluster: s.link.Cluster, root: s.link.Root, spent: s.woken}
+	p := &pause{addresses: *s.addresses, cluster: s.link.Cluster, root: s.link.Root, spent: s.woken, began: time.Now()}
 	p.end = func(why resumption) { s.channel.owner.Post(func() { s.resume(p, why) }) }
 	p.timer = time.AfterFunc(d, func() { p.end(afterPause) })
 	s.pause = p

@@ -121,7 +121,7 @@ func (f *foreign) Use(list []*policy.Usage) {
 			continue
 		}
 		for _, u := range list {
-			if !u.Found && slices.Contains(sc.endpoint.Addresses, u.Address) {
+			if !u.Found && sc.endpoint.Has(u.Address) {
 				sc.upstream.Load().Use(u)
 			}
 		}

@@ -125,7 +125,7 @@ func (b *pickFirst) Use(list []*policy.Usage) {
 		return
 	}
 	for _, u := range list {
-		if !u.Found && slices.ContainsFunc(a.of.addresses, func(a *address) bool { return a.Addr == u.Address }) {
+		if !u.Found && slices.ContainsFunc(a.of.addresses, func(a *address) bool { return a.Addr == u.Address || a.Addr == resource.CanonicalAddress(u.Address) }) {
 			policy.ConnectionOf(a.subConn).Upstream().Use(u)
 		}
 	}

@@ -26,6 +26,9 @@ func CanonicalHost(host string) string {
 
 // CanonicalAddress is CanonicalHost for "host:port". Another text is returned as it is.
 func CanonicalAddress(address string) string {
+	if strings.Count(address, ":") < 2 && strings.IndexFunc(address, func(r rune) bool { return 'A' <= r && r <= 'Z' || r > '~' }) < 0 {
+		return address // nearly all, at little cost
+	}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return address
@@ -39,5 +42,9 @@ func CanonicalAddress(address string) string {
 // Has reports whether an address, or its canonical spelling, is one of the endpoint's. Those of resources that are
 // written by hand are canonical.
 func (e *Endpoint) Has(address string) bool {
-	return slices.Contains(e.Addresses, address) || slices.Contains(e.Addresses, CanonicalAddress(address))
+	if slices.Contains(e.Addresses, address) {
+		return true
+	}
+	canonical := CanonicalAddress(address)
+	return canonical != address && slices.Contains(e.Addresses, canonical)
 }
