@@ -163,24 +163,30 @@ func decodeJSON(h http.Header, body []byte, v any) error {
 
 // hasNull reports whether a body has a null that encoding/json would take for a zero value. As in proto3 JSON, a field
 // that is null is absent; an element of a list and a value of a map must not be null. A body that is no JSON has none.
+// It reads one token at a time: all values together would take many times the size of the body.
 func hasNull(body []byte) bool {
-	var value any
-	return bytes.Contains(body, []byte("null")) && json.Unmarshal(body, &value) == nil && isNull(value, false)
-}
-
-// isNull reports whether value is a null that is not an absent field, or has one. isMap is true for a map.
-func isNull(value any, isMap bool) bool {
-	switch value := value.(type) {
-	case nil:
-		return true
-	case []any:
-		return slices.ContainsFunc(value, func(element any) bool { return isNull(element, false) })
-	case map[string]any:
-		for name, member := range value {
-			if (member != nil || isMap) && isNull(member, slices.Contains(picks.LoadMaps, strings.ToLower(name))) {
-				return true
-			}
+	if !bytes.Contains(body, []byte("null")) || !json.Valid(body) { // valid JSON has at most 10,000 levels
+		return false
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	within, key, atKey := []rune{'['}, "", false // '[' is a list, '{' an object and 'm' a map
+	for token, err := d.Token(); err == nil; token, err = d.Token() {
+		name, isText := token.(string)
+		delim, _ := token.(json.Delim)
+		switch {
+		case token == nil && within[len(within)-1] != '{':
+			return true
+		case isText && atKey:
+			key, atKey = name, false
+			continue
+		case delim == ']' || delim == '}':
+			within = within[:len(within)-1]
+		case delim == '{' && slices.Contains(picks.LoadMaps, strings.ToLower(key)):
+			within = append(within, 'm')
+		case delim != 0:
+			within = append(within, rune(delim))
 		}
+		key, atKey = "", within[len(within)-1] != '['
 	}
 	return false
 }
