@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -17,9 +18,9 @@ import (
 // seriesBytes is about what the series of a cluster take.
 const seriesBytes = 8 << 10
 
-// scrape writes metrics. Anyone may scrape a listener without identities: one scrape of the same slots
-// gathers at a time, and what is not yet written counts against the quota of its caller. There are so
-// many clusters. from may wait for trees, so that it has no turn.
+// scrape writes metrics. Anyone may scrape a listener without identities: one scrape of the same slots gathers at a
+// time, and what is not yet written counts against the quota of its caller. There are so many clusters. from may wait
+// for trees, so that it has no turn. Parts have none either: each takes 1 ms, and would wait for whole responses.
 func (h *handlers) scrape(w *recorder, r *http.Request, slots chan struct{}, clusters int, from func() *observe.Gathered) error {
 	if err := w.takeSlot(r.Context(), slots); err != nil {
 		return err
@@ -37,7 +38,8 @@ func (h *handlers) scrape(w *recorder, r *http.Request, slots chan struct{}, clu
 	}
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	w.Header().Set("Content-Type", string(format))
-	out := io.Writer(&largeWriter{w: w})
+	large := &largeWriter{w: w}
+	out := io.Writer(large)
 	if acceptsGzip(r.Header) {
 		w.Header().Set("Content-Encoding", "gzip")
 		z := gzip.NewWriter(out)
@@ -47,13 +49,10 @@ func (h *handlers) scrape(w *recorder, r *http.Request, slots chan struct{}, clu
 	w.WriteHeader(http.StatusOK)
 	last := ""
 	for part := range metrics.Parts {
-		err := takeTurnOf(w, r, len(part.Metric), 0)
+		runtime.Gosched() // for picks
 		text := encodeSeries(part, format, part.GetName() == last)
-		w.endTurn()
-		if err == nil {
-			_, err = out.Write(text)
-		}
-		if err != nil {
+		large.written = 0 // the next write has a new deadline: encoding is no time that the caller has to read
+		if _, err := out.Write(text); err != nil {
 			panic(http.ErrAbortHandler) // a partial response must not look complete
 		}
 		last = part.GetName()

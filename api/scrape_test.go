@@ -4,6 +4,8 @@ import (
 	"encoding/hex"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -45,6 +47,27 @@ func TestScrapesGatherOneAtATime(t *testing.T) {
 			t.Errorf("%d scrapes gather at a time", most.Load())
 		}
 	})
+}
+
+// deadlines counts how often the deadline of a response is set.
+type deadlines struct {
+	*httptest.ResponseRecorder
+
+	set int
+}
+
+func (d *deadlines) SetWriteDeadline(time.Time) error {
+	d.set++
+	return nil
+}
+
+// Each part of a scrape, of which a family has at least one, has its own deadline.
+func TestScrapesRenewDeadline(t *testing.T) {
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	start(t, nil).handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	if families := strings.Count(w.Body.String(), "# TYPE "); w.set < families || families == 0 {
+		t.Errorf("the deadline is set %d times for %d families", w.set, families)
+	}
 }
 
 // Metrics that are not yet written count against the bytes of their caller, also if they are compressed.

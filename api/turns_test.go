@@ -79,23 +79,29 @@ func TestBulkWorkTakesTurns(t *testing.T) {
 	})
 }
 
-// TestSlowReadersHoldNoTurn: while a caller does not read its response, others get theirs.
+// TestSlowReadersHoldNoTurn: while a caller does not read its response, others get theirs. A response that has begun
+// needs no further turn.
 func TestSlowReadersHoldNoTurn(t *testing.T) {
-	d, turns := startTurns(t)
-	for _, path := range append([]string{"/v1/clusters?limit=1", "/v1/leases?limit=1"}, bulkPaths...) {
-		w := &slowReader{ResponseRecorder: httptest.NewRecorder()}
-		w.first = func([]byte) {
-			if n := turns.Stats(overload.ResponseWork).Running; n != 0 {
-				t.Errorf("%s: a turn is held while the response is written", path)
-				return
+	synctest.Test(t, func(t *testing.T) {
+		d, turns := startTurns(t)
+		for _, path := range append([]string{"/v1/clusters?limit=1", "/v1/leases?limit=1"}, bulkPaths...) {
+			w := &slowReader{ResponseRecorder: httptest.NewRecorder()}
+			var turn *overload.Turn
+			w.first = func([]byte) {
+				if n := turns.Stats(overload.ResponseWork).Running; n != 0 {
+					t.Errorf("%s: a turn is held while the response is written", path)
+					return
+				}
+				d.must(http.StatusOK, "GET", "/v1/clusters/other", "") // it needs a turn
+				turn, _ = turns.Begin(t.Context(), overload.SourceWork, "")
 			}
-			d.must(http.StatusOK, "GET", "/v1/clusters/other", "") // it needs a turn
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+			if d.handler.ServeHTTP(w, r); w.Code != http.StatusOK || w.first != nil {
+				t.Errorf("%s: %d, and nothing was written", path, w.Code)
+			}
+			turn.End()
 		}
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
-		if d.handler.ServeHTTP(w, r); w.Code != http.StatusOK || w.first != nil {
-			t.Errorf("%s: %d, and nothing was written", path, w.Code)
-		}
-	}
+	})
 }
 
 // TestStressOfTurns: all callers are answered, with one turn for everything.
