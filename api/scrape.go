@@ -12,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/lbd-dev/lbd/service/ledger"
 	"github.com/lbd-dev/lbd/service/observe"
 )
 
@@ -33,7 +34,8 @@ func (h *handlers) scrape(w *recorder, r *http.Request, slots chan struct{}, clu
 		return metrics.Err
 	}
 	w.endTurn()
-	if err := w.answered(int64(metrics.Bytes)); err != nil {
+	const free = 1 << 20 // bytes that need no quota, so that a small daemon can always be scraped
+	if err := w.answered(int64(max(0, metrics.Bytes-free))); err != nil {
 		return err
 	}
 	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
@@ -76,7 +78,8 @@ func encodeSeries(part *dto.MetricFamily, format expfmt.Format, goesOn bool) []b
 // @Success     200 {string} string "metrics"
 // @Router      /metrics [get]
 func (h *handlers) getMetrics(w *recorder, r *http.Request) error {
-	return h.scrape(w, r, w.router.scrapes, h.State.CountClusters(), func() *observe.Gathered {
+	clusters := min(h.State.CountClusters(), ledger.MaxClustersWithSeries)
+	return h.scrape(w, r, w.router.scrapes, clusters, func() *observe.Gathered {
 		return h.gather(observe.Within(scopeOf(w), h.Metrics))
 	})
 }

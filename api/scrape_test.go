@@ -70,17 +70,18 @@ func TestScrapesRenewDeadline(t *testing.T) {
 	}
 }
 
-// Metrics that are not yet written count against the bytes of their caller, also if they are compressed.
+// Metrics that are not yet written count against the bytes of their caller, also if they are compressed. A MiB is free.
 func TestScrapesCountBytes(t *testing.T) {
 	m := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Bytes: 100 << 10}, MaxAccounts: 1})
 	d := startLimited(t, nil, api.Limits{Quotas: m}, nil)
-	d.must(http.StatusOK, http.MethodGet, "/metrics", "")
-	noise := make([]byte, 300<<10)
+	noise := make([]byte, 600<<10)
 	for i := range noise {
 		noise[i] = byte(rand.N(256))
 	}
-	large := observe.Gauge("large", "A large series.", "text")
-	d.service.Metrics.MustRegister(observe.Collector(func(out chan<- prometheus.Metric) { out <- large.Metric(1, hex.EncodeToString(noise)) }))
+	size, large := 400<<10, observe.Gauge("large", "A large series.", "text")
+	d.service.Metrics.MustRegister(observe.Collector(func(out chan<- prometheus.Metric) { out <- large.Metric(1, hex.EncodeToString(noise[:size])) }))
+	d.must(http.StatusOK, http.MethodGet, "/metrics", "")
+	size = len(noise)
 	for _, encoding := range []string{"identity", "gzip"} {
 		_, w := d.refused(fault.RateLimited, http.MethodGet, "/metrics", "", "Accept-Encoding: "+encoding)
 		if got := w.Header().Get("Content-Encoding"); got != "" {

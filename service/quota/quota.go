@@ -265,7 +265,7 @@ func (a *Account) Acquire(r Resource, n int64) error {
 
 // TryAcquire is Acquire for a caller that can make room: a failure does not count as a rejection.
 func (a *Account) TryAcquire(r Resource, n int64) error {
-	if a == nil {
+	if a == nil || n == 0 {
 		return nil
 	}
 	m := a.manager
