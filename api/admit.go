@@ -124,9 +124,6 @@ func limitProblem(err error) *fault.Error {
 
 // acquire acquires n of a resource until finish.
 func (w *recorder) acquire(r quota.Resource, n int64) error {
-	if n == 0 {
-		return nil
-	}
 	if err := w.account.Acquire(r, n); err != nil {
 		return limitProblem(err)
 	}
@@ -139,8 +136,12 @@ func (w *recorder) acquire(r quota.Resource, n int64) error {
 
 // reserve reserves bytes of the memory of all requests until finish, or until the answer is complete.
 func (w *recorder) reserve(bytes int64) error {
-	if err := w.router.limits.Shedding.reserve(bytes); err != nil {
-		return fault.Errorf(overloaded, "%v", err).Retry(retryAfter)
+	if err := w.router.limits.Shedding.budget().Reserve(bytes, w.reserved); err != nil {
+		refused := fault.Errorf(overloaded, "%v", err)
+		if e, ok := errors.AsType[*overload.MemoryError](err); !ok || !e.Never() {
+			refused.RetryAfter = retryAfter
+		}
+		return refused
 	}
 	w.reserved += bytes
 	return nil
@@ -160,7 +161,7 @@ func (w *recorder) answered(bytes int64) error {
 	if more := bytes - w.reserved; more > 0 {
 		return w.reserve(more)
 	}
-	w.router.limits.Shedding.release(w.reserved - bytes)
+	w.router.limits.Shedding.budget().Release(w.reserved - bytes)
 	w.reserved = bytes
 	return nil
 }
@@ -222,7 +223,7 @@ func whileValid(ctx context.Context, c *access.Caller) (context.Context, context
 func (w *recorder) finish() {
 	w.endTurn()
 	if w.reserved > 0 {
-		w.router.limits.Shedding.release(w.reserved)
+		w.router.limits.Shedding.budget().Release(w.reserved)
 	}
 	if w.account == nil {
 		return

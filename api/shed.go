@@ -39,17 +39,12 @@ func NewShedding(sheds func(overload.Level) bool, memory *overload.MemoryBudget)
 	return &Shedding{sheds: sheds, memory: memory, open: make(map[*shedStream]struct{})}
 }
 
-func (s *Shedding) reserve(bytes int64) error {
+// budget returns the memory that requests may take; nil for no limit.
+func (s *Shedding) budget() *overload.MemoryBudget {
 	if s == nil {
 		return nil
 	}
-	return s.memory.Reserve(bytes)
-}
-
-func (s *Shedding) release(bytes int64) {
-	if s != nil {
-		s.memory.Release(bytes)
-	}
+	return s.memory
 }
 
 // rejects returns an error if a request, which is the work of a level, must be rejected.

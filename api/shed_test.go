@@ -165,7 +165,8 @@ func withListener(r *http.Request, l *listen.Listener) *http.Request {
 	return r.WithContext(listenerContext{r.Context(), listen.BaseContext(l)})
 }
 
-// Requests reserve the memory that they take, and give it back. They are refused if the data leaves none.
+// Requests reserve the memory that they take, and give it back. They are refused if other requests leave none, and,
+// because a retry does not help, without Retry-After if the data does.
 func TestRequestsReserveMemory(t *testing.T) {
 	list := func(n int) string {
 		lines := make([]string, n)
@@ -197,11 +198,17 @@ func TestRequestsReserveMemory(t *testing.T) {
 		{"PUT", orders, list(5002)},
 		{"PUT", "/v1/snapshot", snapshot},
 	} {
-		data = limit
-		if w := d.do(request[0], request[1], request[2], request[3:]...); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
-			t.Errorf("%.40q without memory: %d %.200s", request, w.Code, w.Body)
+		for used, after := range map[uint64]string{0: "1", limit: ""} {
+			data = used
+			others := int64(limit-used) / 10 * 9
+			servicetest.Must(t, memory.Reserve(others, 0))
+			if w := d.do(request[0], request[1], request[2], request[3:]...); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != after {
+				t.Errorf("%.40q without memory: %d %v %.200s", request, w.Code, w.Header(), w.Body)
+			}
+			data = 0
+			memory.Release(others)
 		}
-		if data = 0; d.do(request[0], request[1], request[2], request[3:]...).Code != http.StatusOK {
+		if d.do(request[0], request[1], request[2], request[3:]...).Code != http.StatusOK {
 			t.Errorf("%.40q is refused", request)
 		}
 		if bytes, _ := memory.Reserved(); bytes != 0 {

@@ -37,11 +37,18 @@ type MemoryBudget struct {
 }
 
 // MemoryError is why a reservation is refused.
-type MemoryError struct{ bytes, limit, data, reserved int64 }
+type MemoryError struct{ bytes, limit, data, others int64 }
+
+// Never reports whether the data leaves too little even if there is no other request.
+func (e *MemoryError) Never() bool { return e.bytes+e.data > e.limit }
 
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("the request takes about %d MiB, and of the %d MiB that lbd may use (GOMEMLIMIT) data takes %d, and other requests %d",
-		e.bytes>>20, e.limit>>20, e.data>>20, e.reserved>>20)
+	rest := fmt.Sprintf(", and other requests, with those that have just ended, %d", e.others>>20)
+	if e.Never() {
+		rest = ": a retry does not help, lbd needs more memory or a smaller request"
+	}
+	return fmt.Sprintf("the request takes about %d MiB, and of the %d MiB that lbd may use (GOMEMLIMIT) data takes %d%s",
+		e.bytes>>20, e.limit>>20, e.data>>20, rest)
 }
 
 // NewMemoryBudget returns the budget within a memory limit; nil for math.MaxInt64, which is none. live is
@@ -73,9 +80,9 @@ func LiveMemory() func() (bytes, collections uint64) {
 	}
 }
 
-// Reserve reserves n bytes, which [MemoryBudget.Release] returns. The error is a *[MemoryError].
-func (m *MemoryBudget) Reserve(n int64) error {
-	if m == nil {
+// Reserve reserves n bytes, besides own ones, which [MemoryBudget.Release] returns. The error is a *[MemoryError].
+func (m *MemoryBudget) Reserve(n, own int64) error {
+	if m == nil || n == 0 {
 		return nil
 	}
 	m.mu.Lock()
@@ -90,7 +97,7 @@ func (m *MemoryBudget) Reserve(n int64) error {
 	}
 	if !m.fits(n) {
 		m.refused++
-		return &MemoryError{n, m.limit, m.data, m.reserved + m.released}
+		return &MemoryError{own + n, m.limit, m.data, m.reserved + m.released - own}
 	}
 	m.reserved += n
 	return nil

@@ -2,7 +2,9 @@ package overload
 
 import (
 	"context"
+	"errors"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +23,7 @@ func TestMemoryBudget(t *testing.T) {
 		gc := func(bytes uint64) { live, collections = bytes, collections+1 }
 		reserve := func(n int64, ok bool, waited uint64) {
 			t.Helper()
-			if err := m.Reserve(n); (err == nil) != ok || waits != waited {
+			if err := m.Reserve(n, 0); (err == nil) != ok || waits != waited {
 				t.Errorf("reserve %d: %v after %d collections", n, err, waits)
 			}
 		}
@@ -48,10 +50,32 @@ func TestMemoryBudget(t *testing.T) {
 		if bytes, refused := m.Reserved(); bytes != 750 || refused != 5 {
 			t.Errorf("%d reserved, %d refused", bytes, refused)
 		}
-		if err := NewMemoryBudget(math.MaxInt64, nil, nil).Reserve(math.MaxInt64); err != nil {
+		if err := NewMemoryBudget(math.MaxInt64, nil, nil).Reserve(math.MaxInt64, 0); err != nil {
 			t.Error(err)
 		}
 	})
+}
+
+// A refusal tells what the request takes from what others take, and whether a retry can help.
+func TestMemoryError(t *testing.T) {
+	const gib = 1 << 30
+	m := NewMemoryBudget(10*gib, func() (uint64, uint64) { return 2 * gib, 1 }, func() {})
+	if err := m.Reserve(6*gib, 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		n, own int64
+		never  bool
+		says   string
+	}{
+		{2 * gib, 5 * gib, false, "takes about 7168 MiB, and of the 9216 MiB that lbd may use (GOMEMLIMIT) data takes 2048, and other requests, with those that have just ended, 1024"},
+		{2 * gib, 6 * gib, true, "takes about 8192 MiB, and of the 9216 MiB that lbd may use (GOMEMLIMIT) data takes 2048: a retry does not help"},
+	} {
+		err, refused := errors.AsType[*MemoryError](m.Reserve(tt.n, tt.own))
+		if !refused || err.Never() != tt.never || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%d besides %d: %v", tt.n, tt.own, err)
+		}
+	}
 }
 
 // Reserve asks the request of its context, for what is not small.
