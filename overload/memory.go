@@ -13,8 +13,8 @@ const (
 	// budgetedMemory is the part of the memory limit that data and requests may take together: the collector needs
 	// room to work in.
 	budgetedMemory = 0.9
-	// collectPause is the minimum time between two collections that requests wait for and that may find nothing, in
-	// times of how long the last one took: they must not keep the CPUs busy.
+	// collectPause is the minimum time between two collections that requests wait for, in times of how long the last
+	// one took: they must not keep the CPUs busy.
 	collectPause = 4
 )
 
@@ -27,12 +27,14 @@ type MemoryBudget struct {
 	live    func() (bytes, collections uint64)
 	collect func()
 
+	collecting  sync.Mutex // guards nextCollect, and is held while garbage is collected
+	nextCollect time.Time  // when collect may be called
+
 	mu          sync.Mutex // guards the rest
 	reserved    int64
-	released    int64     // since the last collection: garbage, or data by now
-	data        int64     // as of the last collection, without what is reserved
-	collections uint64    // when data was computed
-	nextCollect time.Time // when collect may be called
+	released    int64  // since the last collection: garbage, or data by now
+	data        int64  // as of the last collection, without what is reserved
+	collections uint64 // when data was computed
 	refused     uint64
 }
 
@@ -88,11 +90,16 @@ func (m *MemoryBudget) Reserve(n, own int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.measure()
-	// What was released is worth a collection, and data may have become garbage.
-	if begin := time.Now(); !m.fits(n) && (m.fits(n-m.released) || !begin.Before(m.nextCollect)) {
-		m.collect()
-		end := time.Now()
-		m.nextCollect = end.Add(collectPause * end.Sub(begin))
+	if !m.fits(n) { // data, and what was released, may have become garbage
+		m.mu.Unlock()
+		m.collecting.Lock() // others wait for the result
+		if begin := time.Now(); !begin.Before(m.nextCollect) {
+			m.collect()
+			end := time.Now()
+			m.nextCollect = end.Add(collectPause * end.Sub(begin))
+		}
+		m.collecting.Unlock()
+		m.mu.Lock()
 		m.measure()
 	}
 	if !m.fits(n) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +37,9 @@ func TestMemoryBudget(t *testing.T) {
 		m.Release(600)
 		reserve(601, false, 1) // not even if all of it is garbage
 		collected = 400
-		reserve(400, true, 2) // it may be
+		reserve(400, false, 1) // it may be, but the pause holds
+		time.Sleep(collectPause * time.Second)
+		reserve(400, true, 2)
 		m.Release(100)
 		time.Sleep(collectPause * time.Second)
 		reserve(400, false, 3)
@@ -47,11 +51,41 @@ func TestMemoryBudget(t *testing.T) {
 		m.Release(500)
 		gc(150)
 		reserve(750, true, 3)
-		if bytes, refused := m.Reserved(); bytes != 750 || refused != 5 {
+		if bytes, refused := m.Reserved(); bytes != 750 || refused != 6 {
 			t.Errorf("%d reserved, %d refused", bytes, refused)
 		}
 		if err := NewMemoryBudget(math.MaxInt64, nil, nil).Reserve(math.MaxInt64, 0); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// While one request collects, others reserve what fits; those for which nothing is left wait, and do not collect again.
+func TestMemoryBudgetCollectsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var collections atomic.Uint64
+		end := make(chan struct{})
+		m := NewMemoryBudget(1000, func() (uint64, uint64) { return 800, collections.Load() + 1 }, func() {
+			<-end
+			collections.Add(1)
+		})
+		var all sync.WaitGroup
+		refuse := func() {
+			if m.Reserve(200, 0) == nil {
+				t.Error("more is reserved than is left")
+			}
+		}
+		all.Go(refuse)
+		synctest.Wait()
+		if err := m.Reserve(50, 0); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		all.Go(refuse)
+		close(end)
+		all.Wait()
+		if n := collections.Load(); n != 1 {
+			t.Errorf("%d collections", n)
 		}
 	})
 }
