@@ -120,11 +120,13 @@ func query(all []store.Entry, get getter, of func(resource.Key) bool, pause func
 // largest returns a function that reserves what the largest record takes while it is read: its bytes, and the
 // compressed ones, are garbage when the next one is read.
 func largest(ctx context.Context) func(bytes int) error {
-	most := 0
+	reserved := 0
 	return func(bytes int) error {
-		more := max(0, bytes-most)
-		most += more
-		return overload.Reserve(ctx, 2*more)
+		more := 2*bytes - reserved
+		if more > overload.SmallWork { // less is reserved with what comes next
+			reserved += more
+		}
+		return overload.Reserve(ctx, more)
 	}
 }
 

@@ -383,3 +383,21 @@ func TestOtherSourceInACommit(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What the largest record takes is reserved, also if it grows in small steps.
+func TestLargestReservesSmallSteps(t *testing.T) {
+	var reserved int64
+	reserve := largest(overload.WithReserve(t.Context(), func(n int64) error {
+		reserved += n
+		return nil
+	}))
+	const most = 1 << 20
+	for size := 0; size <= most; size += 1 << 10 {
+		if err := reserve(size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := reserve(1000); err != nil || reserved < 2*most-overload.SmallWork || reserved > 2*most {
+		t.Errorf("%d bytes are reserved for %d, %v", reserved, most, err)
+	}
+}
