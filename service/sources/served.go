@@ -50,9 +50,9 @@ type hold struct {
 	until time.Time // then it keeps nothing back any more
 }
 
-// holdTimeout is the time after which a target that waits keeps no commit back: one for which a caller names an
-// unknown resource after the other would keep back those of everybody. It is longer than management servers have for
-// a resource (gRFC A53).
+// holdTimeout is the time after which a target that waits does not keep a commit back any more: one for which a caller
+// names an unknown resource after the other would keep back those of everybody. It is longer than management servers
+// have for a resource (gRFC A53).
 const holdTimeout = 20 * time.Second
 
 // hold records which of some updates targets do not use yet: it keeps back their commits, and later ones. now is
@@ -77,7 +77,8 @@ func (s *served) hold(waiting map[string][]resource.Key, now *store.Snapshot, up
 			if !changed {
 				continue
 			}
-			if is := (held{target, key}); s.holds[is] == nil {
+			is := held{target, key}
+			if h := s.holds[is]; h == nil || !time.Now().Before(h.until) {
 				s.holds[is] = &hold{index, time.Now().Add(holdTimeout)}
 			}
 			if !slices.Contains(keys, key) {
