@@ -163,7 +163,7 @@ func (p *pushes) put(tx *store.Tx, c *change, i resource.Item) error {
 		how := "added"
 		if exists {
 			how = "modified"
-			if w, lost := p.lostFields(c, &before); lost && len(c.res.Warnings) < decode.MaxProblems {
+			if w, lost := p.lostFields(c, &before, i.Raw); lost && len(c.res.Warnings) < decode.MaxProblems {
 				c.res.Warnings = append(c.res.Warnings, w)
 			}
 		}

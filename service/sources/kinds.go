@@ -68,8 +68,8 @@ func keptKinds(unknown map[resource.Type]int) (all []fault.Problem) {
 }
 
 // lostFields is the warning of a change that replaces a resource by one without the fields that this lbd does not
-// know. The entry gets its value.
-func (p *pushes) lostFields(c *change, before *store.Entry) (warning fault.Problem, lost bool) {
+// know. The entry before gets its value.
+func (p *pushes) lostFields(c *change, before *store.Entry, after []byte) (warning fault.Problem, lost bool) {
 	if !isResource(before.Key) || before.Value != nil || len(c.res.Changes) >= difference.MaxListed {
 		return warning, false // it was pushed here, with a warning, or too many are replaced to look at each
 	}
@@ -78,9 +78,12 @@ func (p *pushes) lostFields(c *change, before *store.Entry) (warning fault.Probl
 		return warning, false
 	}
 	before.Value = item
-	stays := func(w fault.Problem) bool { return w.UnknownField() && w.Resource == before.Key.String() }
 	i := slices.IndexFunc(warnings, fault.Problem.UnknownField)
-	if i < 0 || slices.ContainsFunc(c.res.Warnings, stays) {
+	if i < 0 {
+		return warning, false
+	}
+	// The warnings of the change may be cut off, and those about its text are of fields that are not stored.
+	if _, stay, _ := p.decoded(store.Entry{Key: before.Key, Raw: after}); slices.ContainsFunc(stay, fault.Problem.UnknownField) {
 		return warning, false
 	}
 	return fault.Problem{

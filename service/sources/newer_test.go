@@ -19,7 +19,7 @@ import (
 // fields that this lbd does not know, and a push that loses them says so.
 func TestRecordsOfANewerDaemon(t *testing.T) {
 	dir := t.TempDir()
-	s, stop := servicetest.Start(t, dir, nil)
+	s, stop := servicetest.Start(t, dir, withHistory)
 	servicetest.Push(t, s, sources.Endpoints, "orders", servicetest.Usable("a", 2))
 	stop()
 	orders := resource.Key{Type: resource.TypeAssignment, Name: "orders"}
@@ -39,7 +39,7 @@ func TestRecordsOfANewerDaemon(t *testing.T) {
 	}
 	servicetest.Must(t, st.Close())
 
-	s, stop = servicetest.Start(t, dir, nil)
+	s, stop = servicetest.Start(t, dir, withHistory)
 	text, err := s.Sources.Snapshot(t.Context(), "", nil, sources.JSON)
 	if err != nil || strings.Contains(string(text.Body.Bytes()), "Policy") || !strings.Contains(string(text.Body.Bytes()), "orders") {
 		t.Fatalf("a snapshot: %s, %v", text, err)
@@ -53,9 +53,15 @@ func TestRecordsOfANewerDaemon(t *testing.T) {
 	if lost(res) || !strings.Contains(string(raw.Body.Bytes()), "from a newer lbd") {
 		t.Errorf("after a change of one endpoint: %q, warnings %v", raw.Body.Bytes(), res.Warnings)
 	}
+	_, err = s.Sources.RemoveEndpoint(t.Context(), &sources.EndpointRequest{Cluster: "orders", Address: "a-1:80"})
+	servicetest.Must(t, err)
 	stop()
 
-	s, stop = servicetest.Start(t, dir, nil)
+	s, stop = servicetest.Start(t, dir, withHistory)
+	before, err := restore(t, s, sources.RestoreRequest{Index: res.Index, Options: sources.ChangeOptions{DryRun: true}})
+	if err != nil || len(before.Changes) != 1 || lost(before) {
+		t.Errorf("a restore of a version with the field: %+v, %v", before, err)
+	}
 	res, err = s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: text.Body.Bytes(), Replace: true, MaxRemoved: 0})
 	servicetest.Must(t, err)
 	if says := fmt.Sprint(res.Warnings); !lost(res) || !strings.Contains(says, "2 records of the kind Policy") {
