@@ -220,11 +220,12 @@ func (s *etcd) watch(ctx context.Context, after int64, f func(changes)) error {
 }
 
 // replace also changes the head, which nothing watches: that is how an update that was decided on an older record fails.
+// There may be a head without entries, which were deleted by hand.
 func (s *etcd) replace(ctx context.Context, key string, u share.Update) (replaced bool, revision int64, err error) {
 	head, entry := s.prefix+heads+key, s.prefix+shares+key+"/"
-	unchanged := []clientv3.Cmp{exists(s.prefix + format), clientv3.Compare(clientv3.CreateRevision(head), "=", 0)}
-	if u.Base > 0 {
-		unchanged = []clientv3.Cmp{exists(s.prefix + format), exists(head), clientv3.Compare(clientv3.ModRevision(head), "<", u.Base+1)}
+	unchanged := []clientv3.Cmp{exists(s.prefix + format), clientv3.Compare(clientv3.ModRevision(head), "<", u.Base+1)}
+	if u.Exists {
+		unchanged = append(unchanged, exists(head))
 	}
 	ops := []clientv3.Op{clientv3.OpPut(head, "")}
 	if len(u.Record.Entries) == 0 {

@@ -19,6 +19,7 @@ import (
 type fakeStore struct {
 	mu       sync.Mutex
 	now      view
+	heads    map[string]int64 // the last updates of records; of those that were deleted by hand, too
 	log      []changes
 	expires  map[int64]time.Time
 	sessions int64
@@ -33,7 +34,7 @@ type fakeStore struct {
 func newFakeStore() *fakeStore {
 	return &fakeStore{
 		now: view{1, make(map[string]stored), make(map[string]member)}, expires: make(map[int64]time.Time), changed: make(chan struct{}),
-		published: make(map[string][]byte),
+		heads: make(map[string]int64), published: make(map[string][]byte),
 	}
 }
 
@@ -231,7 +232,8 @@ func (l *link) watch(ctx context.Context, after int64, f func(changes)) error {
 func (l *link) replace(ctx context.Context, key string, u share.Update) (replaced bool, revision int64, err error) {
 	l.attempts.Add(1)
 	err = l.call(ctx, func() {
-		if replaced = l.now.records[key].revision == u.Base; replaced {
+		if head := l.heads[key]; head <= u.Base && (head > 0 || !u.Exists) {
+			replaced = true
 			made := l.now.records[key].record.Without(func(e share.Entry) bool { return slices.Contains(u.Removed, e.Replica) })
 			if u.Own.Replica != "" {
 				made = made.With(u.Own)
@@ -242,6 +244,9 @@ func (l *link) replace(ctx context.Context, key string, u share.Update) (replace
 			revision = l.commit(func(c changes) {
 				c.records[key] = stored{record: u.Record, revision: l.now.revision, exists: len(u.Record.Entries) > 0}
 			})
+			if l.heads[key] = revision; len(u.Record.Entries) == 0 {
+				delete(l.heads, key)
+			}
 		}
 	})
 	return replaced, revision, err

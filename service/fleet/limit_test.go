@@ -70,6 +70,7 @@ func (s *fakeStore) restore() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.expires)
+	clear(s.heads)
 	s.now = view{1, map[string]stored{}, map[string]member{}}
 	s.log = nil
 	s.restored++

@@ -37,7 +37,7 @@ type store interface {
 	// watch calls f with the changes after a revision, in their order, until ctx ends or the watch
 	// fails. It returns why.
 	watch(ctx context.Context, after int64, f func(changes)) error
-	// replace makes an update of the record of a key, if its last change was at the base. An empty record is
+	// replace makes an update of the record of a key, if that has not changed since the base. An empty record is
 	// deleted. It returns the revision of the update. If it was not made, watch reports the record that is there. An
 	// error means that it is not known whether it was, or will be, made.
 	replace(ctx context.Context, key string, u share.Update) (replaced bool, revision int64, err error)

@@ -160,7 +160,8 @@ func traffic(t *testing.T, n int) {
 	}
 }
 
-// TestShareKeys: a record of the former layout is ignored. While an entry cannot be read, nothing is changed.
+// TestShareKeys: a record of the former layout is ignored. While an entry cannot be read, nothing is changed. A replica
+// whose entry was deleted publishes it again.
 func TestShareKeys(t *testing.T) {
 	t.Parallel()
 	address := startEmbedded(t)
@@ -184,4 +185,10 @@ func TestShareKeys(t *testing.T) {
 	change(bare.Delete(t.Context(), "lbd/share/orders/future"))
 	r.fleet.Share(r.counters, 200)
 	until(t, "it has all of a higher limit", func() bool { return r.counters.SharedLimit().Limit() == 200 })
+	change(bare.Delete(t.Context(), "lbd/share/orders/", clientv3.WithPrefix())) // its own entry as well
+	until(t, "it has all of the limit again", func() bool {
+		all, err := bare.Get(t.Context(), "lbd/share/orders/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		noError(t, err)
+		return all.Count == 1 && r.counters.SharedLimit().Limit() == 200
+	})
 }

@@ -41,11 +41,11 @@ type Output struct {
 	Deadline time.Duration
 }
 
-// Update asks to replace the record if its version is Base: the revision that changed it last, or 0
-// if it does not exist. Record is the one before with the entry Own, if it has a Replica, and without the entries of
-// Removed.
+// Update asks to replace the record if it has not changed since the revision Base. Exists is false if there was none
+// then. Record is the one before with the entry Own, if it has a Replica, and without the entries of Removed.
 type Update struct {
 	Base    int64
+	Exists  bool
 	Record  Record
 	Own     Entry
 	Removed []string
@@ -312,7 +312,7 @@ func (m *Machine) Propose(inFlight int64, longest time.Duration) *Update {
 	if !m.planned || !p.write || m.waiting || m.session == 0 || !m.read || m.now >= m.deadline || m.now-m.written < interval {
 		return nil
 	}
-	u := &Update{Base: m.base, Removed: slices.Clip(p.remove)}
+	u := &Update{Base: m.revision, Exists: m.base > 0, Removed: slices.Clip(p.remove)}
 	own := Entry{
 		Replica: m.Replica, Session: m.session, Limit: m.limit,
 		Share: max(p.share, inFlight), Demand: p.demand, Bound: max(p.bound, m.roundUp(longest)),

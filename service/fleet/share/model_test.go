@@ -362,7 +362,7 @@ func (w *world) keptAlive(p *process) {
 // arrive is what the store does with an update.
 func (w *world) arrive(r *request) {
 	r.answered = true
-	if base := w.stored.changed; w.stored.exists && r.update.Base == base || !w.stored.exists && r.update.Base == 0 {
+	if w.stored.exists && r.update.Base >= w.stored.changed || !w.stored.exists && !r.update.Exists {
 		r.ok = true
 		w.commit(func(s *stored) {
 			s.record, s.exists, s.changed = r.update.Record, len(r.update.Record.Entries) > 0, s.revision+1

@@ -267,7 +267,7 @@ func TestHistoryLost(t *testing.T) {
 	m.Begin(9, 2*time.Hour, Record{}, 1, false)
 	m.Advance(f.now, Use{})
 	u := m.Propose(3, 0)
-	if u == nil || u.Base != 0 || u.Record.Entries[0].Session != 9 {
+	if u == nil || u.Exists || u.Base != 1 || u.Record.Entries[0].Session != 9 {
 		t.Errorf("update %+v", u)
 	}
 }
