@@ -67,6 +67,19 @@ func keptKinds(unknown map[resource.Type]int) (all []fault.Problem) {
 	return all
 }
 
+// keptUnreadable are the warnings of a snapshot that replaces all resources, but none that was never read.
+func (p *pushes) keptUnreadable() []fault.Problem {
+	var state StoreState
+	if p.describeStore != nil {
+		p.describeStore(&state)
+	}
+	if state.Unreadable == 0 {
+		return nil
+	}
+	return []fault.Problem{{Resource: "DiscoveryResponse", Reason: difference.Count(state.Unreadable, "record") +
+		" in etcd cannot be read here, because a newer lbd wrote them or they are damaged: those that were never read here stay as they are"}}
+}
+
 // lostFields is the warning of a change that replaces a resource by one without the fields that this lbd does not
 // know. The entry before gets its value.
 func (p *pushes) lostFields(c *change, before *store.Entry, after []byte) (warning fault.Problem, lost bool) {

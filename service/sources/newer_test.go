@@ -57,14 +57,16 @@ func TestRecordsOfANewerDaemon(t *testing.T) {
 	servicetest.Must(t, err)
 	stop()
 
-	s, stop = servicetest.Start(t, dir, withHistory)
+	s, stop = servicetest.Start(t, dir, withHistory, func(to *sources.Connections) {
+		to.DescribeStore = func(state *sources.StoreState) { state.Unreadable = 3 }
+	})
 	before, err := restore(t, s, sources.RestoreRequest{Index: res.Index, Options: sources.ChangeOptions{DryRun: true}})
 	if err != nil || len(before.Changes) != 1 || lost(before) {
 		t.Errorf("a restore of a version with the field: %+v, %v", before, err)
 	}
 	res, err = s.Sources.PushSnapshot(t.Context(), &sources.SnapshotRequest{Body: text.Body.Bytes(), Replace: true, MaxRemoved: 0})
 	servicetest.Must(t, err)
-	if says := fmt.Sprint(res.Warnings); !lost(res) || !strings.Contains(says, "2 records of the kind Policy") {
+	if says := fmt.Sprint(res.Warnings); !lost(res) || !strings.Contains(says, "2 records of the kind Policy") || !strings.Contains(says, "3 records in etcd cannot be read here") {
 		t.Errorf("a snapshot has the warnings %v", says)
 	}
 	now, err := s.Sources.Store()

@@ -299,7 +299,7 @@ func (p *pushes) replace(tx *store.Tx, c *change, b *decode.Bundle, r *SnapshotR
 			p.remove(tx, c, e.Key)
 		}
 	}
-	c.res.Warnings = append(c.res.Warnings, keptKinds(UnknownKinds(tx.All()))...)
+	c.res.Warnings = slices.Concat(c.res.Warnings, keptKinds(UnknownKinds(tx.All())), p.keptUnreadable())
 	if err := removesAtMost(c, r.MaxRemoved, "the snapshot"); err != nil {
 		return err
 	}

@@ -41,7 +41,9 @@ type pushes struct {
 	// registered has the endpoints with a ttl of all that is pushed.
 	registered *registration.Table
 	store      atomic.Pointer[store.Store] // nil before Start has loaded it
-	trimmer    changelog.Trimmer           // of the functions of Updates, which the store runs one by one
+	// describeStore is that of Connections, fixed when the store is open; may be nil.
+	describeStore func(*StoreState)
+	trimmer       changelog.Trimmer // of the functions of Updates, which the store runs one by one
 
 	// Guarded by deciding, which orders Start's snapshot among the commits that are published. permitted are the
 	// changes that the store may be about to commit.

@@ -24,9 +24,7 @@ type Sources struct {
 	endpointChanges
 	registrations *registrations
 
-	// Those of Connections, fixed when the store is open.
-	describeStore   func(*StoreState)
-	storeConditions func() []observe.Condition
+	storeConditions func() []observe.Condition // that of Connections, fixed when the store is open
 }
 
 // Inbound are the functions that the parts below call.
