@@ -69,14 +69,14 @@ func keptKinds(unknown map[resource.Type]int) (all []fault.Problem) {
 
 // keptUnreadable are the warnings of a snapshot that replaces all resources, but none that was never read.
 func (p *pushes) keptUnreadable() []fault.Problem {
-	var state StoreState
-	if p.describeStore != nil {
-		p.describeStore(&state)
+	n := 0
+	if p.unreadable != nil {
+		n = p.unreadable()
 	}
-	if state.Unreadable == 0 {
+	if n == 0 {
 		return nil
 	}
-	return []fault.Problem{{Resource: "DiscoveryResponse", Reason: difference.Count(state.Unreadable, "record") +
+	return []fault.Problem{{Resource: "DiscoveryResponse", Reason: difference.Count(n, "record") +
 		" in etcd cannot be read here, because a newer lbd wrote them or they are damaged: those that were never read here stay as they are"}}
 }
 

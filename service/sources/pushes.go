@@ -31,7 +31,9 @@ type pushes struct {
 	*publisher
 	files   *resourceFiles
 	results *prometheus.CounterVec
-	waiting atomic.Int64 // pushes that wait for their turn
+	// unreadable returns the number of records in the store that cannot be read; nil if that is always none.
+	unreadable func() int
+	waiting    atomic.Int64 // pushes that wait for their turn
 
 	storeHealth
 	inFlight inFlight
@@ -41,9 +43,7 @@ type pushes struct {
 	// registered has the endpoints with a ttl of all that is pushed.
 	registered *registration.Table
 	store      atomic.Pointer[store.Store] // nil before Start has loaded it
-	// describeStore is that of Connections, fixed when the store is open; may be nil.
-	describeStore func(*StoreState)
-	trimmer       changelog.Trimmer // of the functions of Updates, which the store runs one by one
+	trimmer    changelog.Trimmer           // of the functions of Updates, which the store runs one by one
 
 	// Guarded by deciding, which orders Start's snapshot among the commits that are published. permitted are the
 	// changes that the store may be about to commit.

@@ -24,7 +24,9 @@ type Sources struct {
 	endpointChanges
 	registrations *registrations
 
-	storeConditions func() []observe.Condition // that of Connections, fixed when the store is open
+	// Those of Connections, fixed when the store is open.
+	describeStore   func(*StoreState)
+	storeConditions func() []observe.Condition
 }
 
 // Inbound are the functions that the parts below call.
@@ -78,6 +80,13 @@ func New(o Options) (*Sources, Inbound) {
 // every tree has its config. It is called once.
 func (s *Sources) Start(ctx context.Context, c Connections) error {
 	s.describeStore, s.storeConditions = c.DescribeStore, c.StoreConditions
+	if c.DescribeStore != nil {
+		s.unreadable = func() int { // pushes know no StoreState
+			var state StoreState
+			c.DescribeStore(&state)
+			return state.Unreadable
+		}
+	}
 	if c.Servers != nil {
 		s.servers.follow(c.Servers, c.LastGood, c.Reports)
 	}
