@@ -65,7 +65,7 @@ test: ## Run all tests: with the race detector, and without it those that are fo
 
 .PHONY: quick
 quick: ## Run the tests without the race detector and without the long ones, of PKG (./...)
-	$(TEST) -short -parallel 8 $(or $(PKG),./...)
+	$(TEST) -short -parallel 16 $(or $(PKG),./...)
 
 # The daemon and the etcd that the tests of other modules start: they are linked once.
 DAEMON := LBD_TEST_DAEMON=$(CURDIR)/bin/lbd LBD_TEST_ETCD=$(CURDIR)/bin/lbd-etcd
