@@ -29,22 +29,26 @@ type batch struct {
 	generation int64 // that of the cluster; 0 if lbd refused all picks, because then it does not say
 	made       time.Duration
 	elements   []element
+	endpoints  int // distinct addresses
 	turn       atomic.Uint64
 }
 
 // batchOf returns the batch in an answer.
 func batchOf(cluster string, a answered, counts *counts) (*batch, error) {
 	b := &batch{generation: a.Generation, made: now()}
+	distinct := map[string]bool{}
 	for _, pick := range a.Picks {
 		if pick.Address == "" {
 			return nil, errors.New("the answer has a pick without an address")
 		}
+		distinct[pick.Address] = true
 		b.elements = append(b.elements, element{address: pick.Address, count: counts.of(pick.Address)})
 	}
 	for category, n := range a.Dropped {
 		b.refuse(problem{Code: "dropped", Category: category}.error(cluster, 0, 0), n)
 	}
 	b.refuse(problem{Code: "circuit_broken", Detail: "the circuit breaker is full"}.error(cluster, 0, 0), a.CircuitBroken)
+	b.endpoints = len(distinct)
 	if len(b.elements) == 0 || b.generation == 0 {
 		return nil, errors.New("the answer is not a batch of picks")
 	}
@@ -58,23 +62,34 @@ func refusedBatch(refusal *Error) *batch {
 }
 
 func (b *batch) refuse(refusal *Error, n int) {
-	for range min(n, batchSize) {
+	for range min(n, maxBatch) {
 		b.elements = append(b.elements, element{refusal: refusal})
 	}
 }
 
-// take returns the next element.
-func (b *batch) take() *element {
+// take returns the next element whose address is not set aside: of the others, each keeps its share.
+func (b *batch) take(avoided *asides, at time.Duration) *element {
+	for range 2 * len(b.elements) { // other requests take some
+		e := &b.elements[b.turn.Add(1)%uint64(len(b.elements))]
+		if e.refusal != nil || !avoided.avoids(e.address, at) {
+			return e
+		}
+	}
 	return &b.elements[b.turn.Add(1)%uint64(len(b.elements))]
 }
 
-// takeAccepted returns the next element with an address that accept permits; nil if there is none.
+// takeAccepted returns an element with an address that accept permits, drawn so that each has its share; nil if there is
+// none.
 func (b *batch) takeAccepted(accept func(address string) bool) *element {
-	n := uint64(len(b.elements))
-	first := b.turn.Add(1)
-	for i := range n {
-		e := &b.elements[(first+i)%n]
-		if e.refusal == nil && accept(e.address) {
+	n := len(b.elements)
+	accepted := func(e *element) bool { return e.refusal == nil && accept(e.address) }
+	for range 8 {
+		if e := &b.elements[rand.IntN(n)]; accepted(e) {
+			return e
+		}
+	}
+	for i, first := 0, rand.IntN(n); i < n; i++ {
+		if e := &b.elements[(first+i)%n]; accepted(e) {
 			return e
 		}
 	}

@@ -40,7 +40,8 @@ type Client struct {
 	mu        sync.Mutex
 	closed    bool
 	reporting bool
-	work      sync.WaitGroup // Add with mu held
+	failures  map[failure]int64 // connects that lbd has to be told of; nil unless there is a goroutine for that
+	work      sync.WaitGroup    // Add with mu held
 }
 
 // New returns a client. It does not call lbd: lbd may start later. The error is about a setting that is not valid.
@@ -58,9 +59,8 @@ func New(config Config) (*Client, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.reports, c.cancelReports = context.WithCancel(context.Background())
 	c.clusters.Store(&map[string]*cluster{})
-	dialer := net.Dialer{Timeout: config.ConnectTimeout}
 	c.upstream = &http.Transport{
-		DialContext:           dialer.DialContext,
+		DialContext:           c.dial,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   100,
 		IdleConnTimeout:       90 * time.Second,
@@ -68,6 +68,25 @@ func New(config Config) (*Client, error) {
 		ExpectContinueTimeout: time.Second,
 	}
 	return c, nil
+}
+
+// dial connects to an endpoint.
+func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: c.config.ConnectTimeout}
+	t, ok := ctx.Value(tryKey{}).(*try)
+	if !ok {
+		return dialer.DialContext(ctx, network, address)
+	}
+	connects := &t.pick.cluster.connects
+	if t.pick.hurries {
+		dialer.Timeout = min(dialer.Timeout, connects.limit())
+	}
+	began := now()
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err == nil {
+		connects.add(now() - began)
+	}
+	return conn, err
 }
 
 // ClusterOf returns the cluster that a host names, without its port; "" if requests to it are not for lbd. As in a URL,

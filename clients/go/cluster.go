@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -13,8 +14,9 @@ import (
 )
 
 const (
-	// batchSize is the number of picks of a batch.
-	batchSize = 100
+	// A batch has the picks for batchTime, at least minBatch and at most maxBatch; the first one, firstBatch.
+	batchTime                      = 2 * time.Second
+	minBatch, firstBatch, maxBatch = 20, 100, 1000
 	// fetchWait is how long lbd may wait for an endpoint, before it answers that there is none.
 	fetchWait = time.Second
 	// refusedAge is the age after which a batch of nothing but refusals is replaced.
@@ -34,10 +36,12 @@ const (
 
 // cluster is what a client knows of one cluster.
 type cluster struct {
-	client *Client // fixed
-	name   string  // fixed
-	counts counts
-	budget budget
+	client   *Client // fixed
+	name     string  // fixed
+	counts   counts
+	budget   budget
+	asides   asides
+	connects connects
 
 	used atomic.Bool // since the goroutine has looked
 
@@ -104,13 +108,20 @@ func (c *cluster) wait(ctx context.Context) (*batch, error) {
 func (c *cluster) run() {
 	c.client.startReports()
 	ctx := c.client.ctx
-	backoff, used := firstBackoff, now()
+	backoff, used, n, most := firstBackoff, now(), firstBatch, maxBatch
 	for {
 		began := now()
-		b, err := c.fetch(ctx)
+		b, err := c.fetch(ctx, n)
+		if n > firstBatch && codeOf(err) == "invalid_argument" { // more than the quota of the caller permits
+			n, most = firstBatch, firstBatch
+			continue
+		}
 		if err == nil {
 			c.publish(b, nil)
 			err = c.follow(ctx, b)
+			if age := now() - b.made; age >= followPause {
+				n = min(max(int(float64(b.turn.Load())*batchTime.Seconds()/age.Seconds()), minBatch), most)
+			}
 		}
 		pause := max(0, followPause-(now()-began))
 		if err != nil && ctx.Err() == nil {
@@ -144,6 +155,9 @@ func (c *cluster) publish(b *batch, err *Error) {
 	defer c.mu.Unlock()
 	if b != nil {
 		c.batch.Store(b)
+		c.asides.forget(func(address string) bool {
+			return b.generation != 0 && !slices.ContainsFunc(b.elements, func(e element) bool { return e.address == address })
+		})
 	}
 	c.err.Store(err)
 	select {
@@ -153,13 +167,13 @@ func (c *cluster) publish(b *batch, err *Error) {
 	}
 }
 
-func (c *cluster) fetch(ctx context.Context) (*batch, error) {
+func (c *cluster) fetch(ctx context.Context, n int) (*batch, error) {
 	var answer answered
 	err := c.client.api.do(ctx, call{
 		method: http.MethodGet,
 		path:   "/v1/pick",
 		query: url.Values{
-			"cluster": {c.name}, "n": {strconv.Itoa(batchSize)}, "reports": {"true"}, "wait": {milliseconds(fetchWait)},
+			"cluster": {c.name}, "n": {strconv.Itoa(n)}, "reports": {"true"}, "wait": {milliseconds(fetchWait)},
 		},
 		cluster: c.name,
 		timeout: fetchWait + waitGrace,

@@ -16,11 +16,13 @@ func now() time.Duration { return time.Since(started) }
 // tally is what a report says of one endpoint.
 type tally struct {
 	Address   string  `json:"address"`
-	Requests  int64   `json:"requests"`
-	Errors    int64   `json:"errors"`
-	Cancelled int64   `json:"cancelled"`
-	InFlight  float64 `json:"in_flight_seconds"`
-	Latency   float64 `json:"latency_seconds"`
+	Requests  int64   `json:"requests,omitempty"`
+	Errors    int64   `json:"errors,omitempty"`
+	Cancelled int64   `json:"cancelled,omitempty"`
+	InFlight  float64 `json:"in_flight_seconds,omitempty"`
+	Latency   float64 `json:"latency_seconds,omitempty"`
+	// ConnectFailures are reported apart from the rest, at once.
+	ConnectFailures int64 `json:"connect_failures,omitempty"`
 }
 
 // count counts the requests to one endpoint since the last report.

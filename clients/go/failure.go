@@ -23,6 +23,19 @@ var messages = []string{
 	"tls: ", "remote error: tls",
 }
 
+// isNotSent reports whether an error of a RoundTripper says that there was no connection: nothing of the request was
+// sent.
+func isNotSent(err error) bool {
+	var (
+		network     *net.OpError
+		certificate *tls.CertificateVerificationError
+		record      tls.RecordHeaderError
+		authority   x509.UnknownAuthorityError
+	)
+	return errors.As(err, &network) && network.Op == "dial" || errors.As(err, &certificate) || errors.As(err, &record) ||
+		errors.As(err, &authority) || err.Error() == "net/http: TLS handshake timeout"
+}
+
 // isConnection reports whether an error of a RoundTripper is one of the connection to the endpoint. Others are about the
 // request.
 func isConnection(err error) bool {

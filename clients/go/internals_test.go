@@ -149,7 +149,7 @@ func TestBatch(t *testing.T) {
 	for range 3 { // rounds
 		seen := map[string]int{}
 		for range 10 {
-			e := b.take()
+			e := b.take(new(asides), 0)
 			name := e.address
 			if e.refusal != nil {
 				name = e.refusal.Kind.Error() + e.refusal.Category

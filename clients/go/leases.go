@@ -84,12 +84,12 @@ func (l *leases) end(held *lease, outcome Outcome) {
 // endFailed ends the lease of a try that failed, and waits for lbd. It reports whether lbd has confirmed it while the
 // request and the client go on: if not, lbd would not grant another lease, either. In any case, end does it again: lbd
 // answers the second end of a lease like the first.
-func (l *leases) endFailed(ctx context.Context, held *lease) bool {
+func (l *leases) endFailed(ctx context.Context, held *lease, outcome Outcome) bool {
 	// Without the values of ctx: a trace of the request is not one of calls to lbd.
 	called, cancel := context.WithCancel(l.client.ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	return l.done(called, []endedLease{{held.id, Failure}}) == nil && ctx.Err() == nil && l.client.ctx.Err() == nil
+	return l.done(called, []endedLease{{held.id, outcome}}) == nil && ctx.Err() == nil && l.client.ctx.Err() == nil
 }
 
 // endAll is one of the goroutines that end leases.

@@ -22,6 +22,9 @@ const (
 	Failure Outcome = "error"
 	// Cancelled is the outcome of a request that its caller gave up.
 	Cancelled Outcome = "cancelled"
+	// Unreachable is the outcome of a try of which nothing was sent, because there was no connection. lbd looks at the
+	// endpoint at once.
+	Unreachable Outcome = "unreachable"
 )
 
 const (
@@ -51,6 +54,10 @@ type Pick struct {
 	count   *count        // of ModeBatch, else nil
 	lease   *lease        // of ModeLease, else nil
 	before  *Pick         // the try before
+	retries int           // tries before of which something was sent
+	moves   int           // tries before that were not sent
+	hurries bool          // the connect has less time, as there may be other endpoints
+	cut     bool          // for want of that time, this try or one before was not sent
 	begin   time.Duration // of ModeBatch
 	// fallback is true if the address is not from lbd.
 	fallback bool
@@ -90,7 +97,7 @@ func (c *Client) TryPick(cluster string, accept func(address string) bool) (*Pic
 	if b == nil {
 		return nil, ErrWait
 	}
-	e := b.take()
+	e := b.take(&known.asides, at)
 	if e.refusal != nil {
 		return nil, e.refusal
 	}
@@ -110,7 +117,7 @@ func (c *Client) pick(ctx context.Context, name string, p *Pick) error {
 	if err != nil {
 		return err
 	}
-	p.cluster = known
+	p.cluster, p.hurries = known, true
 	if c.config.Mode == ModeBatch {
 		err = p.take(ctx)
 	} else {
@@ -137,7 +144,7 @@ func (p *Pick) take(ctx context.Context) error {
 		}
 		at = now()
 	}
-	e := b.take()
+	e := b.take(&p.cluster.asides, at)
 	if e.refusal != nil {
 		return e.refusal
 	}
@@ -174,15 +181,30 @@ func (p *Pick) ask(ctx context.Context) error {
 		cluster: p.cluster.name,
 		timeout: wait + waitGrace,
 	}
-	for before := p.before; before != nil && len(request.query["exclude"]) < maxTried; before = before.before {
+	for before := p.before; before != nil; before = before.before {
 		request.query.Add("exclude", before.address)
 	}
-	if c.config.Mode == ModeLease {
-		return p.takeLease(ctx, request, min(ttl, maxTTL))
+	avoided := p.cluster.asides.avoided()
+	for _, address := range avoided {
+		if len(request.query["exclude"]) < maxTried {
+			request.query.Add("exclude", address)
+		}
 	}
-	var answer picked
-	err := c.api.do(ctx, request, &answer)
-	return p.answer(ctx, answer, err)
+	for {
+		var err error
+		if c.config.Mode == ModeLease {
+			err = p.takeLease(ctx, request, min(ttl, maxTTL))
+		} else {
+			var answer picked
+			err = c.api.do(ctx, request, &answer)
+			err = p.answer(ctx, answer, err)
+		}
+		if p.before != nil || avoided == nil || codeOf(err) != "all_excluded" {
+			return err
+		}
+		request.query.Del("exclude")
+		avoided = nil
+	}
 }
 
 // answer checks an answer to ask.
@@ -257,6 +279,7 @@ func (p *Pick) takeLease(ctx context.Context, request call, ttl time.Duration) e
 func (p *Pick) Answered(outcome Outcome) {
 	if outcome == Success && p.outcome == "" {
 		p.cluster.budget.succeeded()
+		p.cluster.asides.answered(p.address)
 	}
 	p.answered(outcome)
 }
@@ -266,8 +289,25 @@ func (p *Pick) answered(outcome Outcome) {
 		return
 	}
 	p.outcome = outcome
-	if p.count != nil {
+	switch {
+	case outcome == Unreachable:
+		p.failed(false)
+		if p.lease == nil && !p.fallback {
+			p.cluster.client.unreachable(p.cluster.name, p.address)
+		}
+	case p.count != nil:
 		p.count.answered(outcome, now()-p.begin)
+	}
+}
+
+// failed may set the address aside: the try was not sent, or there was no answer to it.
+func (p *Pick) failed(sent bool) {
+	most := maxTried
+	if b := p.cluster.batch.Load(); b != nil {
+		most = b.endpoints / 2
+	}
+	if !p.fallback {
+		p.cluster.asides.failed(p.address, sent, most)
 	}
 }
 
@@ -297,55 +337,90 @@ func (p *Pick) endIfForgotten() {
 
 // Retry ends the try as a Failure, and returns an endpoint for the next one: one that the tries before have not had. Its
 // error is [ErrNoRetry] if the request has had all of its retries, if the budget of retries of the cluster is used up,
-// or if there is no other endpoint. Call it for requests that are idempotent, when an endpoint was unreachable or
-// overloaded, but not after a timeout of the request.
-func (p *Pick) Retry(ctx context.Context) (*Pick, error) {
+// or if there is no other endpoint. Call it for requests that are idempotent, when an endpoint ended the connection or
+// was overloaded, but not after a timeout of the request.
+func (p *Pick) Retry(ctx context.Context) (*Pick, error) { return p.again(ctx, Failure) }
+
+// Move ends the try as Unreachable, and returns an endpoint for the next one, as Retry does. It is for any request,
+// needs no budget, and is no retry: its error is [ErrNoRetry] only if there is no other endpoint.
+func (p *Pick) Move(ctx context.Context) (*Pick, error) { return p.again(ctx, Unreachable) }
+
+func (p *Pick) again(ctx context.Context, outcome Outcome) (*Pick, error) {
 	next := new(Pick)
-	retried := p.retry(ctx, next, true)
-	p.End(Failure)
-	if !retried {
+	p.answered(outcome)
+	again := p.next(ctx, next, true)
+	p.End(outcome)
+	if !again {
 		return nil, ErrNoRetry
 	}
 	next.endIfForgotten()
 	return next, nil
 }
 
-// retry takes a token of the budget, and fills in next. repeatable says whether the request can be sent again.
-func (p *Pick) retry(ctx context.Context, next *Pick, repeatable bool) bool {
+// next fills in the next try of a request whose try has failed, if it may be sent again. repeatable says whether that is
+// so if something was sent, which takes a token of the budget.
+func (p *Pick) next(ctx context.Context, next *Pick, repeatable bool) bool {
 	c := p.cluster.client
-	if permitted := p.cluster.budget.failed(); !permitted || !repeatable || ctx.Err() != nil || c.ctx.Err() != nil {
+	if p.outcome != Unreachable {
+		if permitted := p.cluster.budget.failed(); !permitted || !repeatable || p.retries >= c.config.Retries {
+			return false
+		}
+	}
+	if p.fallback || p.moves+p.retries == maxTried || ctx.Err() != nil || c.ctx.Err() != nil {
 		return false
 	}
-	retries := 0
-	for before := p.before; before != nil; before = before.before {
-		retries++
+	next.cluster, next.before, next.retries, next.moves = p.cluster, p, p.retries, p.moves
+	if p.outcome == Unreachable {
+		next.moves++
+	} else {
+		next.retries++
 	}
-	if p.fallback || retries >= c.config.Retries {
-		return false
-	}
-	next.cluster, next.before = p.cluster, p
 	if c.config.Mode != ModeBatch {
-		if p.lease != nil && !c.leases.endFailed(ctx, p.lease) { // lbd may need its place in the circuit breaker
-			return false
-		}
-		if next.ask(ctx) != nil {
-			return false
-		}
-		if p.tried(next.address) {
-			next.End(Cancelled)
-			return false
-		}
-		return true
+		return p.askAgain(ctx, next)
 	}
 	b := p.cluster.batch.Load()
 	if b == nil {
 		return false
 	}
-	e := b.takeAccepted(func(address string) bool { return !p.tried(address) })
+	at := now()
+	e := b.takeAccepted(func(address string) bool { return !p.tried(address) && !p.cluster.asides.avoids(address, at) })
+	if e == nil {
+		e = b.takeAccepted(func(address string) bool { return !p.tried(address) })
+	}
+	if e == nil && p.cut {
+		e = b.takeAccepted(p.tried)
+	} else {
+		next.hurry(p.cut)
+	}
 	if e == nil {
 		return false
 	}
-	next.start(e, now())
+	next.start(e, at)
+	return true
+}
+
+// hurry decides how much time the connect has.
+func (p *Pick) hurry(cut bool) { p.hurries, p.cut = p.moves < hurried, cut }
+
+// askAgain asks lbd for an endpoint that the request has not tried.
+func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
+	c := p.cluster.client
+	if p.lease != nil && !c.leases.endFailed(ctx, p.lease, p.outcome) { // lbd may need its place in the circuit breaker
+		return false
+	}
+	next.hurry(p.cut)
+	err := next.ask(ctx)
+	if p.cut && codeOf(err) == "all_excluded" {
+		next.hurries, next.cut, next.before = false, false, nil
+		err = next.ask(ctx)
+	}
+	if err != nil {
+		return false
+	}
+	if p.tried(next.address) && next.before != nil {
+		next.End(Cancelled)
+		return false
+	}
 	return true
 }
 

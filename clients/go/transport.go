@@ -3,21 +3,23 @@ package lbdclient
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // Transport is an http.RoundTripper that sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. It is safe
 // for concurrent use, if Base is.
 //
-// A request is retried at another endpoint if it is idempotent, as net/http defines it (GET, HEAD, OPTIONS, PUT, DELETE,
+// If there is no connection to an endpoint, any request is sent to another one. A request of which something was sent is
+// retried at another endpoint if it is idempotent, as net/http defines it (GET, HEAD, OPTIONS, PUT, DELETE,
 // or a header Idempotency-Key or X-Idempotency-Key, which is not sent if its value is nil), if it has no body or a
 // GetBody, and if the connection failed before the status line, or the status is 502, 503 or 504. The deadline of its
 // context holds for all tries together.
@@ -65,16 +67,16 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	base, body, repeatable := t.base(request.URL), request.Body, repeatable(request)
 	for {
-		response, err := base.RoundTrip(current.prepare(request, body))
+		response, err := base.RoundTrip(current.prepare(request, body, t.Base == nil))
 		if !current.answered(ctx, response, err) {
 			return current.result(request, response, err)
 		}
+		unread := current.pick.outcome == Unreachable && current.sent.unread()
 		next := new(try)
-		if !current.pick.retry(ctx, &next.pick, repeatable) {
+		if !unread && !isEmpty(request) && request.GetBody == nil || !current.pick.next(ctx, &next.pick, repeatable) {
 			return current.result(request, response, err)
 		}
-		body = nil
-		if request.GetBody != nil {
+		if !unread && request.GetBody != nil {
 			again, bodyErr := request.GetBody()
 			if bodyErr != nil {
 				next.pick.End(Cancelled)
@@ -135,9 +137,11 @@ func (t *Transport) base(target *url.URL) http.RoundTripper {
 	return known.(http.RoundTripper) //nolint:errcheck,forcetypeassert // the map has nothing else
 }
 
-// repeatable reports whether a request can be sent again.
+func isEmpty(request *http.Request) bool { return request.Body == nil || request.Body == http.NoBody }
+
+// repeatable reports whether a request can be sent again after a part of it was sent.
 func repeatable(request *http.Request) bool {
-	if request.Body != nil && request.Body != http.NoBody && request.GetBody == nil {
+	if !isEmpty(request) && request.GetBody == nil {
 		return false
 	}
 	switch request.Method {
@@ -156,11 +160,36 @@ type try struct {
 	url      url.URL
 	sent     requestBody
 	response io.ReadCloser // body of the response
+	ctx      tryContext
 }
 
-// prepare returns the request for the endpoint: RoundTrippers must not change that of their caller.
-func (t *try) prepare(original *http.Request, body io.ReadCloser) *http.Request {
-	t.request, t.url = *original, *original.URL
+// tryContext is the context of a try: [Client.dial] finds the try in it.
+type tryContext struct {
+	context.Context
+
+	try *try
+}
+
+type tryKey struct{}
+
+// Value returns the try for tryKey.
+func (c *tryContext) Value(key any) any {
+	if key == (tryKey{}) {
+		return c.try
+	}
+	return c.Context.Value(key)
+}
+
+// prepare returns the request for the endpoint: RoundTrippers must not change that of their caller. own says that it is
+// for the client's own, which dials for the try.
+func (t *try) prepare(original *http.Request, body io.ReadCloser, own bool) *http.Request {
+	t.url = *original.URL
+	if own {
+		t.ctx = tryContext{original.Context(), t}
+		t.request = *original.WithContext(&t.ctx)
+	} else {
+		t.request = *original
+	}
 	t.request.URL = &t.url
 	t.url.Host = t.pick.address
 	if t.request.Host == "" {
@@ -168,7 +197,7 @@ func (t *try) prepare(original *http.Request, body io.ReadCloser) *http.Request 
 	}
 	t.request.Body = body
 	if body != nil && body != http.NoBody {
-		t.sent.ReadCloser = body
+		t.sent.body = body
 		t.request.Body = &t.sent
 	}
 	return &t.request
@@ -179,9 +208,11 @@ func (t *try) answered(ctx context.Context, response *http.Response, err error) 
 	switch {
 	case err == nil && isOverload(response.StatusCode):
 		t.pick.answered(Failure)
+		t.pick.cluster.asides.answered(t.pick.address)
 		return true
 	case err == nil && response.StatusCode >= http.StatusInternalServerError:
 		t.pick.answered(Failure)
+		t.pick.cluster.asides.answered(t.pick.address)
 		t.pick.cluster.budget.succeeded()
 		return false
 	case err == nil:
@@ -189,12 +220,19 @@ func (t *try) answered(ctx context.Context, response *http.Response, err error) 
 		return false
 	case deadlinePassed(ctx):
 		t.pick.answered(Failure)
+		t.pick.failed(true)
 		return false
-	case ctx.Err() != nil || t.sent.failed.Load() || !isConnection(err):
+	case ctx.Err() != nil || t.sent.hasFailed() || !isConnection(err):
 		t.pick.answered(Cancelled)
 		return false
+	case isNotSent(err):
+		var network net.Error
+		t.pick.cut = t.pick.cut || t.pick.hurries && errors.As(err, &network) && network.Timeout()
+		t.pick.answered(Unreachable)
+		return true
 	default:
 		t.pick.answered(Failure)
+		t.pick.failed(true)
 		return true
 	}
 }
@@ -212,6 +250,7 @@ func isOverload(status int) bool {
 
 // result returns what RoundTrip returns. The try ends with the body of the response.
 func (t *try) result(original *http.Request, response *http.Response, err error) (*http.Response, error) {
+	t.sent.release()
 	if err != nil {
 		t.pick.End(Cancelled)
 		return nil, err
@@ -276,24 +315,63 @@ type upgraded struct {
 	io.Writer
 }
 
-// requestBody is the body of a request. It knows whether it is the reason why the request failed.
+// requestBody is the body of a request. It knows whether it is the reason why the request failed. If Base closes it
+// before it was read, it stays open for the next try, until it is released.
 type requestBody struct {
-	io.ReadCloser
+	body io.ReadCloser // nil for none
 
-	closed, failed atomic.Bool
+	mu                   sync.Mutex
+	read, failed, closed bool
+	released             bool
 }
 
 // Read reads the body of the request.
 func (b *requestBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF && !b.closed.Load() {
-		b.failed.Store(true)
+	b.mu.Lock()
+	b.read = true
+	b.mu.Unlock()
+	n, err := b.body.Read(p)
+	if err != nil && err != io.EOF {
+		b.mu.Lock()
+		b.failed = b.failed || !b.closed
+		b.mu.Unlock()
 	}
 	return n, err
 }
 
 // Close closes the body of the request. Base calls it when the connection has failed, maybe during a Read.
 func (b *requestBody) Close() error {
-	b.closed.Store(true)
-	return b.ReadCloser.Close()
+	b.mu.Lock()
+	b.closed = true
+	now := b.read || b.released
+	b.mu.Unlock()
+	if now {
+		return b.body.Close()
+	}
+	return nil
+}
+
+// release closes the body if Base has done so.
+func (b *requestBody) release() {
+	b.mu.Lock()
+	b.released = true
+	now := b.closed && !b.read
+	b.mu.Unlock()
+	if now {
+		b.body.Close()
+	}
+}
+
+// unread reports whether the next try can send the body.
+func (b *requestBody) unread() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.body != nil && !b.read
+}
+
+// hasFailed reports whether the body is why the request failed.
+func (b *requestBody) hasFailed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failed
 }

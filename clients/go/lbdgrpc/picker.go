@@ -183,7 +183,7 @@ func (p *picker) pickQueued(r *rpc) (balancer.PickResult, error) {
 		failed, err := r.pick, c.err
 		r.pick = nil
 		go b.ask(r, func() (*lbdclient.Pick, error) {
-			next, retryErr := failed.Retry(r.ctx)
+			next, retryErr := failed.Move(r.ctx)
 			if retryErr != nil {
 				return nil, fmt.Errorf("lbd: cluster %s: connect to %s: %v", p.source.cluster, address, err) //nolint:errorlint // as in disconnected
 			}
