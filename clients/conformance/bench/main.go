@@ -53,7 +53,7 @@ type bench struct {
 
 	daemon   *stand.Daemon
 	upstream *stand.Upstream
-	proxy    *proxy
+	proxy    *stand.Nginx
 }
 
 func (b *bench) run(folder string, only []string) (err error) {
@@ -69,16 +69,16 @@ func (b *bench) run(folder string, only []string) (err error) {
 		return err
 	}
 	defer b.upstream.Close()
-	if b.proxy, err = startProxy(b.nginx, dir, b.upstream.Address); err != nil {
+	if b.proxy, err = stand.StartNginx(b.nginx, dir, b.upstream.Address); err != nil {
 		return err
 	}
-	defer b.proxy.stop()
+	defer b.proxy.Stop()
 	b.daemon = stand.NewDaemon(b.lbd, dir)
 	if err := b.daemon.Start(); err != nil {
 		return err
 	}
 	defer b.daemon.Stop(syscall.SIGTERM)
-	if err := b.daemon.PushOne(cluster, b.upstream.Address); err != nil {
+	if err := b.daemon.Push(cluster, b.upstream.Address); err != nil {
 		return err
 	}
 	if len(only) == 0 {
@@ -90,7 +90,7 @@ func (b *bench) run(folder string, only []string) (err error) {
 			only = append(only, filepath.Base(filepath.Dir(filepath.Dir(path))))
 		}
 	}
-	fmt.Printf("%s\n\n%s", machine(b.proxy.version), head)
+	fmt.Printf("%s\n\n%s", machine(b.proxy.Version), head)
 	for _, name := range only {
 		for _, adapter := range adapters {
 			if err := b.measure(filepath.Join(folder, name), name, adapter); err != nil {
@@ -159,7 +159,7 @@ func (b *bench) ways(folder, adapter string) (all []*way, stop func(), err error
 		}
 		if all == nil {
 			all = append(all, &way{name: "direct", runner: r, load: stand.Command{URL: "http://" + b.upstream.Address + "/"}},
-				&way{name: "nginx", runner: r, load: stand.Command{URL: "http://" + b.proxy.address + "/"}})
+				&way{name: "nginx", runner: r, load: stand.Command{URL: "http://" + b.proxy.Address + "/"}})
 		}
 		all = append(all, &way{name: mode, runner: r, load: stand.Command{Path: "/"}})
 	}

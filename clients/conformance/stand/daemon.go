@@ -2,6 +2,7 @@ package stand
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ const Patience = 15 * time.Second
 // of Socket need no token; those of TokenSocket and of TLS have one of credentials.go.
 type Daemon struct {
 	Socket, TokenSocket string
+	Connect             string // --connect: "none" by default
 
 	binary, dir string
 	http        *http.Client
@@ -75,7 +77,7 @@ func (d *Daemon) Start() error {
 		return errors.New("lbd runs already")
 	}
 	//nolint:gosec,noctx // the binary is that under test; Stop ends it
-	c := exec.Command(d.binary, "serve", "--connect=none", "--data="+filepath.Join(d.dir, "data"),
+	c := exec.Command(d.binary, "serve", "--connect="+cmp.Or(d.Connect, "none"), "--data="+filepath.Join(d.dir, "data"),
 		"--listen=unix:"+d.Socket+",anonymous=all", "--listen=unix:"+d.TokenSocket,
 		"--listen=127.0.0.1:0,tls,anonymous=pick+read", "--tls-cert="+filepath.Join(d.dir, certFile),
 		"--tls-key="+filepath.Join(d.dir, keyFile), "--tokens="+filepath.Join(d.dir, tokensFile))
@@ -228,13 +230,16 @@ func Endpoint(address string) (map[string]any, error) {
 	return object{"endpoint": object{"address": object{"socket_address": object{"address": host, "port_value": number}}}}, nil
 }
 
-// PushOne pushes a cluster with one endpoint.
-func (d *Daemon) PushOne(cluster, address string) error {
-	endpoint, err := Endpoint(address)
-	if err != nil {
-		return err
+// Push pushes a cluster with endpoints.
+func (d *Daemon) Push(cluster string, addresses ...string) error {
+	endpoints := make([]any, len(addresses))
+	for i, address := range addresses {
+		var err error
+		if endpoints[i], err = Endpoint(address); err != nil {
+			return err
+		}
 	}
-	body := map[string]any{"endpoints": []any{map[string]any{"lb_endpoints": []any{endpoint}}}}
+	body := map[string]any{"endpoints": []any{map[string]any{"lb_endpoints": endpoints}}}
 	return d.Call(http.MethodPut, ClusterPath(cluster)+"/endpoints", body, nil)
 }
 

@@ -30,6 +30,7 @@ type Command struct {
 	Body       string         `json:"body,omitempty"`
 	Idempotent bool           `json:"idempotent,omitempty"`
 	Timeout    float64        `json:"timeout,omitempty"`
+	Rate       float64        `json:"rate,omitempty"`
 }
 
 // Answer is what a runner says.
@@ -43,6 +44,7 @@ type Answer struct {
 	Statuses    map[string]int `json:"statuses"`
 	Errors      map[string]int `json:"errors"`
 	Seconds     float64        `json:"seconds"`
+	P99         []float64      `json:"p99"` // with a rate: of each second, in seconds
 }
 
 // Runner is the process of a runner.

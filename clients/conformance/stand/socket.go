@@ -3,6 +3,7 @@ package stand
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"syscall"
 	"time"
 )
@@ -16,13 +17,20 @@ type socket struct {
 
 // newSocket returns one that refuses connections, or that is silent: its queue of new
 // connections is full, and Linux drops any further SYN.
-func newSocket(silent bool) (*socket, error) {
+func newSocket(silent bool) (*socket, error) { return newSocketAt("127.0.0.1:0", silent) }
+
+func newSocketAt(address string, silent bool) (*socket, error) {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, err
+	}
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	s := &socket{fd: fd}
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) // connections that were there before
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}); err != nil {
 		s.close()
 		return nil, err
 	}

@@ -96,13 +96,58 @@ func NewUpstream(meter *Meter, behaves string) (*Upstream, error) {
 		return nil, err
 	}
 	u.Address = l.Addr().String()
+	u.serve(l)
+	return u, nil
+}
+
+func (u *Upstream) serve(l net.Listener) {
 	u.server = &http.Server{Handler: u, ReadHeaderTimeout: Patience, ConnState: func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			u.Conns.Add(1)
 		}
 	}}
 	go func() { _ = u.server.Serve(l) }() // ends with Close
-	return u, nil
+}
+
+// Fail ends the upstream as a fault does: "stop" lets requests come to their end, "kill" does not, "silent" drops SYN as
+// well, and "resets" accepts connections and ends each.
+func (u *Upstream) Fail(fault string) (err error) {
+	if fault == "stop" {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		return u.server.Shutdown(ctx)
+	}
+	_ = u.server.Close()
+	switch fault {
+	case "silent":
+		u.socket, err = newSocketAt(u.Address, true)
+	case "resets":
+		var l net.Listener
+		if l, err = net.Listen("tcp", u.Address); err == nil { //nolint:noctx // it does not wait
+			u.server = &http.Server{ReadHeaderTimeout: Patience, ConnState: func(conn net.Conn, state http.ConnState) {
+				if tcp, ok := conn.(*net.TCPConn); ok && state == http.StateNew {
+					_ = tcp.SetLinger(0)
+					_ = tcp.Close()
+				}
+			}}
+			go func() { _ = u.server.Serve(l) }() // ends with Return
+		}
+	}
+	return err
+}
+
+// Return ends the fault.
+func (u *Upstream) Return() error {
+	if u.socket != nil {
+		u.socket.close()
+		u.socket = nil
+	}
+	_ = u.server.Close()
+	l, err := net.Listen("tcp", u.Address) //nolint:noctx // it does not wait
+	if err == nil {
+		u.serve(l)
+	}
+	return err
 }
 
 // Behave changes what the upstream does.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,7 @@ type command struct {
 	Idempotent bool           `json:"idempotent"`
 	N          int            `json:"n"`
 	Threads    int            `json:"threads"`
+	Rate       float64        `json:"rate"`
 }
 
 type answer map[string]any
@@ -213,12 +215,21 @@ func (r *runner) load(c command) answer {
 		next     atomic.Int64
 		threads  sync.WaitGroup
 	)
+	took := map[int][]float64{} // by the second in which the request was due
 	begin := time.Now()
 	for range max(1, c.Threads) {
 		threads.Go(func() {
-			for next.Add(1) <= int64(c.N) {
+			for i := next.Add(1); i <= int64(c.N); i = next.Add(1) {
+				due := begin
+				if c.Rate > 0 {
+					due = begin.Add(time.Duration(float64(i) / c.Rate * float64(time.Second)))
+					time.Sleep(time.Until(due))
+				}
 				status, _, err := r.send(c)
 				mu.Lock()
+				if second := int(due.Sub(begin).Seconds()); c.Rate > 0 {
+					took[second] = append(took[second], time.Since(due).Seconds())
+				}
 				if err != nil {
 					failures[name(err)]++
 				} else {
@@ -229,7 +240,13 @@ func (r *runner) load(c command) answer {
 		})
 	}
 	threads.Wait()
-	return answer{"statuses": statuses, "errors": failures, "seconds": time.Since(begin).Seconds()}
+	seconds := time.Since(begin).Seconds()
+	p99 := make([]float64, len(took))
+	for i := range p99 {
+		slices.Sort(took[i])
+		p99[i] = took[i][len(took[i])*99/100]
+	}
+	return answer{"statuses": statuses, "errors": failures, "seconds": seconds, "p99": p99}
 }
 
 // name returns the name of an error in the conformance tests.

@@ -1,4 +1,4 @@
-package main
+package stand
 
 import (
 	"errors"
@@ -10,13 +10,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/lbd-dev/lbd/clients/conformance/stand"
 )
 
-// proxy is nginx in front of the upstream, with connections that stay open on both sides.
-type proxy struct {
-	address, version string
+// Nginx is a process of nginx in front of upstreams, with connections that stay open on both sides.
+type Nginx struct {
+	Address, Version string
 
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -33,7 +31,7 @@ http {
 	fastcgi_temp_path %[1]s/fastcgi; uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
 	keepalive_requests 100000000;
 	tcp_nodelay on;
-	upstream app { server %[3]s; keepalive 32; keepalive_requests 100000000; }
+	upstream app { %[3]s keepalive 32; keepalive_requests 100000000; }
 	server {
 		listen %[2]s;
 		location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host; }
@@ -41,7 +39,8 @@ http {
 }
 `
 
-func startProxy(binary, dir, upstream string) (*proxy, error) {
+// StartNginx starts nginx, with its files in a new folder of dir.
+func StartNginx(binary, dir string, upstreams ...string) (*Nginx, error) {
 	dir = filepath.Join(dir, "nginx")
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // the worker of nginx may have another user
 		return nil, err
@@ -54,11 +53,14 @@ func startProxy(binary, dir, upstream string) (*proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &proxy{address: l.Addr().String(), ended: make(chan struct{})}
-	_, p.version, _ = strings.Cut(strings.TrimSpace(string(version)), "nginx/")
+	p := &Nginx{Address: l.Addr().String(), ended: make(chan struct{})}
+	_, p.Version, _ = strings.Cut(strings.TrimSpace(string(version)), "nginx/")
 	_ = l.Close()
-	path := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(path, fmt.Appendf(nil, configuration, dir, p.address, upstream), 0o600); err != nil {
+	path, servers := filepath.Join(dir, "nginx.conf"), ""
+	for _, upstream := range upstreams {
+		servers += "server " + upstream + "; "
+	}
+	if err := os.WriteFile(path, fmt.Appendf(nil, configuration, dir, p.Address, servers), 0o600); err != nil {
 		return nil, err
 	}
 	p.cmd = exec.Command(binary, "-p", dir, "-e", "stderr", "-c", path) //nolint:gosec,noctx // the caller chose it; stop ends it
@@ -67,8 +69,8 @@ func startProxy(binary, dir, upstream string) (*proxy, error) {
 		return nil, err
 	}
 	go func() { _ = p.cmd.Wait(); close(p.ended) }()
-	for end := time.Now().Add(stand.Patience); ; time.Sleep(5 * time.Millisecond) {
-		conn, err := net.Dial("tcp", p.address) //nolint:noctx // on loopback
+	for end := time.Now().Add(Patience); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("tcp", p.Address) //nolint:noctx // on loopback
 		if err == nil {
 			return p, conn.Close()
 		}
@@ -78,13 +80,14 @@ func startProxy(binary, dir, upstream string) (*proxy, error) {
 		default:
 		}
 		if time.Now().After(end) {
-			p.stop()
+			p.Stop()
 			return nil, err
 		}
 	}
 }
 
-func (p *proxy) stop() {
+// Stop ends the process.
+func (p *Nginx) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	<-p.ended
 }
