@@ -113,6 +113,7 @@ func TestBlame(t *testing.T) {
 			t.Errorf("%v: error %v", test.err, err)
 		}
 		client.Close()
+		// What nothing was sent to is told apart from requests.
 		blamed := int(d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="error"}`) - before)
 		if sends != test.sends || blamed != test.blamed {
 			t.Errorf("%v: sent %d times, %d errors reported", test.err, sends, blamed)

@@ -371,4 +371,7 @@ func TestConnectTimeout(t *testing.T) {
 	if got := d.Metric(t, `lbd_reported_requests_total{cluster="silent",outcome="error"}`); got != 0 {
 		t.Errorf("%v errors are reported: nothing was sent", got)
 	}
+	if got := d.Metric(t, `lbd_reported_connect_failures_total{cluster="orders"}`); got == 0 {
+		t.Error("no connect failure is reported")
+	}
 }
