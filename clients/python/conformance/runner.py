@@ -73,18 +73,30 @@ class Runner:
         return {"status": result, "body": text} if isinstance(result, int) else {"error": result, "message": text}
 
     def load(self, command):
-        began = time.monotonic()
+        began, rate = time.monotonic(), command.get("rate")
         n, threads = command["n"], command.get("threads", 1)
+        took = collections.defaultdict(list)  # by the second in which the request was due
+
+        def one(i):
+            if not rate:
+                return self.one(command)[0]
+            due = began + (i + 1) / rate
+            time.sleep(max(0.0, due - time.monotonic()))
+            result = self.one(command)[0]
+            took[int(due - began)].append(time.monotonic() - due)
+            return result
+
         if threads == 1:
-            results = [self.one(command)[0] for _ in range(n)]
+            results = [one(i) for i in range(n)]
         else:
             with concurrent.futures.ThreadPoolExecutor(threads) as pool:
-                results = [result for result, _ in pool.map(self.one, [command] * n)]
+                results = list(pool.map(one, range(n)))
         counts = collections.Counter(results)
         return {
             "statuses": {str(key): count for key, count in counts.items() if isinstance(key, int)},
             "errors": {key: count for key, count in counts.items() if isinstance(key, str)},
             "seconds": time.monotonic() - began,
+            "p99": [sorted(took[second])[len(took[second]) * 99 // 100] for second in sorted(took)],
         }
 
     def fork(self, command):

@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 import time
+from collections.abc import Callable
 from typing import Optional, Union
 
 from . import errors
@@ -48,18 +49,27 @@ class Batch:
         self._elements = elements
         self._turn = itertools.count()  # next is atomic
 
-    def take(self) -> Union[str, Refusal]:
-        """The next element."""
-        return self._elements[next(self._turn) % len(self._elements)]
+    def take(self, avoids: Callable[[str], bool]) -> Union[str, Refusal]:
+        """The next element whose address is not avoided: of the others, each keeps its share."""
+        elements = self._elements
+        for _ in range(2 * len(elements)):  # other requests take some
+            element = elements[next(self._turn) % len(elements)]
+            if isinstance(element, Refusal) or not avoids(element):
+                break
+        return element
 
-    def take_other(self, tried: list[str]) -> Optional[str]:
-        """The next address that is not in tried, or None if there is no other."""
-        if self.addresses.issubset(tried):
-            return None
-        while True:  # ends within one round: the batch has such an address
-            element = self.take()
-            if isinstance(element, str) and element not in tried:
+    def taken(self) -> int:
+        """How many elements were taken. One is lost."""
+        return next(self._turn)
+
+    def draw(self, accept: Callable[[str], bool]) -> Optional[str]:
+        """An address that accept permits, drawn so that each keeps its share; None if there is none."""
+        elements = self._elements
+        first = random.randrange(len(elements))
+        for element in itertools.chain(random.choices(elements, k=8), elements[first:], elements[:first]):
+            if isinstance(element, str) and accept(element):
                 return element
+        return None
 
 
 def of_answer(cluster: str, answer: dict) -> Batch:

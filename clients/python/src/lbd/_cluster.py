@@ -6,15 +6,20 @@ import random
 import threading
 import time
 import urllib.parse
+from collections.abc import Callable
 from typing import Optional, Union
 
 from . import _batch, errors
 from ._api import Api, Unreachable, duration
+from ._aside import Asides, Connects
 from ._batch import Batch, Refusal
 from ._connection import Connection, Deadline
 from ._counts import Budget, Counts
 
-BATCH_SIZE = 100
+BATCH_MIN, BATCH_FIRST, BATCH_MAX = 20, 100, 1000
+BATCH_TIME = 2.0
+"""Seconds whose requests a batch has picks for."""
+
 BATCH_WAIT = 1.0
 """Seconds that a call for a batch waits until an endpoint is ready, at most."""
 
@@ -29,6 +34,9 @@ FOLLOW_WAIT = 30.0
 
 BACKOFF_FIRST, BACKOFF_MAX, RETRY_AFTER_MAX = 0.1, 5.0, 60.0
 
+TRIED_MAX = 100
+"""Addresses that a request has tried, or that lbd excludes, at most."""
+
 IDLE_TIME = 300.0
 """Seconds without a request after which a cluster is no longer followed."""
 
@@ -40,6 +48,8 @@ class Cluster:
         self.name = name
         self.counts = Counts()
         self.budget = Budget(max_tokens)
+        self.asides = Asides()
+        self.connects = Connects()
         self._api = api
         self._max_age = max_age
         self._stale_for = stale_for
@@ -61,6 +71,7 @@ class Cluster:
         self._reset()
         self.counts.after_fork()
         self.budget.after_fork()
+        self.asides.after_fork()
         if connection is not None:
             connection.close()
 
@@ -78,11 +89,16 @@ class Cluster:
         batch = self._batch
         if batch is None or not self.ready():
             batch = self._wait(deadline)
-        return batch.take()
+        return batch.take(self.asides.avoids)
 
-    def take_other(self, tried: list[str]) -> Optional[str]:
+    def draw(self, accept: Callable[[str], bool]) -> Optional[str]:
         batch = self._batch
-        return None if batch is None else batch.take_other(tried)
+        return None if batch is None else batch.draw(accept)
+
+    def failed(self, address: str, sent: bool) -> None:
+        """May set an address aside: a try was not sent, or got no answer."""
+        batch = self._batch
+        self.asides.failed(address, sent, TRIED_MAX if batch is None else len(batch.addresses) // 2)
 
     def _wait(self, deadline: Deadline) -> Batch:
         """Starts the thread if there is none, and waits for a batch, or for the first try to get one."""
@@ -133,16 +149,23 @@ class Cluster:
                 return
             connection = self._connection = self._api.connect()
         backoff, used = BACKOFF_FIRST, time.monotonic()
+        n, most = BATCH_FIRST, BATCH_MAX
         try:
             while not stopped.is_set():
                 pause, began = 0.0, time.monotonic()
                 try:
-                    batch = self._fetch(connection)
+                    batch = self._fetch(connection, n)
                     self._publish(batch, None)
                     self._follow(connection, batch)
+                    age = time.monotonic() - batch.made
+                    if age >= FOLLOW_PAUSE:
+                        n = min(max(int(batch.taken() * BATCH_TIME / age), BATCH_MIN), most)
                     backoff = BACKOFF_FIRST
                     pause = max(0.0, began + FOLLOW_PAUSE - time.monotonic())
                 except Exception as error:  # the thread has to survive whatever comes
+                    if n > BATCH_FIRST and getattr(error, "code", "") == "invalid_argument":
+                        n = most = BATCH_FIRST  # the quota of the caller does not permit more
+                        continue
                     wanted = self._note(error)
                     pause = max(backoff * random.uniform(0.8, 1.2), min(wanted, RETRY_AFTER_MAX))
                     backoff = min(2 * backoff, BACKOFF_MAX)
@@ -169,17 +192,19 @@ class Cluster:
         return error.retry_after
 
     def _publish(self, batch: Optional[Batch], error: Optional[errors.LbdError]) -> None:
+        if batch is not None and batch.generation is not None:
+            self.asides.keep(batch.addresses)
         with self._changed:
             self._batch, self._error = batch or self._batch, error
             self._tries += 1
             self._changed.notify_all()
 
-    def _fetch(self, connection: Connection) -> Batch:
+    def _fetch(self, connection: Connection, n: int) -> Batch:
         try:
             answer = self._api.call(
                 "GET",
                 "/v1/pick",
-                {"cluster": self.name, "n": BATCH_SIZE, "reports": "true", "wait": duration(BATCH_WAIT)},
+                {"cluster": self.name, "n": n, "reports": "true", "wait": duration(BATCH_WAIT)},
                 cluster=self.name,
                 deadline=Deadline(BATCH_WAIT + 1.0),
                 connection=connection,

@@ -54,6 +54,7 @@ class _Socket:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.deadline = Deadline(None)
+        self.sent = False  # whether anything was, since the last request began
         self._users = 1
 
     def arm(self) -> None:
@@ -67,6 +68,7 @@ class _Socket:
         while left:  # not sendall of the socket: with TLS, each part has the whole timeout
             self.arm()
             left = left[self.sock.send(left) :]
+            self.sent = True
 
     def makefile(self, *_: Any, **__: Any) -> io.BufferedReader:
         self._users += 1
@@ -183,6 +185,7 @@ class Connection(http.client.HTTPConnection):
     def expire(self, deadline: Deadline) -> None:
         """Sets the deadline of all that follows on this connection."""
         self.sock.deadline = deadline
+        self.sock.sent = False
 
     def usable(self) -> bool:
         """Whether an idle connection can be used again: the peer neither closed it nor sent anything."""

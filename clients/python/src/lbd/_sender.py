@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import queue
@@ -22,6 +23,9 @@ LEASES_AT_ONCE = 1000
 
 LEASES_WAITING = 100_000
 """Ends of leases that wait for lbd, at most. The others expire."""
+
+TELL_PAUSE = 0.05
+"""Seconds for which connects that failed are collected."""
 
 RETRY_PAUSE = 0.5
 """Seconds after a call that ended no lease."""
@@ -60,6 +64,7 @@ class Sender:
         self._lock = threading.RLock()
         self._thread: Optional[threading.Thread] = None
         self._closed = False
+        self._failures: Optional[dict[tuple[str, str], int]] = None  # connects; None without a thread that reports them
         self._wake = math.inf  # when the thread looks for leases to renew, at the latest
 
     def start(self) -> None:
@@ -96,10 +101,9 @@ class Sender:
 
         Returns whether lbd has confirmed it: if not, it would not grant another lease, either.
         """
-        ended = {"id": lease.id, "outcome": "error"}
         try:
             until = Deadline(deadline.at_most(CALL_TIMEOUT))
-            self._api.call("POST", "/v1/leases/done", body={"leases": [ended]}, deadline=until)
+            self._api.call("POST", "/v1/leases/done", body={"leases": [lease.ended()]}, deadline=until)
         except (Unreachable, errors.LbdError):
             return False
         return True
@@ -124,6 +128,7 @@ class Sender:
             if not batch or deadline.passed() or not self._send_ended(batch, deadline):
                 break
         self._report(deadline)
+        self._tell(deadline)
 
     def _run(self) -> None:
         next_report = time.monotonic() + self._interval
@@ -185,6 +190,46 @@ class Sender:
                     self._leases.pop(lease.id, None)
             except Unreachable:
                 reachable = False
+
+    def unreachable(self, cluster: str, address: str) -> None:
+        """Reports a connect that failed, together with others of the next 50 ms. What cannot be sent is forgotten."""
+        with self._lock:
+            if self._closed:
+                return
+            if self._failures is None:
+                try:
+                    threading.Thread(target=self._tell_all, name="lbd connect failures", daemon=True).start()
+                except RuntimeError:  # there are too many, or the interpreter ends
+                    return
+                self._failures = {}
+            key = cluster, address
+            if key in self._failures or len(self._failures) < REPORT_ENDPOINTS:
+                self._failures[key] = self._failures.get(key, 0) + 1
+
+    def _tell_all(self) -> None:
+        """Reports connects that failed, until there are no more."""
+        told = True
+        while told and not self._closed:
+            time.sleep(TELL_PAUSE)
+            told = not self._closed and self._tell(None)
+
+    def _tell(self, deadline: Optional[Deadline]) -> bool:
+        """Reports the connects that failed. Without any, the next one needs a new thread, and it returns False."""
+        with self._lock:
+            failures = self._failures
+            self._failures = {} if failures else None
+        if not failures:
+            return False
+        clusters: dict[str, list[dict]] = {}
+        for (cluster, address), count in failures.items():
+            clusters.setdefault(cluster, []).append({"address": address, "connect_failures": count})
+        report = {
+            "reporter": self.reporter,
+            "clusters": [{"cluster": name, "endpoints": endpoints} for name, endpoints in clusters.items()],
+        }
+        with contextlib.suppress(Exception):  # what lbd does not hear now would come too late
+            self._api.call("POST", "/v1/reports", body=report, deadline=deadline)
+        return True
 
     def _report(self, deadline: Optional[Deadline]) -> None:
         reachable = True

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import errors
 from ._api import Api, Unreachable, default_address, duration
+from ._aside import HURRIED
 from ._batch import Refusal, is_address
-from ._cluster import Cluster
+from ._cluster import TRIED_MAX, Cluster
 from ._connection import Deadline
 from ._sender import Lease, Sender
 
@@ -52,7 +53,8 @@ class Client:
     hosts       clusters of other hosts: a mapping, or a function that returns None for a host that is not one
     fallback    HOST:PORT for requests while lbd is unreachable and the last batch is too old
     timeout     default deadline of a request, in seconds; None for none
-    connect_timeout  seconds after which an endpoint counts as not reachable, if the request has more time
+    connect_timeout  seconds after which an endpoint counts as not reachable, if the request has more time. While there
+                are other endpoints, a connect has 3 times what is usual, at least 0.25 s
     stale_for   seconds for which the last batch is used while lbd is unreachable
     max_age     seconds after which a batch is replaced in any case
     retries     retries of a request, at most
@@ -223,12 +225,15 @@ class Client:
 
 
 class Attempt:
-    """One try of a request, at one address. Adapters call answered or failed, then finish."""
+    """One try of a request, at one address. Adapters call answered, failed or unsent, then finish."""
 
-    __slots__ = ("_begin", "_call", "_counted", "_epoch", "_lease", "_outcome", "address")
+    __slots__ = ("_begin", "_call", "_counted", "_epoch", "_lease", "_outcome", "address", "connect_timeout")
 
-    def __init__(self, call: Call, address: str, lease: Optional[Lease], counted: bool) -> None:
+    def __init__(self, call: Call, address: str, lease: Optional[Lease], counted: bool, hurries: bool) -> None:
         self.address = address
+        self.connect_timeout = call.client.connect_timeout
+        if hurries:
+            self.connect_timeout = min(self.connect_timeout, call.cluster.connects.limit)
         self._call = call
         self._lease = lease
         self._outcome = ""
@@ -241,10 +246,23 @@ class Attempt:
         self._ended("error" if status >= 500 else "success")
         if status not in RETRIED_STATUSES:
             self._call.cluster.budget.succeeded()
+        self._call.cluster.asides.answered(self.address)
 
     def failed(self) -> None:
-        """The connection failed, or the deadline passed."""
-        self._ended("error")
+        """The connection failed after it was made, or the deadline passed."""
+        self._fails("error")
+
+    def unsent(self, timed_out: bool) -> None:
+        """There was no connection. timed_out says whether it took longer than connect_timeout."""
+        if self._call is not None and timed_out and self.connect_timeout < self._call.client.connect_timeout:
+            self._call.cut = True
+        self._fails("unreachable")
+
+    def _fails(self, outcome: str) -> None:
+        call = self._call
+        if call is not None and not self._outcome and self._epoch == call.client.epoch():
+            self._ended(outcome)
+            call.failed(self.address, outcome == "unreachable")
         self.finish()
 
     def finish(self) -> None:
@@ -272,14 +290,17 @@ class Attempt:
         self._outcome = outcome
         if self._lease is not None:
             self._lease.outcome = outcome
-        if self._counted and self._epoch == call.client.epoch():
+        if self._counted and outcome != "unreachable" and self._epoch == call.client.epoch():
             call.cluster.counts.answered(self.address, outcome, self._begin)
 
 
 class Call:
     """One request to a cluster, with all of its tries."""
 
-    __slots__ = ("_epoch", "_lease", "_repeatable", "_tried", "client", "cluster", "deadline", "given_up")
+    __slots__ = (
+        "_again", "_epoch", "_fallback", "_lease", "_moves", "_repeatable", "_tried", "_unsent",
+        "client", "cluster", "cut", "deadline", "given_up",
+    )  # fmt: skip
 
     def __init__(self, client: Client, cluster: Cluster, deadline: Deadline, repeatable: bool) -> None:
         self.client = client
@@ -287,6 +308,11 @@ class Call:
         self.deadline = deadline
         self._repeatable = repeatable
         self._tried: list[str] = []
+        self._moves = 0  # tries that were not sent
+        self._unsent = False  # the last try was not
+        self._fallback = False  # its address is not from lbd
+        self._again = False  # its address is one that was tried
+        self.cut = False  # a try was not sent for want of time to connect, and its address was not tried again
         self._lease: Optional[Lease] = None  # of the last try
         self._epoch = client.epoch()
         self.given_up = False  # its caller does not want the response any more
@@ -303,29 +329,58 @@ class Call:
             fallback = self.client.fallback
             if fallback is None or error.code:  # with a code, lbd has answered
                 raise
-            self._repeatable = False
-            return Attempt(self, fallback, None, False)
+            self._fallback = True
+            return Attempt(self, fallback, None, False, False)
+
+    def failed(self, address: str, unsent: bool) -> None:
+        """Remembers that a try failed. If nothing was sent, lbd is told at once."""
+        self._unsent = unsent
+        if self._fallback:
+            return
+        self.cluster.failed(address, not unsent)
+        if unsent and self._lease is None:
+            self.client._sender.unreachable(self.cluster.name, address)
 
     def retry(self) -> Optional[Attempt]:
         """The next try after one that failed; None if the result of that one is the result of the request.
 
-        A try fails if the connection cannot be made or ends before the status line, or with the status 502, 503
-        or 504.
+        A try fails if it is not sent, if its connection ends before the status line, or with the status 502, 503 or
+        504. One that was not sent may be any request, and is no retry for the limits.
         """
-        permitted = self.cluster.budget.failed()
-        if not (permitted and self._repeatable and len(self._tried) <= self.client.retries):
+        unsent, self._unsent = self._unsent, False
+        self._moves += unsent
+        retries = len(self._tried) - self._moves
+        if not unsent and not (self.cluster.budget.failed() and self._repeatable and retries <= self.client.retries):
+            return None
+        if self._fallback or len(self._tried) >= TRIED_MAX or self._over():
+            return None
+        try:
+            return self._other() if self.client.mode == "batch" else self._pick_other()
+        except (errors.LbdError, TimeoutError):
+            return None
+
+    def _other(self) -> Optional[Attempt]:
+        """A try at an address of the batch that was not tried; the last resort is one that had too little time."""
+        tried, draw = self._tried, self.cluster.draw
+        avoids = self.cluster.asides.avoids
+        address = draw(lambda a: a not in tried and not avoids(a)) or draw(lambda a: a not in tried)
+        if address is None and self.cut:
+            address, self.cut, self._again = draw(tried.__contains__), False, True
+        return None if address is None else self._at(address)
+
+    def _pick_other(self) -> Optional[Attempt]:
+        # lbd may need the place of the lease in the circuit breaker.
+        if self._lease is not None and not self.client._sender.end_failed(self._lease, self.deadline):
             return None
         if self._over():
             return None
         try:
-            if self.client.mode != "batch":
-                # lbd may need the place of the lease in the circuit breaker.
-                ended = self._lease is None or self.client._sender.end_failed(self._lease, self.deadline)
-                return self._take() if ended and not self._over() else None
-            address = self.cluster.take_other(self._tried)
-        except (errors.LbdError, TimeoutError):
-            return None
-        return None if address is None else self._at(address)
+            return self._pick(self._tried)
+        except errors.Unavailable as error:
+            if error.code != "all_excluded" or not self.cut:
+                raise
+            self.cut, self._again = False, True
+            return self._pick([])
 
     def _over(self) -> bool:
         """Whether there is to be no other try. A child of fork does not go on with a request of its parent."""
@@ -334,7 +389,12 @@ class Call:
 
     def _take(self) -> Attempt:
         if self.client.mode != "batch":
-            return self._pick()
+            try:
+                return self._pick(self._tried)
+            except errors.Unavailable as error:
+                if error.code != "all_excluded":
+                    raise
+                return self._pick(None)
         element = self.cluster.take(self.deadline)
         if isinstance(element, Refusal):
             raise errors.like(element.error)
@@ -349,12 +409,20 @@ class Call:
     def _at(self, address: str, lease: Optional[Lease] = None) -> Attempt:
         self._tried.append(address)
         self._lease = lease
-        return Attempt(self, address, lease, self.client.mode == "batch")
+        batch = self.client.mode == "batch"
+        if not batch:
+            self.cluster.asides.avoids(address)  # this may be the trial
+        hurries = self._moves < HURRIED and not self._again
+        return Attempt(self, address, lease, batch, hurries)
 
-    def _pick(self) -> Attempt:
+    def _pick(self, exclude: Optional[list[str]]) -> Attempt:
+        """A try at an address that lbd picks: none of exclude, or that is set aside; with None, any."""
         client, name = self.client, self.cluster.name
         wait = self.deadline.at_most(WAIT_MAX)
-        parameters: dict[str, Any] = {"cluster": name, "wait": duration(wait), "exclude": self._tried or None}
+        parameters: dict[str, Any] = {"cluster": name, "wait": duration(wait)}
+        if exclude is not None:
+            excluded = dict.fromkeys([*exclude, *self.cluster.asides.avoided()])
+            parameters["exclude"] = list(excluded)[:TRIED_MAX] or None
         ttl, method = 0.0, "GET"
         if client.mode == "lease":
             left = self.deadline.left()

@@ -44,7 +44,7 @@ class PermissionDenied(errors.PermissionDenied, httpx.TransportError):
 
 
 _KINDS = (Dropped, CircuitBroken, Unavailable, UnknownCluster, PermissionDenied)
-_FAILED = (httpx.NetworkError, httpx.RemoteProtocolError, httpx.ConnectTimeout)
+_FAILED = (httpx.NetworkError, httpx.RemoteProtocolError)
 
 _UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=5.0)
 """For threads. At a limit, httpcore 1.0.9 closes connections that it counts as idle, while another thread that it gave
@@ -99,37 +99,52 @@ class _Request:
         self.deadline = Deadline(client.timeout if read is None else read)
         self.call: Call = client.call(cluster, self.deadline, repeatable)
         self._request = request
-        connect = timeouts.get("connect")
-        timeouts["connect"] = client.connect_timeout if connect is None else min(connect, client.connect_timeout)
         self._timeouts = timeouts
 
-    def to(self, address: str) -> httpx.Request:
-        """The request to an address, with the time that is left."""
+    def to(self, attempt: Attempt, trace: Callable[[_Request], Any]) -> httpx.Request:
+        """The request for an attempt, with the time that is left. trace returns a function that traces it."""
         request = self._request
-        host, _, port = address.rpartition(":")
+        host, _, port = attempt.address.rpartition(":")
         left = self.deadline.left()
         left = left if left is None else max(left, 0.001)  # with 0, a socket does not wait, and reports EINPROGRESS
         timeouts = {
             name: left if value is None else value if left is None else min(value, left)
-            for name, value in {"read": None, "write": None, "pool": None, **self._timeouts}.items()
+            for name, value in {"connect": None, "read": None, "write": None, "pool": None, **self._timeouts}.items()
         }
+        connect = timeouts["connect"]
+        timeouts["connect"] = attempt.connect_timeout if connect is None else min(connect, attempt.connect_timeout)
+        traced = {"trace": trace(self)} if self.call.cut or self.call.cluster.connects.learns() else {}
         return httpx.Request(
             request.method,
             request.url.copy_with(host=host.strip("[]"), port=int(port)),
             headers=request.headers,
             stream=request.stream,
             extensions={
+                **traced,
                 **request.extensions,
                 "timeout": timeouts,
                 "sni_hostname": request.url.raw_host.decode("ascii"),
             },
         )
 
+    def trace(self, name: str, _: Any) -> None:
+        """Measures the parts of the connect."""
+        if name in ("connection.connect_tcp.started", "connection.start_tls.started"):
+            self._began = time.monotonic()
+        elif name in ("connection.connect_tcp.complete", "connection.start_tls.complete"):
+            self.call.cluster.connects.add(time.monotonic() - self._began)
+
+    async def trace_async(self, name: str, info: Any) -> None:
+        self.trace(name, info)
+
     def failed(self, attempt: Attempt, error: BaseException) -> bool:
         """Ends an attempt that raised, and says whether it may be retried."""
         if shortage(error) or isinstance(error, httpx.PoolTimeout):
             attempt.finish()
             return False
+        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) and not self.deadline.passed():
+            attempt.unsent(isinstance(error, httpx.ConnectTimeout))
+            return True
         if isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError, httpx.TimeoutException)):
             attempt.failed()
         attempt.finish()
@@ -162,7 +177,7 @@ class Transport(httpx.BaseTransport):
         inner = self._inner.of(request.url)
         while True:
             try:
-                tried = sent.to(attempt.address)
+                tried = sent.to(attempt, lambda sent: sent.trace)
                 response = inner.handle_request(tried)
             except BaseException as error:
                 other = sent.call.retry() if sent.failed(attempt, error) else None
@@ -205,7 +220,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         inner = self._inner.of(request.url)
         while True:
             try:
-                tried = sent.to(attempt.address)
+                tried = sent.to(attempt, lambda sent: sent.trace_async)
                 response = await inner.handle_async_request(tried)
             except BaseException as error:
                 other = await _call(sent.call, sent.call.retry) if sent.failed(attempt, error) else None

@@ -8,6 +8,7 @@ session.get("http://orders.lbd/items/7")
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import urllib.parse
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import urllib3
 from requests.adapters import HTTPAdapter
 
 from . import errors
+from ._aside import Connects
 from ._connection import Deadline
 from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Attempt, Client, shortage
 
@@ -50,6 +52,32 @@ class PermissionDenied(errors.PermissionDenied, requests.RequestException):
 
 
 _KINDS = (Dropped, CircuitBroken, Unavailable, UnknownCluster, PermissionDenied)
+
+
+_trying = threading.local()
+"""What this thread has to know of its try: connecting is True while there is no connection."""
+
+
+class _Connection(urllib3.connection.HTTPConnection):
+    def connect(self) -> None:
+        _trying.connecting, began = True, time.monotonic()
+        super().connect()
+        _trying.connecting = False
+        connects: Optional[Connects] = getattr(_trying, "connects", None)
+        if connects is not None:
+            connects.add(time.monotonic() - began)
+
+
+class _TLSConnection(_Connection, urllib3.connection.HTTPSConnection):
+    pass
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TLSPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TLSConnection
 
 
 class Adapter(HTTPAdapter):
@@ -107,16 +135,21 @@ class Adapter(HTTPAdapter):
             try:
                 left = deadline.left()
                 left = left if left is None else max(left, 0.001)  # urllib3 has no timeout of 0
-                limits: Any = (_least(self._client.connect_timeout, _least(connect, left)), left)
+                limits: Any = (_least(attempt.connect_timeout, _least(connect, left)), left)
                 sent = _copy(request, parts, attempt.address)
+                _trying.connecting, _trying.connects = False, call.cluster.connects
                 response = super().send(sent, stream, limits, verify, cert, {})
             except requests.ConnectionError as error:
                 if shortage(error):
                     attempt.finish()
                     raise
-                attempt.failed()
-                timed_out = isinstance(error, requests.Timeout) and deadline.passed()
-                other = None if timed_out else call.retry()
+                timed_out = isinstance(error, requests.Timeout)
+                late = timed_out and deadline.passed()
+                if _trying.connecting and not late:
+                    attempt.unsent(timed_out)
+                else:
+                    attempt.failed()
+                other = None if late else call.retry()
                 if other is None:
                     error.request = request
                     raise
@@ -135,6 +168,10 @@ class Adapter(HTTPAdapter):
                     return response
                 _discard(response)
             attempt = other
+
+    def init_poolmanager(self, *arguments: Any, **named: Any) -> None:
+        super().init_poolmanager(*arguments, **named)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
 
     def _check_process(self) -> None:
         """A child of fork does not use the connections of its parent."""

@@ -6,11 +6,13 @@ import contextlib
 import errno
 import http.client
 import ssl
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
+from ._aside import Connects
 from ._connection import Connection, Deadline, Pool
 from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Attempt, shortage
 
@@ -98,7 +100,6 @@ class Upstreams:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.connect_timeout = client.connect_timeout
         self._pool = Pool()
         self._context: Optional[ssl.SSLContext] = None
 
@@ -136,20 +137,23 @@ class Upstreams:
         cluster = self._client.cluster_of(parts.hostname)
         if cluster is None:
             port = parts.port or (443 if parts.scheme == "https" else 80)
-            response = send.to(f"{parts.hostname}:{port}", deadline)
+            response = send.to(f"{parts.hostname}:{port}", deadline, self._client.connect_timeout)
             response.url = url  # type: ignore[attr-defined]
             return response
         call = self._client.call(cluster, deadline, send.repeatable)
         attempt = call.first()
         while True:
             try:
-                response = send.to(attempt.address, deadline)
+                response = send.to(attempt.address, deadline, attempt.connect_timeout, call.cluster.connects)
             except (OSError, http.client.BadStatusLine) as error:
                 if shortage(error):
                     attempt.finish()
                     raise
-                attempt.failed()
                 timed_out = isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT
+                if send.connecting and not timed_out:
+                    attempt.unsent(isinstance(error.__cause__, TimeoutError))
+                else:
+                    attempt.failed()
                 other = None if timed_out else call.retry()
                 if other is None:
                     raise
@@ -178,7 +182,7 @@ class Upstreams:
 class _Request:
     """What is the same in all tries of a request."""
 
-    __slots__ = ("_body", "_headers", "_host", "_method", "_owner", "_path", "_tls", "repeatable")
+    __slots__ = ("_body", "_headers", "_host", "_method", "_owner", "_path", "_tls", "connecting", "repeatable")
 
     def __init__(
         self,
@@ -199,23 +203,31 @@ class _Request:
         self._tls = scheme == "https"
         self._host = host
         self.repeatable = repeatable
+        self.connecting = True  # there is no connection yet: nothing was sent
 
-    def to(self, address: str, deadline: Deadline) -> Response:
+    def to(
+        self, address: str, deadline: Deadline, connect_timeout: float, connects: Optional[Connects] = None
+    ) -> Response:
         """Sends the request to an address; returns when the status and the headers of the response are there."""
         key = (address, self._host if self._tls else "")
         pool, context = self._owner._pool, self._owner.context() if self._tls else None
         fresh = False
         while True:
-            connection = pool.get(key, lambda: self._connection(address, context), deadline, fresh)
+            self.connecting, began = True, time.monotonic()
+            connection = pool.get(key, lambda: self._connection(address, context, connect_timeout), deadline, fresh)
+            self.connecting = False
+            if connects is not None and not connection.reused:
+                connects.add(time.monotonic() - began)
             try:
                 connection.request(self._method, self._path, self._body, self._headers)
                 response = connection.getresponse()
                 response.own(connection, pool, key)  # type: ignore[attr-defined]
                 return response  # type: ignore[return-value]
             except (ConnectionError, http.client.BadStatusLine):
+                sent = connection.sock is None or connection.sock.sent
                 connection.close()
                 # An upstream closes idle connections at times, then the request never reached it.
-                if connection.reused and self.repeatable and not fresh:
+                if connection.reused and (self.repeatable or not sent) and not fresh:
                     fresh = True
                     continue
                 raise
@@ -223,8 +235,8 @@ class _Request:
                 connection.close()
                 raise
 
-    def _connection(self, address: str, context: Optional[ssl.SSLContext]) -> Connection:
-        connection = Connection(address, context, self._host, self._owner.connect_timeout)
+    def _connection(self, address: str, context: Optional[ssl.SSLContext], connect_timeout: float) -> Connection:
+        connection = Connection(address, context, self._host, connect_timeout)
         connection.response_class = Response  # type: ignore[assignment]
         return connection
 
