@@ -115,6 +115,10 @@ class Upstream:
             def answer(self):
                 length = int(self.headers.get("Content-Length") or 0)
                 self.body = self.rfile.read(length)
+                while self.headers.get("Transfer-Encoding") and (size := int(self.rfile.readline(), 16)):
+                    self.body += self.rfile.read(size + 2)[:size]
+                if self.headers.get("Transfer-Encoding"):
+                    self.rfile.readline()
                 upstream.requests.append((self.command, self.path, self.headers.get("Host"), self.body))
                 (behave or Upstream.reply)(self)
 

@@ -2,7 +2,10 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import gc
+import io
+import socket
 import threading
 import time
 import unittest
@@ -85,6 +88,45 @@ class Library:
                     for _ in range(MANY):
                         self.assertEqual(send("PUT", self.url, b"x"), (200, good.address.encode()))
                     self.assertGreater(len(bad.requests), 0)
+
+    def test_sends_elsewhere_what_was_not_sent(self):
+        for mode in ("batch", "pick", "lease"):
+            with self.subTest(mode), socket.socket() as refuses:
+                refuses.bind(("127.0.0.1", 0))
+                good = Upstream()
+                self.addCleanup(good.close)
+                daemon.push(self.cluster, [good.address, f"127.0.0.1:{refuses.getsockname()[1]}"])
+                client = self.client(mode=mode, max_tokens=0, retries=0)
+                send = self.sender(client)
+                for _ in range(MANY):
+                    body = io.BytesIO(b"x")
+                    self.assertEqual(send("POST", self.url, body), (200, good.address.encode()))
+                self.assertEqual({request[3] for request in good.requests}, {b"x"})
+                self.assertEqual(len(good.requests), MANY)
+                client.close()
+                if mode == "lease":
+                    line = f'lbd_leases_finished_total{{cluster="{self.cluster}",outcome="unreachable"}}'
+                else:
+                    line = f'lbd_reported_connect_failures_total{{cluster="{self.cluster}"}}'
+                told, self.told = daemon.metric(line), getattr(self, "told", 0)
+                self.assertGreater(told, self.told if mode == "pick" else 0)
+                self.told = told
+                self.assertEqual(reported("error", self.cluster), 0)
+
+    def test_does_not_wait_for_an_endpoint_that_is_silent(self):
+        with contextlib.ExitStack() as stack:
+            silent = stack.enter_context(socket.socket())
+            silent.bind(("127.0.0.1", 0))
+            silent.listen(0)
+            for _ in range(4):  # its queue is full: Linux drops any further SYN
+                other = stack.enter_context(socket.socket())
+                other.setblocking(False)
+                other.connect_ex(silent.getsockname())
+            (good,) = self.upstreams(None)
+            daemon.push(self.cluster, [good.address, f"127.0.0.1:{silent.getsockname()[1]}"])
+            send = self.sender(self.client(connect_timeout=60))
+            for _ in range(8):
+                self.assertEqual(send("POST", self.url, b"x", timeout=20)[0], 200)
 
     def test_does_not_retry_a_post(self):
         good, bad = self.upstreams(None, status(503))
@@ -323,6 +365,10 @@ class HttpxAsyncTest(Library, unittest.TestCase):
         session = httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client))
 
         async def request(method, url, body, timeout):
+            async def parts(file=body):
+                yield file.read()
+
+            body = parts() if isinstance(body, io.BytesIO) else body
             response = await session.request(method, url, content=body, timeout=timeout)
             return response.status_code, response.content
 

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import io
 import json
 import os
 import queue
@@ -359,6 +360,81 @@ class AnswersTest(Case):
         ended.set()
         closing.join()
         self.assertEqual(sum(has_request(path, body) for path, _, body in server.calls.queue), 1)
+
+
+class ConnectTest(Case):
+    def refuses(self):
+        """An address that refuses connections."""
+        refuses = socket.socket()
+        self.addCleanup(refuses.close)
+        refuses.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{refuses.getsockname()[1]}"
+
+    def test_asks_for_the_picks_of_two_seconds(self):
+        def limit(path, parameters, _):
+            if path == "/v1/pick" and int(parameters["n"]) > 100:
+                return 400, {"code": "invalid_argument"}
+
+        server = self.lbd(limit)
+        client = self.client(server, max_age=0.5)
+        client.call("orders", Deadline(10), True).first()
+        self.assertEqual([server.next("/v1/pick")[0]["n"] for _ in "12"], ["100", "20"])
+        for _ in range(3000):
+            client.call("orders", Deadline(10), True).first()
+        n = "20"
+        while n == "20":
+            n = server.next("/v1/pick")[0]["n"]
+        self.assertGreater(int(n), 100)
+        self.assertEqual(server.next("/v1/pick")[0]["n"], "100")
+
+    def test_tells_lbd_at_once_and_asks_again_for_what_is_set_aside(self):
+        server = self.lbd(
+            lambda _, parameters, __: (503, {"code": "all_excluded"}) if "exclude" in parameters else None,
+            address=self.refuses(),
+        )
+        client = self.client(server, mode="pick", report_interval=600)
+        for excluded in ([False, True], [True, False, True]):
+            with self.assertRaises(ConnectionRefusedError):
+                client.request("POST", "http://orders.lbd/", b"x")
+            self.assertEqual(["exclude" in server.next("/v1/pick")[0] for _ in excluded], excluded)
+            report = server.next("/v1/reports")[1]
+            self.assertNotIn("interval", report)
+            endpoint = {"address": server.endpoint, "connect_failures": 1}
+            self.assertEqual(report["clusters"], [{"cluster": "orders", "endpoints": [endpoint]}])
+
+    def test_close_tells_lbd_of_connects_that_failed(self):
+        server = self.lbd(address=self.refuses())
+        client = self.client(server, report_interval=600)
+        with self.assertRaises(ConnectionRefusedError):
+            client.request("POST", "http://orders.lbd/", b"x")
+        client.close()
+        reports = [body["clusters"][0]["endpoints"][0] for path, _, body in server.calls.queue if path == "/v1/reports"]
+        self.assertEqual(sum(endpoint.get("connect_failures", 0) for endpoint in reports), 1)
+        self.assertEqual(sum(endpoint.get("requests", 0) for endpoint in reports), 0)
+
+    def test_connects_with_more_time_if_there_is_no_other_endpoint(self):
+        server = self.lbd(
+            lambda _, parameters, __: (503, {"code": "all_excluded"}) if "exclude" in parameters else None,
+            address=self.upstream().address,
+        )
+        for mode in ("batch", "pick", "lease"):
+            client = self.client(server, mode=mode, retries=0)
+            client._add("orders").connects.limit = 0
+            with self.subTest(mode), client.request("POST", "http://orders.lbd/", b"x") as response:
+                self.assertEqual(response.status, 200)
+        client = self.client(self.lbd(lambda *_: (503, {})), fallback="127.0.0.1:1")
+        self.assertEqual(client.call("orders", Deadline(10), True).first().connect_timeout, 5.0)
+
+    def test_repeats_a_post_of_which_nothing_was_sent(self):
+        upstream = self.upstream()
+        client = self.client(self.lbd(address=upstream.address))
+        client.request("GET", "http://orders.lbd/").read()
+        ((connection,),) = client._upstreams._pool._idle.values()
+        connection.usable = lambda: True
+        connection.sock.sock.shutdown(socket.SHUT_WR)
+        with client.request("POST", "http://orders.lbd/", io.BytesIO(b"x")) as response:
+            self.assertEqual(response.status, 200)
+        self.assertEqual([request[0] for request in upstream.requests], ["GET", "POST"])
 
 
 class SecretsTest(Case):

@@ -11,7 +11,7 @@ import requests
 
 import lbd
 import lbd.requests
-from lbd import _batch, _counts, errors
+from lbd import _aside, _batch, _counts, errors
 
 
 class BatchTest(unittest.TestCase):
@@ -31,14 +31,23 @@ class BatchTest(unittest.TestCase):
         for _ in range(3):
             taken = collections.Counter(
                 element if isinstance(element, str) else type(element.error)
-                for element in (batch.take() for _ in "123456")
+                for element in (batch.take(lambda _: False) for _ in "123456")
             )
             self.assertEqual(taken, {"a:1": 2, "b:1": 1, lbd.Dropped: 2, lbd.CircuitBroken: 1})
 
     def test_takes_another_address(self):
         batch = self.batch()
-        self.assertEqual(batch.take_other(["a:1"]), "b:1")
-        self.assertIsNone(batch.take_other(["b:1", "a:1"]))
+        self.assertEqual(batch.draw(lambda address: address != "a:1"), "b:1")
+        self.assertIsNone(batch.draw(lambda _: False))
+        taken = collections.Counter(batch.draw(lambda _: True) for _ in range(600))
+        self.assertGreater(taken["a:1"], 1.4 * taken["b:1"])
+
+    def test_keeps_the_shares_of_the_addresses_that_are_not_avoided(self):
+        picks = [{"address": f"{name}:1"} for name, count in zip("abcd", (10, 20, 30, 40)) for _ in range(count)]
+        batch = _batch.of_answer("orders", {"generation": 7, "picks": picks})
+        taken = collections.Counter(batch.take("d:1".__eq__) for _ in range(600))
+        self.assertEqual(taken, {"a:1": 100, "b:1": 200, "c:1": 300})
+        self.assertEqual(batch.take(lambda _: True)[1:], ":1")
 
     def test_rejects_what_is_not_a_batch(self):
         for answer in (
@@ -55,6 +64,67 @@ class BatchTest(unittest.TestCase):
         ):
             with self.subTest(answer), self.assertRaises((KeyError, TypeError, ValueError)):
                 _batch.of_answer("orders", answer)
+
+
+class AsideTest(unittest.TestCase):
+    def setUp(self):
+        self.now = 1000.0
+        for patch in (
+            mock.patch.object(time, "monotonic", lambda: self.now),
+            mock.patch.object(_aside.random, "uniform", lambda low, high: high),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.asides = _aside.Asides()
+
+    def check(self, **avoided):
+        self.assertEqual({address: self.asides.avoids(address) for address in avoided}, avoided)
+
+    def test_permits_a_trial_after_a_time_that_grows(self):
+        self.asides.failed("a", False, 2)
+        self.check(a=True, b=False)
+        for pause in (1.2, 2.4, 4.8, 9.6, 12, 12):
+            self.now += pause - 0.001
+            self.check(a=True)
+            self.now += 0.002
+            self.check(a=False)  # the trial
+            self.check(a=True)
+            self.asides.failed("a", False, 2)
+        self.now += 13
+        self.check(a=False)
+        self.asides.failed("a", True, 2)  # it was connected
+        self.check(a=False)
+
+    def test_takes_three_ends_without_an_answer(self):
+        for _ in range(2):
+            self.asides.failed("a", True, 2)
+            self.asides.failed("a", True, 2)
+            self.check(a=False)
+            self.asides.answered("a")
+        for _ in range(3):
+            self.asides.failed("a", True, 2)
+        self.check(a=True)
+
+    def test_sets_no_more_aside_than_permitted_and_forgets(self):
+        for address in "abc":
+            self.asides.failed(address, False, 2)
+        self.check(a=True, b=True, c=False)
+        self.assertEqual(self.asides.avoided(), ["a", "b"])
+        self.asides.keep({"b", "c"})
+        self.check(a=False, b=True)
+        self.now += 1.3
+        self.assertEqual(self.asides.avoided(), [])
+        self.check(b=False)
+        self.check(b=True)
+        self.now += _aside.FORGET_TIME + _aside.ASIDE_MAX + 1
+        self.asides.avoided()
+        self.assertEqual(self.asides._addresses, {})
+
+    def test_connects_have_three_times_the_usual(self):
+        connects = _aside.Connects()
+        for took, limit in ((0.01, 0.25), (0.4, 1.2), *[(0.001, 1.2)] * 15, (0.001, 0.25)):
+            connects.add(took)
+            self.assertAlmostEqual(connects.limit, limit)
 
 
 class BudgetTest(unittest.TestCase):

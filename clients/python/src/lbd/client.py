@@ -380,7 +380,7 @@ class Call:
             if error.code != "all_excluded" or not self.cut:
                 raise
             self.cut, self._again = False, True
-            return self._pick([])
+            return self._pick(None)
 
     def _over(self) -> bool:
         """Whether there is to be no other try. A child of fork does not go on with a request of its parent."""
