@@ -43,7 +43,7 @@ class BatchTest(unittest.TestCase):
         self.assertGreater(taken["a:1"], 1.4 * taken["b:1"])
 
     def test_keeps_the_shares_of_the_addresses_that_are_not_avoided(self):
-        picks = [{"address": f"{name}:1"} for name, count in zip("abcd", (10, 20, 30, 40)) for _ in range(count)]
+        picks = [{"address": f"{name}:1"} for name in "a" * 10 + "b" * 20 + "c" * 30 + "d" * 40]
         batch = _batch.of_answer("orders", {"generation": 7, "picks": picks})
         taken = collections.Counter(batch.take("d:1".__eq__) for _ in range(600))
         self.assertEqual(taken, {"a:1": 100, "b:1": 200, "c:1": 300})

@@ -256,7 +256,7 @@ class Handler(urllib.request.HTTPRedirectHandler):
         if self._client.cluster_of(urllib.parse.urlsplit(request.full_url).hostname) is None:
             return None
         headers = {**request.headers, **request.unredirected_hdrs}
-        headers.pop("Transfer-encoding", None)  # of urllib, for a body without a length: http.client adds it and encodes
+        headers.pop("Transfer-encoding", None)  # of urllib, for a body without a length: http.client adds it, too
         timeout = request.timeout if isinstance(request.timeout, (int, float)) else "default"
         response = self._client.request(request.get_method(), request.full_url, request.data, headers, timeout=timeout)
         response.msg = response.reason  # type: ignore[assignment] # as urllib's own handler does
