@@ -45,13 +45,16 @@ class Runner
   def load(command)
     began = now
     left = Queue.new
-    command["n"].times { left << true }
+    command["n"].times { |i| left << (command["rate"] ? began + ((i + 1) / command["rate"].to_f) : began) }
     left.close
     threads = Array.new(command.fetch("threads", 1)) do
-      Thread.new { [].tap { |results| results << one(command).first while left.pop } }
+      Thread.new { [].tap { |results| (due = left.pop) && (results << timed(command, due, began)) until left.empty? } }
     end
-    statuses, errors = threads.flat_map(&:value).tally.partition { |result, _| result.is_a?(Integer) }
-    { statuses: statuses.to_h, errors: errors.to_h, seconds: now - began }
+    all = threads.flat_map(&:value)
+    statuses, errors = all.map(&:first).tally.partition { |result, _| result.is_a?(Integer) }
+    seconds = all.group_by { |_, second| second }.sort.map { |_, each| each.map(&:last).sort }
+    { statuses: statuses.to_h, errors: errors.to_h, seconds: now - began,
+      p99: seconds.map { |took| took[took.size * 99 / 100] } }
   end
 
   def fork(command)
@@ -74,6 +77,13 @@ class Runner
   end
 
   private
+
+  # The result of a request that is due at a time, the second of that, and how long it took from then on.
+  def timed(command, due, began)
+    sleep([due - now, 0].max)
+    result = one(command).first
+    [result, (due - began).to_i, now - due]
+  end
 
   # A status and a body, or an error and a message.
   def one(command)

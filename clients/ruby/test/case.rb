@@ -59,6 +59,14 @@ class Case < Minitest::Test
     address.inspect_sockaddr
   end
 
+  # An address that refuses connections.
+  def refusing
+    socket = Socket.new(:INET, :STREAM)
+    @closing << socket
+    socket.bind(Addrinfo.tcp("127.0.0.1", 0))
+    socket.local_address.inspect_sockaddr
+  end
+
   def eventually(what, &block)
     Daemon.until(what, &block)
   end

@@ -138,7 +138,19 @@ class CoreTest < Case
     assert_raises(Lbd::ConnectTimeout) { other.request("GET", @url) }
     refute_kind_of Lbd::ConnectTimeout, (assert_raises(Net::OpenTimeout) { other.request("GET", @url, timeout: 0.05) })
     other.close
-    assert_equal 2, daemon.reported(@cluster, "error")
+    assert_equal 1, daemon.reported(@cluster, "error"), "nothing was sent of the other"
+  end
+
+  def test_repeats_a_post_of_which_nothing_was_sent
+    (upstream,) = upstreams(nil)
+    client = client()
+    client.request("GET", @url)
+    pool = client.instance_variable_get(:@upstreams).instance_variable_get(:@pool)
+    connection = pool.instance_variable_get(:@idle).values.flatten.first
+    connection.define_singleton_method(:usable?) { true }
+    connection.instance_variable_get(:@stream).to_io.shutdown(Socket::SHUT_WR)
+    assert_equal "200", client.request("POST", @url, StringIO.new("x"), TEXT).code
+    assert_equal(%w[GET POST], upstream.seen.map(&:first))
   end
 
   def test_retries_a_post_with_a_key
@@ -234,6 +246,11 @@ class NetHTTPTest < Case
       response = http.start { |started| started.send_request(method, uri.request_uri, body, TEXT) }
       [Integer(response.code), response.body]
     end
+  end
+
+  # send_request takes no IO.
+  def body
+    "body"
   end
 
   def test_has_the_methods_of_net_http

@@ -90,7 +90,11 @@ class Daemon
 
   # The requests of a cluster with an outcome that clients have reported.
   def reported(cluster, outcome)
-    line = "lbd_reported_requests_total{cluster=\"#{cluster}\",outcome=\"#{outcome}\"} "
+    metric("lbd_reported_requests_total{cluster=\"#{cluster}\",outcome=\"#{outcome}\"}")
+  end
+
+  def metric(name)
+    line = "#{name} "
     call("GET", "/metrics").lines.find { |text| text.start_with?(line) }.to_s.delete_prefix(line).to_i
   end
 

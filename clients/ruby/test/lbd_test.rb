@@ -131,6 +131,82 @@ class LbdTest < Case
     eventually("the requests are reported") { daemon.reported(@cluster, "success") == 6 }
   end
 
+  # An lbd that picks an address, unless it is excluded or the block answers. Notes each call: its path, its parameters
+  # as text, and its body.
+  def lbd_of(address)
+    @calls = Queue.new
+    front = upstream do |request|
+      path, parameters = request.path.split("?")
+      @calls << [path, parameters.to_s, request.body]
+      next request.reply(*yield(parameters.to_s)) if block_given? && yield(parameters.to_s)
+      next request.reply(503, '{"code":"all_excluded"}') if parameters.to_s.include?("exclude")
+
+      sleep 0.5 if path.start_with?("/v1/clusters")
+      pick = { address: address }
+      answer = parameters.to_s.include?("n=") ? { generation: 1, picks: [pick] } : pick.merge(lease: { id: "one" })
+      request.reply(200, JSON.generate(answer))
+    end
+    "http://#{front.address}"
+  end
+
+  # The next call of a path.
+  def call_of(path)
+    loop do
+      called, *rest = @calls.pop
+      return rest if called == path
+    end
+  end
+
+  def test_tells_lbd_at_once_and_asks_again_for_what_is_set_aside
+    address = refusing
+    client = client(lbd_of(address), mode: :pick, report_interval: 600)
+    [[false, true], [true, false, true]].each do |excluded|
+      assert_raises(Errno::ECONNREFUSED) { client.request("POST", @url, "x", TEXT) }
+      assert_equal(excluded, excluded.map { call_of("/v1/pick").first.include?("exclude") })
+      report = JSON.parse(call_of("/v1/reports").last)
+      refute report.key?("interval")
+      endpoint = { "address" => address, "connect_failures" => 1 }
+      assert_equal [{ "cluster" => @cluster, "endpoints" => [endpoint] }], report["clusters"]
+    end
+  end
+
+  def test_close_tells_lbd_of_connects_that_failed
+    client = client(lbd_of(refusing), report_interval: 600)
+    assert_raises(Errno::ECONNREFUSED) { client.request("POST", @url, "x", TEXT) }
+    client.close
+    reports = Array.new(@calls.size) { @calls.pop }.select { |path, *| path == "/v1/reports" }
+    endpoints = reports.flat_map { |*, body| JSON.parse(body)["clusters"][0]["endpoints"] }
+    assert_equal(1, endpoints.sum { |endpoint| endpoint["connect_failures"].to_i })
+    assert_equal(0, endpoints.sum { |endpoint| endpoint["requests"].to_i })
+  end
+
+  def test_connects_with_more_time_if_there_is_no_other_endpoint
+    lbd = lbd_of(upstream.address)
+    Library::MODES.each do |mode|
+      client = client(lbd, mode: mode, retries: 0)
+      client.send(:add, @cluster).connects.instance_variable_set(:@limit, 0.0)
+      assert_equal "200", client.request("POST", @url, "x", TEXT).code, mode
+    end
+  end
+
+  def test_asks_for_the_picks_of_two_seconds
+    limit = lambda do |parameters|
+      [400, '{"code":"invalid_argument"}'] if parameters[/\bn=(\d+)/, 1].to_i > 100
+    end
+    client = client(lbd_of(upstream.address, &limit), max_age: 0.5)
+    ask = -> { call_of("/v1/pick").first[/\bn=(\d+)/, 1].to_i }
+    take = -> { client.call(@cluster, Lbd::Deadline.new(10), true).send(:first) }
+    take.call
+    assert_equal [100, 20], [ask.call, ask.call]
+    n = 20
+    while n == 20 # a batch that has just been replaced does not count
+      3000.times { take.call }
+      n = ask.call
+    end
+    assert_operator n, :>, 100
+    assert_equal 100, ask.call
+  end
+
   def test_each_client_is_a_reporter
     upstreams(nil)
     reporters = Queue.new

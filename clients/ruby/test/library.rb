@@ -52,6 +52,34 @@ module Library
     assert_equal(11, all.sum { |upstream| upstream.seen.size })
   end
 
+  def test_sends_elsewhere_what_was_not_sent
+    good, = upstreams(nil)
+    daemon.push(@cluster, [good.address, refusing])
+    MODES.each do |mode|
+      client = client(mode: mode, retries: 0, max_tokens: 0)
+      send = sender(client)
+      20.times { assert_equal [200, good.address], send.call("POST", @url, body), mode }
+      assert_equal ["body"] * 20, good.seen.map(&:last)
+      client.close
+      assert_equal 0, daemon.reported(@cluster, "error")
+    end
+    assert_operator daemon.metric("lbd_reported_connect_failures_total{cluster=\"#{@cluster}\"}"), :>=, 2
+    leases = "lbd_leases_finished_total{cluster=\"#{@cluster}\",outcome=\"unreachable\"}"
+    assert_operator daemon.metric(leases), :>, 0
+  end
+
+  # A body that can be sent once.
+  def body
+    StringIO.new("body")
+  end
+
+  def test_does_not_wait_for_an_endpoint_that_is_silent
+    good, = upstreams(nil)
+    daemon.push(@cluster, [good.address, full_server])
+    send = sender(client(connect_timeout: 60))
+    20.times { assert_equal 200, send.call("POST", @url, "x", 20).first }
+  end
+
   def test_does_not_retry_a_post
     good, bad = upstreams(nil, Case.status(503))
     send = sender(client)

@@ -19,8 +19,18 @@ class BatchTest < Minitest::Test
 
   def test_takes_another_address
     batch = Lbd::Batch.of_answer("orders", ANSWER)
-    assert_equal "b:1", batch.take_other(["a:1"])
-    assert_nil batch.take_other(["b:1", "a:1"])
+    assert_equal("b:1", batch.draw { |address| address != "a:1" })
+    assert_nil(batch.draw { |_| false })
+    drawn = Array.new(600) { batch.draw { |_| true } }.tally
+    assert_operator drawn["a:1"], :>, 1.4 * drawn["b:1"]
+  end
+
+  def test_keeps_the_shares_of_the_addresses_that_are_not_avoided
+    picks = { "a:1" => 10, "b:1" => 20, "c:1" => 30, "d:1" => 40 }.flat_map { |name, n| [{ "address" => name }] * n }
+    batch = Lbd::Batch.of_answer("orders", { "generation" => 7, "picks" => picks })
+    taken = Array.new(600) { batch.take { |address| address == "d:1" } }.tally
+    assert_equal({ "a:1" => 100, "b:1" => 200, "c:1" => 300 }, taken)
+    assert_kind_of(String, batch.take { |_| true })
   end
 
   def test_takes_each_element_once_in_all_threads
@@ -50,6 +60,76 @@ class BatchTest < Minitest::Test
       { "generation" => 1, "picks" => [{ "address" => "a:1" }], "circuit_broken" => -1 },
       { "generation" => 1, "picks" => [{ "address" => "a:1" }], "circuit_broken" => 1_000_000_000 }
     ].each { |answer| assert_raises(ArgumentError, answer.to_s) { Lbd::Batch.of_answer("orders", answer) } }
+  end
+end
+
+class AsidesTest < Minitest::Test
+  def setup
+    @now = 1000.0
+    @asides = Lbd::Asides.new
+    @asides.define_singleton_method(:rand, &:end)
+  end
+
+  def at(seconds, &block)
+    @now += seconds
+    Lbd::Clock.stub(:now, -> { @now }, &block)
+  end
+
+  def assert_avoided(**avoided)
+    assert_equal(avoided, avoided.to_h { |address, _| [address, @asides.avoid?(address)] })
+  end
+
+  def test_permits_a_trial_after_a_time_that_grows
+    at(0) { @asides.failed(:a, false, 2) }
+    at(0) { assert_avoided(a: true, b: false) }
+    [1.2, 2.4, 4.8, 9.6, 12, 12].each do |pause|
+      at(pause - 0.001) { assert_avoided(a: true) }
+      at(0.002) do
+        assert_avoided(a: false) # the trial
+        assert_avoided(a: true)
+        @asides.failed(:a, false, 2)
+      end
+    end
+    at(13) do
+      assert_avoided(a: false)
+      @asides.failed(:a, true, 2) # it was connected
+      assert_avoided(a: false)
+    end
+  end
+
+  def test_takes_three_ends_without_an_answer
+    2.times do
+      2.times { @asides.failed(:a, true, 2) }
+      assert_avoided(a: false)
+      @asides.answered(:a)
+    end
+    3.times { @asides.failed(:a, true, 2) }
+    assert_avoided(a: true)
+  end
+
+  def test_sets_no_more_aside_than_permitted_and_forgets
+    at(0) do
+      %i[a b c].each { |address| @asides.failed(address, false, 2) }
+      assert_avoided(a: true, b: true, c: false)
+      assert_equal %i[a b], @asides.avoided
+      @asides.keep(%i[b c])
+      assert_avoided(a: false, b: true)
+    end
+    at(1.3) do
+      assert_empty @asides.avoided
+      assert_avoided(b: false)
+      assert_avoided(b: true)
+    end
+    at(Lbd::Asides::FORGET_TIME + Lbd::Asides::MAX + 1) { @asides.avoided }
+    assert_empty @asides.instance_variable_get(:@addresses)
+  end
+
+  def test_connects_have_three_times_the_usual
+    connects = Lbd::Connects.new
+    [[0.01, 0.25], [0.4, 1.2], *[[0.001, 1.2]] * 15, [0.001, 0.25]].each do |took, limit|
+      connects.add(took)
+      assert_in_delta limit, connects.limit
+    end
   end
 end
 

@@ -7,13 +7,19 @@ module Lbd
   class Attempt
     RETRIED_STATUSES = [502, 503, 504].freeze
 
+    # Kinds of errors of a try that was not sent: the second for want of time to connect.
+    UNSENT = %i[unsent cut].freeze
+
     attr_reader :address
+
+    # Seconds to connect, at most.
+    attr_reader :connect_timeout
 
     # The next try, if this one is to be repeated.
     attr_reader :following
 
-    # A try that is not counted goes to an address that is not of lbd.
-    def initialize(call, address, lease: nil, counted: false)
+    # A try that is not counted goes to an address that is not of lbd. One that hurries has less time to connect.
+    def initialize(call, address, lease: nil, counted: false, hurries: false)
       @call = call
       @address = address
       @lease = lease
@@ -22,6 +28,17 @@ module Lbd
       @started = false
       @outcome = nil
       @following = nil
+      @hurries = hurries
+      @connect_timeout = [call.client.connect_timeout, *(call.cluster.connects.limit if hurries)].min
+    end
+
+    def hurries?
+      @hurries
+    end
+
+    # The connect took so many seconds.
+    def connected(took)
+      @call.cluster.connects.add(took)
     end
 
     # The request is in flight from now until finish.
@@ -46,20 +63,23 @@ module Lbd
     # The status and the headers of the response are there. Returns the next try if this answer is to be discarded.
     def answered(status)
       ended(status >= 500 ? :error : :success)
+      @call.cluster.asides.answered(@address)
       if RETRIED_STATUSES.include?(status)
-        @following = @call.retry
+        @following = @call.retry(:error)
       else
         @call.cluster.budget.succeeded
         nil
       end
     end
 
-    # The request ended with an error of a kind of Failures. Returns the next try, if the request is to be repeated.
+    # The request ended with an error of a kind of Failures, or of UNSENT. Returns the next try, if there is one.
     def failed(kind)
       return if @outcome || kind.nil? || kind == :shortage
 
-      ended(:error)
-      @following = @call.retry if kind == :connection
+      unsent = UNSENT.include?(kind)
+      ended(unsent ? :unreachable : :error)
+      @call.failed(@address, unsent, kind == :cut && @hurries)
+      @following = @call.retry(@outcome) if unsent || kind == :connection
     end
 
     # The request is no longer in flight. Without an outcome, its caller has given it up.
@@ -82,7 +102,9 @@ module Lbd
       return if @outcome
 
       @outcome = outcome
-      @call.cluster.counts.answered(@address, outcome, @began) if @started && @counted && @epoch == @call.client.epoch
+      return unless @started && @counted && outcome != :unreachable && @epoch == @call.client.epoch
+
+      @call.cluster.counts.answered(@address, outcome, @began)
     end
   end
 end

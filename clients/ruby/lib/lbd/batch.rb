@@ -19,6 +19,8 @@ module Lbd
     # The time when lbd answered.
     attr_reader :made
 
+    attr_reader :addresses
+
     # The batch in the answer to a pick with n. Raises an ArgumentError if it is not one.
     def self.of_answer(cluster, answer)
       elements = answer["picks"].map { |pick| address(pick) }
@@ -71,19 +73,26 @@ module Lbd
       @turn = -1
     end
 
-    # The next element.
+    # The next element, without the addresses for which the block returns true: of the others, each keeps its share.
     def take
-      @lock.synchronize { @elements[@turn = (@turn + 1) % @elements.size] }
+      @lock.synchronize do
+        @elements.each do
+          element = @elements[(@turn += 1) % @elements.size]
+          return element unless element.is_a?(String) && block_given? && yield(element)
+        end
+        @elements[(@turn += 1) % @elements.size]
+      end
     end
 
-    # The next address that is not in tried, or nil if there is no other.
-    def take_other(tried)
-      return if (@addresses - tried).empty?
+    # How many elements were taken.
+    def taken
+      @turn + 1
+    end
 
-      loop do # ends within one round: the batch has such an address
-        element = take
-        return element if element.is_a?(String) && !tried.include?(element)
-      end
+    # An address for which the block returns true, drawn so that each keeps its share; nil if there is none.
+    def draw(&block)
+      all = @elements.grep(String)
+      Array.new(8) { all.sample }.compact.find(&block) || all.rotate(rand(@elements.size)).find(&block)
     end
   end
 end

@@ -14,6 +14,9 @@ module Lbd
     # The default of --max-ttl.
     LEASE_MAX = 600.0
 
+    # Connects that have less time, at most.
+    HURRIED = 3
+
     attr_reader :client, :cluster
 
     # repeatable permits retries.
@@ -24,6 +27,9 @@ module Lbd
       @repeatable = repeatable
       @epoch = client.epoch
       @tried = []
+      @moves = 0 # tries that were not sent
+      @cut = false # one was not for want of time, and its address was not tried again
+      @last = false # there is no other endpoint
     end
 
     # Yields the tries one after the other, and returns what the block returned for the last one. The block sends the
@@ -36,20 +42,27 @@ module Lbd
       end
     end
 
-    # The next try after one that failed; nil if the result of that one is the result of the request.
-    def retry
-      permitted = @cluster.budget.failed
-      return unless permitted && @repeatable && @tried.size <= @client.retries
-      return if over?
+    # Remembers that a try was not sent, or got no answer. cut says that it had too little time to connect.
+    def failed(address, unsent, cut)
+      @cut ||= cut
+      return if @fallback || @epoch != @client.epoch
 
-      unless @client.mode == :batch
-        # lbd may need the place of the lease in the circuit breaker.
-        ended = @lease.nil? || @client.sender.end_failed(@lease, @deadline)
-        return ended && !over? ? in_time(pick) : nil
+      @cluster.failed(address, !unsent)
+      @client.sender.unreachable(@cluster.name, address) if unsent && @lease.nil?
+    end
+
+    # The next try after one that failed with an outcome; nil if the result of that one is the result of the request.
+    # One that was not sent may be any request, and is no retry for the limits.
+    def retry(outcome)
+      if outcome == :unreachable
+        @moves += 1
+      else
+        permitted = @cluster.budget.failed
+        return unless permitted && @repeatable && @tried.size - @moves <= @client.retries
       end
+      return if @fallback || @tried.size >= Cluster::TRIED_MAX || over?
 
-      address = @cluster.take_other(@tried)
-      at(address) if address
+      @client.mode == :batch ? other : pick_other(outcome)
     rescue Error
       nil
     end
@@ -78,8 +91,37 @@ module Lbd
       nil
     end
 
+    # A try at an address of the batch that was not tried; the last resort is one that had too little time.
+    def other
+      address = @cluster.draw { |each| !@tried.include?(each) && !@cluster.asides.avoid?(each) } ||
+                @cluster.draw { |each| !@tried.include?(each) }
+      if address.nil? && @cut
+        @cut, @last = false, true
+        address = @cluster.draw { |each| @tried.include?(each) }
+      end
+      at(address) if address
+    end
+
+    def pick_other(outcome)
+      # lbd may need the place of the lease in the circuit breaker.
+      return unless @lease.nil? || @client.sender.end_failed(@lease, outcome, @deadline)
+      return if over?
+
+      in_time(pick_or(@cut) { @cut, @last = false, true })
+    end
+
+    # A pick; if lbd excludes all addresses, another one of any address, unless that is not wanted.
+    def pick_or(wanted)
+      pick(@tried + @cluster.asides.avoided)
+    rescue Unavailable => error
+      raise unless wanted && error.code == "all_excluded"
+
+      yield
+      pick([])
+    end
+
     def first
-      return pick unless @client.mode == :batch
+      return pick_or(true) { nil } unless @client.mode == :batch
 
       element = @cluster.take(@deadline)
       raise Errors.like(element) unless element.is_a?(String)
@@ -90,19 +132,22 @@ module Lbd
       # With a code, lbd has answered.
       raise unless @client.fallback && error.code.empty?
 
-      @repeatable = false
+      @fallback = true
       Attempt.new(self, @client.fallback)
     end
 
     def at(address, lease = nil)
       @tried << address
       @lease = lease # of the last try
-      Attempt.new(self, address, lease: lease, counted: @client.mode == :batch)
+      batch = @client.mode == :batch
+      @cluster.asides.avoid?(address) unless batch # this may be the trial
+      Attempt.new(self, address, lease: lease, counted: batch, hurries: @moves < HURRIED && !@last)
     end
 
-    def pick
+    def pick(exclude)
       wait = @deadline.at_most(WAIT_MAX)
-      parameters = { cluster: @cluster.name, wait: Api.duration(wait), exclude: @tried.empty? ? nil : @tried }
+      exclude = exclude.empty? ? nil : exclude.uniq.first(Cluster::TRIED_MAX)
+      parameters = { cluster: @cluster.name, wait: Api.duration(wait), exclude: exclude }
       return leased(parameters, wait) if @client.mode == :lease
 
       at(call("GET", parameters, wait) { |answer| Batch.address(answer) })

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "api"
+require_relative "asides"
 require_relative "batch"
 require_relative "budget"
 require_relative "counts"
@@ -8,7 +9,14 @@ require_relative "counts"
 module Lbd
   # What a client knows of one cluster, and the thread that keeps its batch up to date. Safe for threads.
   class Cluster
-    BATCH_SIZE = 100
+    # Picks of a batch: at first, and those of BATCH_TIME seconds within the bounds.
+    BATCH_FIRST = 100
+    BATCH_MIN = 20
+    BATCH_MAX = 1000
+    BATCH_TIME = 2.0
+
+    # Addresses that a request has tried, or that lbd excludes, at most.
+    TRIED_MAX = 100
 
     # Seconds after which a batch of nothing but refusals is fetched again.
     REFUSED_AGE = 1.0
@@ -29,7 +37,7 @@ module Lbd
     # Seconds without a request after which a cluster is no longer followed.
     IDLE_TIME = 300.0
 
-    attr_reader :name, :counts, :budget
+    attr_reader :name, :counts, :budget, :asides, :connects
 
     def initialize(name, api, max_age:, stale_for:, max_tokens:)
       @name = name
@@ -37,6 +45,8 @@ module Lbd
       @max_age = max_age
       @stale_for = stale_for
       @budget = Budget.new(max_tokens)
+      @asides = Asides.new
+      @connects = Connects.new
       @batch = nil
       @closed = false
       after_fork
@@ -51,6 +61,8 @@ module Lbd
       @error = nil
       @tried = false
       @used = true
+      @size = BATCH_FIRST
+      @size_max = BATCH_MAX
     end
 
     # The next element of the batch: an address, or the error of a request that is refused. Raises an Error if there is
@@ -59,12 +71,18 @@ module Lbd
       @used = true
       batch = @batch
       batch = wait(deadline) unless usable?(batch) && @thread&.alive?
-      batch.take
+      batch.take { |address| @asides.avoid?(address) }
     end
 
-    # The next address that is not in tried, or nil.
-    def take_other(tried)
-      @batch&.take_other(tried)
+    # An address of the batch for which the block returns true, or nil.
+    def draw(&block)
+      @batch&.draw(&block)
+    end
+
+    # May set an address aside: a try was not sent, or got no answer.
+    def failed(address, sent)
+      batch = @batch
+      @asides.failed(address, sent, batch ? batch.addresses.size / 2 : TRIED_MAX)
     end
 
     # Whether there is no thread, because there were no requests that need it for long.
@@ -128,6 +146,8 @@ module Lbd
       batch = fetch
       publish(batch, nil)
       batch.generation ? follow(batch) : sleep([REFUSED_AGE, @max_age].min)
+      age = Clock.now - batch.made
+      @size = (batch.taken * BATCH_TIME / age).to_i.clamp(BATCH_MIN, @size_max) if age >= FOLLOW_PAUSE
     end
 
     # Publishes why there is no new batch, and returns the seconds that lbd asks to wait.
@@ -138,6 +158,7 @@ module Lbd
     end
 
     def publish(batch, error)
+      @asides.keep(batch.addresses) if batch&.generation
       @lock.synchronize do
         @batch = batch
         @error = error
@@ -147,12 +168,17 @@ module Lbd
     end
 
     def fetch
-      answer = @api.call("GET", "/v1/pick", parameters: { cluster: @name, n: BATCH_SIZE, reports: true,
+      answer = @api.call("GET", "/v1/pick", parameters: { cluster: @name, n: @size, reports: true,
                                                           wait: Api.duration(FETCH_WAIT) },
                                             cluster: @name, deadline: Deadline.new(FETCH_WAIT + 1.0))
       Batch.of_answer(@name, answer)
     rescue Dropped, CircuitBroken => error
       Batch.of_refusal(error)
+    rescue Unavailable => error
+      raise unless @size > BATCH_FIRST && error.code == "invalid_argument"
+
+      @size = @size_max = BATCH_FIRST # the quota of the caller does not permit more
+      retry
     rescue ArgumentError => error
       raise Unreachable, "the answer is not a batch: #{error.message}"
     end

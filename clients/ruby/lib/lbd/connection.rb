@@ -46,7 +46,7 @@ module Lbd
       @address, @port = host, port # for the URI of the response
       @last_communicated = nil # the pool has checked the connection
       @deadline = @stream.deadline = deadline
-      @answered = complete = false
+      @answered = complete = @stream.sent = false
       response = self.request(request) do |answer|
         @answered = true
         yield answer
@@ -60,6 +60,11 @@ module Lbd
     # Whether the response to the last request has begun.
     def answered?
       @answered
+    end
+
+    # Whether something of the last request was sent.
+    def sent?
+      @stream.sent
     end
 
     def use_ssl?

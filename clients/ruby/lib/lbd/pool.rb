@@ -30,7 +30,7 @@ module Lbd
           put(key, connection)
           return result
         rescue *Failures::CLOSED
-          raise if connection.answered? || !repeatable
+          raise if connection.answered? || (connection.sent? && !repeatable)
         end
       end
       connection = open.call

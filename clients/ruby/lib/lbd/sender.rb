@@ -14,6 +14,9 @@ module Lbd
     # Ends of leases that wait for lbd, at most. The others expire.
     LEASES_WAITING = 100_000
 
+    # Seconds for which connects that failed are collected.
+    TELL_PAUSE = 0.05
+
     # Seconds between tries to end leases while lbd is unreachable.
     PAUSE = 0.5
 
@@ -42,6 +45,9 @@ module Lbd
       @leases = {}
       @ended = []
       @retry_at = 0.0
+      @failures = Hash.new(0) # connects, by cluster and address
+      @tell_at = 0.0
+      @telling = false
     end
 
     def start
@@ -78,12 +84,25 @@ module Lbd
 
     # Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. Returns whether
     # lbd has confirmed it: if not, it would not grant another lease, either.
-    def end_failed(lease, deadline)
+    def end_failed(lease, outcome, deadline)
       call("POST", "/v1/leases/done", Deadline.new(deadline.at_most(Api::CALL_TIMEOUT)),
-           body: { leases: [{ id: lease.id, outcome: :error }] })
+           body: { leases: [{ id: lease.id, outcome: outcome }] })
       true
     rescue Error, Unreachable
       false
+    end
+
+    # Reports a connect that failed, together with others of the next 50 ms. What cannot be sent is forgotten.
+    def unreachable(cluster, address)
+      start
+      @lock.synchronize do
+        key = [cluster, address]
+        next if @closed || (@failures.size >= REPORT_ENDPOINTS && !@failures.key?(key))
+
+        @tell_at = Clock.now + TELL_PAUSE if @failures.empty?
+        @failures[key] += 1
+        @wake.signal
+      end
     end
 
     # Sends what is left, and ends all leases. Waits for timeout seconds at most.
@@ -97,6 +116,7 @@ module Lbd
       end
       send_ended(deadline) until @ended.empty? || deadline.passed? || Clock.now < @retry_at
       report(deadline) unless deadline.passed?
+      tell(deadline) unless deadline.passed?
     end
 
     def close(timeout)
@@ -135,6 +155,11 @@ module Lbd
     # What is to be done, if no other thread does it; nil if there is nothing. Called under the lock.
     def due(now)
       return if @stopping
+
+      if now >= @tell_at && !@failures.empty? && !@telling
+        @telling = true
+        return method(:tell)
+      end
       return method(:send_ended) unless @ended.empty? || now < @retry_at
 
       if now >= @next_report && !@reporting
@@ -154,6 +179,7 @@ module Lbd
       now = Clock.now
       wait = [@reporting ? now + @interval : @next_report, *@leases.each_value.map(&:renew_at)].min - now
       wait = [wait, @retry_at - now].min unless @ended.empty?
+      wait = [wait, @tell_at - now].min unless @failures.empty? || @telling
       @wake.wait(@lock, wait) if wait.positive? && !@stopping
       nil
     end
@@ -194,6 +220,22 @@ module Lbd
         lease.renew_at = Clock.now + [1.0, lease.ttl / 4].min
         @wake.signal
       end
+    end
+
+    def tell(deadline = nil)
+      failures = @lock.synchronize do
+        @failures.tap { @failures = Hash.new(0) }
+      end
+      return if failures.empty?
+
+      clusters = failures.group_by { |(cluster, _), _| cluster }.map do |name, all|
+        { cluster: name, endpoints: all.map { |(_, address), count| { address: address, connect_failures: count } } }
+      end
+      call("POST", "/v1/reports", deadline, body: { reporter: @reporter.call, clusters: clusters })
+    rescue Error, Unreachable
+      nil # what lbd does not hear now would come too late
+    ensure
+      @telling = false
     end
 
     def report_in_background

@@ -9,6 +9,9 @@ module Lbd
   class Stream
     attr_accessor :deadline
 
+    # Whether anything was written.
+    attr_accessor :sent
+
     def initialize(io, deadline)
       @io = io
       @deadline = deadline
@@ -30,6 +33,7 @@ module Lbd
         raise Net::WriteTimeout, to_io if @deadline.passed?
 
         result = @io.write_nonblock(data, exception: false)
+        @sent = true unless result.is_a?(Symbol)
         return result unless result.is_a?(Symbol)
 
         wait(result) or raise Net::WriteTimeout, to_io

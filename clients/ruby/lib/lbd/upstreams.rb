@@ -37,13 +37,14 @@ module Lbd
     end
 
     # What is the same in all tries of a request.
-    Exchange = Struct.new(:request, :uri, :deadline, :connect, :repeatable, :body) do
-      # The kind of Failures of an error.
+    Exchange = Struct.new(:request, :uri, :deadline, :connect, :repeatable, :body, :connecting) do
+      # The kind of Failures of an error, or of Attempt::UNSENT.
       def kind(error)
         return if body && error.equal?(body.error)
-        return :connection if error.is_a?(ConnectTimeout)
+        return :cut if error.is_a?(ConnectTimeout)
 
-        Failures.kind(error)
+        kind = Failures.kind(error)
+        kind == :connection && connecting ? :unsent : kind
       end
     end
     private_constant :Exchange
@@ -92,29 +93,38 @@ module Lbd
     end
 
     def try(attempt, exchange)
-      once(attempt.address, exchange) do |response|
+      once(attempt.address, exchange, attempt) do |response|
         return nil if attempt.answered(Integer(response.code)) # closes the connection: the body can be long
 
         yield response if block_given?
       end
     end
 
-    def once(address, exchange)
+    def once(address, exchange, attempt = nil)
       uri = exchange.uri
       tls = uri.is_a?(URI::HTTPS)
-      open = lambda do
-        Connection.open(address, exchange.deadline.within(exchange.connect), (context if tls), uri.hostname)
-      rescue Net::OpenTimeout
-        raise if exchange.deadline.passed?
-
-        raise ConnectTimeout, "no connection to #{address} within #{exchange.connect} s"
-      end
+      open = -> { connect(address, exchange, attempt, (context if tls)) }
+      exchange.connecting = false
       @pool.use([address, tls && uri.hostname], open, repeatable: exchange.repeatable) do |connection|
         connection.exchange(exchange.request, exchange.deadline, uri.host, uri.port) do |response|
           response.uri ||= uri
           yield response if block_given?
         end
       end
+    end
+
+    def connect(address, exchange, attempt, context)
+      exchange.connecting = true
+      within = [exchange.connect, attempt&.connect_timeout].compact.min
+      began = Clock.now
+      connection = Connection.open(address, exchange.deadline.within(within), context, exchange.uri.hostname)
+      attempt&.connected(Clock.now - began)
+      exchange.connecting = false
+      connection
+    rescue Net::OpenTimeout
+      raise if exchange.deadline.passed?
+
+      raise ConnectTimeout, "no connection to #{address} within #{within} s"
     end
 
     def context

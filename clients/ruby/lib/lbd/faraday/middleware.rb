@@ -27,7 +27,7 @@ module Lbd
         kind = ->(error) { kind(error, rescuing, deadline) }
         Faraday.translate do
           @client.call(cluster, deadline, repeatable?(env)).run(kind) do |attempt|
-            prepare(env, url, options, attempt.address, deadline)
+            prepare(env, url, options, attempt, deadline)
             try(env, attempt)
           end
         end
@@ -54,8 +54,8 @@ module Lbd
         IDEMPOTENT.include?(env.method) || env.request_headers.key?("Idempotency-Key")
       end
 
-      def prepare(env, url, options, address, deadline)
-        host, _, port = address.rpartition(":")
+      def prepare(env, url, options, attempt, deadline)
+        host, _, port = attempt.address.rpartition(":")
         env.url = url.dup
         env.url.host = host
         env.url.port = Integer(port)
@@ -63,12 +63,15 @@ module Lbd
         env.request = options.dup
         env.request.proxy = nil
         env.request.timeout = env.request.read_timeout = env.request.write_timeout = left
-        env.request.open_timeout = [options.open_timeout || options.timeout, @client.connect_timeout, left].compact.min
+        env.request.open_timeout = [options.open_timeout || options.timeout, attempt.connect_timeout, left].compact.min
         env.status = env.response = env.response_headers = env.response_body = nil
       end
 
       def try(env, attempt)
+        began = Clock.now
         response = @app.call(env)
+        # An adapter does not say how long a connect took: this is no less, and for one that was cut before.
+        attempt.connected(Clock.now - began) unless attempt.hurries?
         attempt.answered(env.status)
         response
       rescue StandardError
@@ -83,14 +86,16 @@ module Lbd
           kinds << kind_of(error, deadline)
           error = error.cause
         end
-        kinds.include?(:shortage) ? :shortage : kinds.compact.last
+        (kinds & [:shortage, *Attempt::UNSENT]).min_by { |each| each == :shortage ? 0 : 1 } || kinds.compact.last
       end
 
       def kind_of(error, deadline)
+        connecting = error.message.start_with?("Failed to open TCP connection") # says Net::HTTP
         case error
+        when Net::OpenTimeout, *(Errno::ETIMEDOUT if connecting) then deadline.passed? ? :timeout : :cut
+        when Errno::ECONNREFUSED, *(SystemCallError if connecting) then :unsent
         when ::Faraday::TimeoutError then :timeout
         when ::Faraday::ConnectionFailed, ::Faraday::SSLError then :connection
-        when Net::OpenTimeout then deadline.passed? ? :timeout : :connection
         else Failures.kind(error)
         end
       end
