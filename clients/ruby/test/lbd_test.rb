@@ -152,7 +152,7 @@ class LbdTest < Case
   # The next call of a path.
   def call_of(path)
     loop do
-      called, *rest = @calls.pop
+      called, *rest = Timeout.timeout(Daemon::DEADLINE) { @calls.pop }
       return rest if called == path
     end
   end

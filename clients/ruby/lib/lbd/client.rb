@@ -43,7 +43,8 @@ module Lbd
     # timeout         default deadline of a request, in seconds; nil for none
     # stale_for       seconds for which the last batch is used while lbd is unreachable
     # max_age         seconds after which a batch is replaced at the latest, 80 % of them at the earliest
-    # connect_timeout seconds to connect to an endpoint, at most; then the request is retried elsewhere
+    # connect_timeout seconds to connect to an endpoint, at most; then the request goes to another one. While there are
+    #                 others, a connect has 3 times what is usual, at least 0.25 s
     # retries         retries of a request, at most
     # max_tokens      size of the budget of retries of a cluster (gRFC A6)
     # ttl             seconds of a lease of a request without a deadline
