@@ -115,6 +115,7 @@ class Adapter(HTTPAdapter):
         parts = urllib.parse.urlsplit(request.url or "")
         cluster = self._client.cluster_of(parts.hostname)
         if cluster is None:
+            _trying.connects = None
             return super().send(request, stream, timeout, verify, cert, proxies)
         connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
         if not isinstance(read, (int, float, type(None))):  # a urllib3.Timeout
