@@ -65,7 +65,7 @@ func (a *asides) avoided() (addresses []string) {
 	for address, known := range a.addresses {
 		if at > known.until+forgetAside {
 			delete(a.addresses, address)
-		} else if known.avoided(at) {
+		} else if known.pause > 0 && at < known.until {
 			addresses = append(addresses, address)
 		}
 	}

@@ -124,7 +124,7 @@ func (c *Client) pick(ctx context.Context, name string, p *Pick) error {
 		err = p.ask(ctx)
 	}
 	if err != nil && c.config.Fallback != "" && codeOf(err) == "" && ctx.Err() == nil && c.ctx.Err() == nil {
-		p.address, p.fallback = c.config.Fallback, true
+		p.address, p.fallback, p.hurries = c.config.Fallback, true, false
 		return nil
 	}
 	return err
@@ -184,8 +184,8 @@ func (p *Pick) ask(ctx context.Context) error {
 	for before := p.before; before != nil; before = before.before {
 		request.query.Add("exclude", before.address)
 	}
-	avoided := p.cluster.asides.avoided()
-	for _, address := range avoided {
+	tried := request.query["exclude"]
+	for _, address := range p.cluster.asides.avoided() {
 		if len(request.query["exclude"]) < maxTried {
 			request.query.Add("exclude", address)
 		}
@@ -199,11 +199,13 @@ func (p *Pick) ask(ctx context.Context) error {
 			err = c.api.do(ctx, request, &answer)
 			err = p.answer(ctx, answer, err)
 		}
-		if p.before != nil || avoided == nil || codeOf(err) != "all_excluded" {
+		if len(request.query["exclude"]) == len(tried) || codeOf(err) != "all_excluded" {
+			if err == nil {
+				p.cluster.asides.avoids(p.address, now()) // it may be the trial
+			}
 			return err
 		}
-		request.query.Del("exclude")
-		avoided = nil
+		request.query["exclude"] = tried
 	}
 }
 
