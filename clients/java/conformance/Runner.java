@@ -19,6 +19,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 
 /** Drives the client as the conformance tests say (clients/conformance/README.md). */
@@ -154,11 +155,15 @@ final class Runner {
   private String load(Map<String, Object> command) throws Exception {
     long n = (Long) command.get("n");
     int threads = ((Long) command.getOrDefault("threads", 1L)).intValue();
+    double rate = ((Number) command.getOrDefault("rate", 0)).doubleValue();
     ExecutorService executor = Executors.newFixedThreadPool(threads);
+    Map<Long, List<Double>> took = new TreeMap<>(); // by the second in which the request was due
     long began = System.nanoTime();
     List<Future<Result>> results = new ArrayList<>();
     for (long i = 0; i < n; i++) {
-      results.add(executor.submit(() -> request(command)));
+      long due = rate == 0 ? 0 : (long) ((i + 1) / rate * 1e9);
+      results.add(
+          executor.submit(() -> rate == 0 ? request(command) : at(began, due, took, command)));
     }
     Map<String, Integer> statuses = new TreeMap<>();
     Map<String, Integer> errors = new TreeMap<>();
@@ -178,7 +183,25 @@ final class Runner {
         + json(errors)
         + ",\"seconds\":"
         + seconds
+        + ",\"p99\":"
+        + took.values().stream()
+            .map(all -> all.stream().sorted().toList().get(all.size() * 99 / 100))
+            .toList()
         + "}";
+  }
+
+  /** Makes a request when it is due, so many nanoseconds after the begin. */
+  private Result at(
+      long began, long due, Map<Long, List<Double>> took, Map<String, Object> command) {
+    while (System.nanoTime() - began < due) {
+      LockSupport.parkNanos(began + due - System.nanoTime());
+    }
+    Result result = request(command);
+    synchronized (took) {
+      double seconds = (System.nanoTime() - began - due) / 1e9;
+      took.computeIfAbsent(due / 1_000_000_000, second -> new ArrayList<>()).add(seconds);
+    }
+    return result;
   }
 
   private static String json(Map<String, Integer> counts) {

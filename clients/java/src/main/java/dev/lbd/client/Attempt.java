@@ -1,24 +1,35 @@
 package dev.lbd.client;
 
 import java.lang.ref.Cleaner;
+import java.time.Duration;
 
 /**
- * One try of a request, at one address. Who sends the request calls {@link #answered} or {@link
- * #failed}, and then {@link #close}. An attempt that was forgotten is closed when it is garbage.
- * Safe for threads.
+ * One try of a request, at one address. Who sends the request calls {@link #answered}, {@link
+ * #failed} or {@link #unsent}, and then {@link #close}. An attempt that was forgotten is closed
+ * when it is garbage. Safe for threads.
  */
 public final class Attempt implements AutoCloseable {
   private static final Cleaner CLEANER = Cleaner.create();
 
   private final String address;
-  private final Cluster cluster;
+  private final Call call;
+  private final Duration connectTimeout;
+  private final long begin = System.nanoTime();
   private final State state;
 
-  Attempt(String address, Cluster cluster, Sender sender, Lease lease, boolean counted) {
+  /** Lease and flight are null if there is none. */
+  Attempt(
+      String address,
+      Call call,
+      Duration connectTimeout,
+      Sender sender,
+      Lease lease,
+      Counts.Flight flight) {
     this.address = address;
-    this.cluster = cluster;
-    this.state = new State(sender, lease, counted ? cluster.counts().begin(address) : null);
-    if (lease != null || counted) {
+    this.call = call;
+    this.connectTimeout = connectTimeout;
+    this.state = new State(sender, lease, flight);
+    if (lease != null || flight != null) {
       CLEANER.register(this, state);
     }
   }
@@ -43,7 +54,7 @@ public final class Attempt implements AutoCloseable {
         return false;
       }
       outcome = result;
-      if (flight != null) {
+      if (flight != null && result != Outcome.UNREACHABLE) { // that is no request
         flight.answered(result);
       }
       return true;
@@ -83,6 +94,16 @@ public final class Attempt implements AutoCloseable {
   }
 
   /**
+   * Returns the time to connect, if the request has so much: less than {@link
+   * LbdClient#connectTimeout} while there may be other endpoints.
+   *
+   * @return the time
+   */
+  public Duration connectTimeout() {
+    return connectTimeout;
+  }
+
+  /**
    * Reports that the status and the headers of the response are there. The request is in flight
    * until {@link #close}.
    *
@@ -90,9 +111,7 @@ public final class Attempt implements AutoCloseable {
    */
   public void answered(int status) {
     state.end(status >= 500 ? Outcome.ERROR : Outcome.SUCCESS);
-    if (!Call.isRetried(status)) {
-      cluster.budget().succeeded();
-    }
+    call.answered(this, status);
   }
 
   /**
@@ -103,7 +122,36 @@ public final class Attempt implements AutoCloseable {
    * @return whether the endpoint failed before it answered
    */
   public boolean failed(Throwable cause) {
-    boolean failed = !Shortage.causes(cause) && state.end(Outcome.ERROR);
+    return fails(cause, Outcome.ERROR);
+  }
+
+  /**
+   * Reports that there was no connection, so that nothing was sent, and closes the attempt. {@link
+   * Call#retry} permits another one to any request then. A shortage of this process is not an error
+   * of the endpoint.
+   *
+   * @param cause why there was no connection
+   * @param timeout whether it took longer than {@link #connectTimeout}
+   * @return whether the endpoint is to blame
+   */
+  public boolean unsent(Throwable cause, boolean timeout) {
+    boolean failed = fails(cause, Outcome.UNREACHABLE);
+    if (failed && timeout) {
+      call.cut(this);
+    }
+    return failed;
+  }
+
+  /** Returns how many nanoseconds ago the attempt began. */
+  long age() {
+    return System.nanoTime() - begin;
+  }
+
+  private boolean fails(Throwable cause, Outcome outcome) {
+    boolean failed = !Shortage.causes(cause) && state.end(outcome);
+    if (failed) {
+      call.failed(this, outcome);
+    }
     state.close();
     return failed;
   }

@@ -2,14 +2,16 @@ package dev.lbd.client;
 
 import java.time.Duration;
 import java.util.ArrayList;
-import java.util.Collection;
 import java.util.Collections;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Predicate;
 import java.util.regex.Pattern;
+import java.util.stream.IntStream;
 
 /** The picks of one answer of lbd, shuffled. Requests take them in turn. Safe for threads. */
 final class Batch {
@@ -18,7 +20,11 @@ final class Batch {
 
   private static final Pattern ADDRESS =
       Pattern.compile("(\\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+):[0-9]{1,5}");
-  private static final int MAX_PICKS = 1000; // lbd gives no more at once
+
+  /** The picks that lbd gives at once, at most. */
+  static final int MAX_PICKS = 1000;
+
+  private static final int DRAWS = 8;
 
   private final Element[] elements;
   private final Set<String> addresses;
@@ -108,27 +114,46 @@ final class Batch {
     return generation;
   }
 
-  boolean olderThan(Duration age) {
-    return System.nanoTime() - made >= age.toNanos();
+  Set<String> addresses() {
+    return addresses;
   }
 
-  /** Returns the next element. */
-  Element take() {
+  /** Returns how many nanoseconds old it is. */
+  long age() {
+    return System.nanoTime() - made;
+  }
+
+  /** Returns how many elements were taken. */
+  long taken() {
+    return Integer.toUnsignedLong(turn.get());
+  }
+
+  /** Returns the next element whose address is not avoided: of the others, each keeps its share. */
+  Element take(Asides asides) {
+    Element element = next();
+    for (int i = 1; i < 2 * elements.length; i++) { // other threads take some
+      if (element.address == null || !asides.avoids(element.address)) {
+        break;
+      }
+      element = next();
+    }
+    return element;
+  }
+
+  private Element next() {
     return elements[Integer.remainderUnsigned(turn.getAndIncrement(), elements.length)];
   }
 
-  /** Returns the next address that has not been tried, or null if there is no other. */
-  String takeOther(Collection<String> tried) {
-    if (tried.containsAll(addresses)) {
-      return null;
-    }
-    for (int i = 0; i < elements.length; i++) {
-      String address = take().address;
-      if (address != null && !tried.contains(address)) {
-        return address;
-      }
-    }
-    // Other threads took the elements between: start from the beginning.
-    return addresses.stream().filter(address -> !tried.contains(address)).findAny().orElse(null);
+  /** Returns an address that is accepted, drawn so that each keeps its share; null for none. */
+  String draw(Predicate<String> accepted) {
+    ThreadLocalRandom random = ThreadLocalRandom.current();
+    int n = elements.length;
+    int first = random.nextInt(n);
+    IntStream all = IntStream.range(first, first + n).map(i -> i % n);
+    return IntStream.concat(random.ints(DRAWS, 0, n), all)
+        .mapToObj(i -> elements[i].address)
+        .filter(address -> address != null && accepted.test(address))
+        .findFirst()
+        .orElse(null);
   }
 }

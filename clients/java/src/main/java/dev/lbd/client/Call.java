@@ -7,19 +7,28 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.BooleanSupplier;
+import java.util.function.Predicate;
 
 /** One request to a cluster, with all of its tries. One thread at a time uses it. */
 public final class Call {
   private static final Duration MAX_WAIT = Duration.ofSeconds(5);
   private static final Duration LEASE_GRACE = Duration.ofSeconds(5);
   private static final Duration MAX_TTL = Duration.ofMinutes(10); // default of lbd's --max-ttl
+  private static final int MAX_HURRIED = 3; // connects with less time
+  private static final String ALL_EXCLUDED = "all_excluded";
 
   private final LbdClient client;
   private final Cluster cluster;
   private final Deadline deadline;
   private final Set<String> tried = new LinkedHashSet<>();
-  private boolean repeatable;
+  private final boolean repeatable;
+  private int tries;
+  private int moves; // tries that were not sent
+  private boolean cut; // a connect had too little time
   private Lease lease; // of the last try
+  private boolean unsent; // the last try was not sent
+  private boolean again; // its address is one that was tried before
+  private boolean fallback; // its address is not from lbd
 
   Call(LbdClient client, Cluster cluster, Deadline deadline, boolean repeatable) {
     this.client = client;
@@ -67,18 +76,20 @@ public final class Call {
     try {
       return take();
     } catch (UnavailableException e) {
-      String fallback = client.settings().fallback();
-      if (fallback == null || !e.code().isEmpty() || client.isClosed()) {
+      String address = client.settings().fallback();
+      if (address == null || !e.code().isEmpty() || client.isClosed()) {
         throw e; // with a code, lbd has answered
       }
-      repeatable = false;
-      return new Attempt(fallback, cluster, client.sender(), null, false);
+      fallback = true;
+      return new Attempt(address, this, client.connectTimeout(), client.sender(), null, null);
     }
   }
 
   /**
-   * Returns the next try, after one that failed: there was no connection, or it ended before the
-   * status line, or the status {@link #isRetried}.
+   * Returns the next try, after one that failed: it was not {@linkplain Attempt#unsent sent}, or
+   * the connection ended before the status line, or the status {@link #isRetried}. Without a
+   * connection, that is another address for any request; else a retry, if the request is repeatable
+   * and the budget permits it.
    *
    * @return the try; empty if the result of the last one is that of the request
    * @throws InterruptedException the thread was interrupted while it waited for lbd
@@ -95,23 +106,84 @@ public final class Call {
    * @throws InterruptedException the thread was interrupted while it waited for lbd
    */
   public Optional<Attempt> retry(BooleanSupplier over) throws InterruptedException {
-    boolean permitted = cluster.budget().failed();
-    if (!permitted || !repeatable || tried.size() > client.settings().retries()) {
+    Outcome outcome = unsent ? Outcome.UNREACHABLE : Outcome.ERROR;
+    if (unsent) {
+      unsent = false;
+      moves++;
+    } else if (!cluster.budget().failed()
+        || !repeatable
+        || tries - moves > client.settings().retries()) {
       return Optional.empty();
     }
-    if (deadline.passed() || client.isClosed()) {
+    if (fallback || tries >= Cluster.MAX_TRIED || deadline.passed() || client.isClosed()) {
       return Optional.empty();
     }
     if (client.settings().mode() == Mode.BATCH) {
-      return Optional.ofNullable(cluster.takeOther(tried)).map(address -> at(address, null));
+      return Optional.ofNullable(other()).map(address -> at(address, null));
     }
     try {
       // lbd may need its place in the circuit breaker.
-      boolean ended = lease == null || client.sender().endFailed(lease, deadline);
-      return ended && !over.getAsBoolean() ? Optional.of(pick()) : Optional.empty();
+      boolean ended = lease == null || client.sender().endFailed(lease, outcome, deadline);
+      return ended && !over.getAsBoolean() ? Optional.of(pickOther()) : Optional.empty();
     } catch (LbdException e) {
       return Optional.empty();
     }
+  }
+
+  /** Returns an address that was not tried, or else one that may need more time; null for none. */
+  private String other() {
+    Predicate<String> untried = any -> !tried.contains(any);
+    String address = cluster.draw(untried.and(any -> !cluster.asides().avoids(any)));
+    if (address == null) {
+      address = cluster.draw(untried);
+    }
+    if (address == null && cut && !again) {
+      again = true;
+      address = cluster.draw(tried::contains);
+    }
+    return address;
+  }
+
+  private Attempt pickOther() throws LbdException, InterruptedException {
+    try {
+      return pick();
+    } catch (UnavailableException e) {
+      if (!e.code().equals(ALL_EXCLUDED) || !cut || again) {
+        throw e;
+      }
+      again = true;
+      return ask(Set.of());
+    }
+  }
+
+  void answered(Attempt attempt, int status) {
+    if (!isRetried(status)) {
+      cluster.budget().succeeded();
+    }
+    if (fallback) {
+      return;
+    }
+    cluster.asides().answered(attempt.address());
+    boolean full = attempt.connectTimeout().equals(client.connectTimeout());
+    if (cluster.connects().areLong() || (cut && full)) {
+      cluster.connects().add(attempt.age());
+    }
+  }
+
+  void failed(Attempt attempt, Outcome outcome) {
+    unsent = outcome == Outcome.UNREACHABLE;
+    if (fallback) {
+      return;
+    }
+    cluster.failed(attempt.address(), !unsent);
+    if (unsent && lease == null) { // else the end of the lease says it
+      client.sender().unreachable(cluster.name(), attempt.address());
+    }
+  }
+
+  /** Remembers that a try was not connected in its time. */
+  void cut(Attempt attempt) {
+    cut |= attempt.connectTimeout().compareTo(client.connectTimeout()) < 0;
   }
 
   private Attempt take() throws LbdException, InterruptedException {
@@ -128,17 +200,44 @@ public final class Call {
 
   private Attempt at(String address, Lease lease) {
     tried.add(address);
+    tries++;
     this.lease = lease;
-    boolean counted = client.settings().mode() == Mode.BATCH;
-    return new Attempt(address, cluster, client.sender(), lease, counted);
+    Counts.Flight flight = null;
+    if (client.settings().mode() == Mode.BATCH) {
+      flight = cluster.counts().begin(address);
+    } else {
+      cluster.asides().avoids(address); // this may be the trial
+    }
+    Duration time = client.connectTimeout();
+    Duration limit = cluster.connects().limit();
+    if (moves < MAX_HURRIED && !again && limit.compareTo(time) < 0) {
+      time = limit;
+    }
+    return new Attempt(address, this, time, client.sender(), lease, flight);
   }
 
+  /** Asks for an address that was not tried, and only if need be for one that is set aside. */
   private Attempt pick() throws LbdException, InterruptedException {
+    Set<String> excluded = new LinkedHashSet<>(tried);
+    excluded.addAll(cluster.asides().avoided());
+    try {
+      return ask(excluded);
+    } catch (UnavailableException e) {
+      if (!e.code().equals(ALL_EXCLUDED) || excluded.size() == tried.size()) {
+        throw e;
+      }
+      return ask(tried);
+    }
+  }
+
+  private Attempt ask(Set<String> excluded) throws LbdException, InterruptedException {
     Duration wait = deadline.atMost(MAX_WAIT);
     StringBuilder target =
         new StringBuilder("/v1/pick?cluster=").append(Api.encode(cluster.name()));
     target.append("&wait=").append(Api.duration(wait));
-    tried.forEach(address -> target.append("&exclude=").append(Api.encode(address)));
+    excluded.stream()
+        .limit(Cluster.MAX_TRIED)
+        .forEach(address -> target.append("&exclude=").append(Api.encode(address)));
     Duration ttl = null;
     if (client.settings().mode() == Mode.LEASE) {
       ttl = deadline.isSet() ? deadline.left().plus(LEASE_GRACE) : client.settings().ttl();

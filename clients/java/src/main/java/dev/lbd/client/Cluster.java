@@ -6,10 +6,16 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Predicate;
 
 /** The batch of one cluster, and the thread that keeps it up to date. Safe for threads. */
 final class Cluster {
-  private static final int BATCH_SIZE = 100;
+  /** How many addresses a request tries, and lbd excludes, at most. */
+  static final int MAX_TRIED = 100;
+
+  private static final Duration BATCH_TIME = Duration.ofSeconds(2); // it has the picks for that
+  private static final int BATCH_MIN = 20;
+  private static final int BATCH_FIRST = 100;
   private static final Duration MAX_WAIT = Duration.ofSeconds(30);
   private static final Duration REFUSED_AGE = Duration.ofSeconds(1);
   private static final Duration BATCH_WAIT = Duration.ofSeconds(1);
@@ -26,6 +32,8 @@ final class Cluster {
   private final Duration staleFor;
   private final Counts counts = new Counts(System::nanoTime);
   private final Budget budget;
+  private final Asides asides = new Asides(System::nanoTime);
+  private final Connects connects = new Connects();
   private final ReentrantLock lock = new ReentrantLock();
   private final Condition changed = lock.newCondition();
   private final Api.Slot slot = new Api.Slot();
@@ -59,6 +67,20 @@ final class Cluster {
     return budget;
   }
 
+  Asides asides() {
+    return asides;
+  }
+
+  Connects connects() {
+    return connects;
+  }
+
+  /** Remembers a try that was not sent, or that was sent without an answer. */
+  void failed(String address, boolean sent) {
+    Batch current = batch;
+    asides.failed(address, sent, current == null ? MAX_TRIED : current.addresses().size() / 2);
+  }
+
   /** Returns whether take answers without waiting for lbd. */
   boolean ready() {
     return usable(batch);
@@ -70,17 +92,17 @@ final class Cluster {
       used = true;
     }
     Batch current = batch;
-    return (usable(current) ? current : await(deadline)).take();
+    return (usable(current) ? current : await(deadline)).take(asides);
   }
 
-  /** Returns the next address of the batch that has not been tried, or null. */
-  String takeOther(java.util.Collection<String> tried) {
+  /** Returns an address of the batch that is accepted, or null. */
+  String draw(Predicate<String> accepted) {
     Batch current = batch;
-    return current == null ? null : current.takeOther(tried);
+    return current == null ? null : current.draw(accepted);
   }
 
   private boolean usable(Batch batch) {
-    return batch != null && !batch.olderThan(staleFor);
+    return batch != null && batch.age() < staleFor.toNanos();
   }
 
   /** Starts the thread if there is none, and waits for a batch, or for the first try to get one. */
@@ -148,21 +170,29 @@ final class Cluster {
   private void keepUpToDate() {
     double backoff = BACKOFF_FIRST;
     long usedAt = System.nanoTime();
+    int n = BATCH_FIRST;
+    int most = Batch.MAX_PICKS;
     Deadline soon = Deadline.after(Duration.ZERO);
     while (!stopped) {
       try {
         // Replicas behind one address do not count alike: each call may find another generation.
         pause(soon.left().toNanos());
-        Batch fresh = fetch();
+        Batch fresh = fetch(n);
         soon = Deadline.after(MIN_PAUSE);
         publish(fresh, null);
         follow(fresh);
+        n = fresh.age() < MIN_PAUSE.toNanos() ? n : next(fresh, most);
         backoff = BACKOFF_FIRST;
       } catch (Throwable e) { // the thread has to survive whatever comes
         LbdException failure =
             e instanceof LbdException rejection
                 ? rejection
                 : new UnavailableException(name, "lbd is unreachable: " + e.getMessage(), e);
+        if (n > BATCH_FIRST && failure.code().equals("invalid_argument")) {
+          n = BATCH_FIRST; // the quota of the caller does not permit more
+          most = BATCH_FIRST;
+          continue;
+        }
         publish(null, failure);
         long pause = (long) (backoff * 1e9 * ThreadLocalRandom.current().nextDouble(0.8, 1.2));
         Duration asked = failure.retryAfter();
@@ -177,6 +207,12 @@ final class Cluster {
         return;
       }
     }
+  }
+
+  /** Returns how many picks the batch after this one has. */
+  private static int next(Batch batch, int most) {
+    double n = (double) batch.taken() * BATCH_TIME.toNanos() / batch.age();
+    return (int) Math.min(Math.max(n, BATCH_MIN), most);
   }
 
   /** Ends the thread of a cluster without requests, unless there was one just now. */
@@ -198,6 +234,9 @@ final class Cluster {
   }
 
   private void publish(Batch fresh, LbdException failure) {
+    if (fresh != null && fresh.generation() != Batch.NO_GENERATION) {
+      asides.keep(fresh.addresses());
+    }
     lock.lock();
     try {
       batch = fresh == null ? batch : fresh;
@@ -223,8 +262,8 @@ final class Cluster {
     }
   }
 
-  private Batch fetch() throws IOException, InterruptedException {
-    String target = "/v1/pick?cluster=" + Api.encode(name) + "&n=" + BATCH_SIZE + "&reports=true";
+  private Batch fetch(int n) throws IOException, InterruptedException {
+    String target = "/v1/pick?cluster=" + Api.encode(name) + "&n=" + n + "&reports=true";
     target += "&wait=" + Api.duration(BATCH_WAIT);
     try {
       Deadline until = Deadline.after(BATCH_WAIT.plusSeconds(1));

@@ -1,6 +1,8 @@
 package dev.lbd.client;
 
 import java.io.IOException;
+import java.net.ConnectException;
+import java.net.NoRouteToHostException;
 import java.net.ProtocolException;
 import java.net.URI;
 import java.net.http.HttpClient;
@@ -13,16 +15,18 @@ import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionStage;
 import java.util.concurrent.ExecutionException;
-import java.util.function.Supplier;
+import java.util.function.Function;
+import javax.net.ssl.SSLHandshakeException;
 
 /** One request of java.net.http to a cluster, with all of its tries. */
 final class Exchange<T> {
-  private final Supplier<HttpClient> inner; // asked when there is an endpoint
+  private final Function<Attempt, HttpClient> inner;
   private final Call call;
   private final HttpRequest request;
   private final BodyHandler<T> handler;
 
-  Exchange(Supplier<HttpClient> inner, Call call, HttpRequest request, BodyHandler<T> handler) {
+  Exchange(
+      Function<Attempt, HttpClient> inner, Call call, HttpRequest request, BodyHandler<T> handler) {
     this.inner = inner;
     this.call = call;
     this.request = request;
@@ -40,7 +44,7 @@ final class Exchange<T> {
       HttpResponse<Body<T>> response = null;
       Optional<Attempt> next;
       try {
-        response = inner.get().send(to(attempt), bodyOf(attempt));
+        response = inner.apply(attempt).send(to(attempt), bodyOf(attempt));
         next = Call.isRetried(response.statusCode()) ? call.retry() : Optional.empty();
       } catch (IOException e) {
         next = failed(attempt, e) ? call.retry() : Optional.empty();
@@ -66,7 +70,7 @@ final class Exchange<T> {
 
   /** Sends one try. The response is there with its value, or with its status if that is retried. */
   CompletableFuture<HttpResponse<Body<T>>> sendAsync(Attempt attempt) throws IOException {
-    return inner.get().sendAsync(to(attempt), bodyOf(attempt));
+    return inner.apply(attempt).sendAsync(to(attempt), bodyOf(attempt));
   }
 
   private BodyHandler<Body<T>> bodyOf(Attempt attempt) {
@@ -104,13 +108,23 @@ final class Exchange<T> {
 
   /** Ends an attempt without a response, and returns whether another one is permitted. */
   boolean failed(Attempt attempt, Throwable error) {
-    boolean failed = attempt.failed(error);
-    if (!failed || !(error instanceof IOException) || call.deadline().passed()) {
-      return false;
+    boolean late = call.deadline().passed();
+    if (!late && isUnsent(error)) {
+      return attempt.unsent(error, error instanceof HttpConnectTimeoutException);
     }
-    boolean timeout =
-        error instanceof HttpTimeoutException && !(error instanceof HttpConnectTimeoutException);
-    return !timeout && !isProtocol(error);
+    return attempt.failed(error)
+        && !late
+        && error instanceof IOException
+        && !(error instanceof HttpTimeoutException)
+        && !isProtocol(error);
+  }
+
+  /** Returns whether there was no connection. The body of the request was not read then. */
+  private static boolean isUnsent(Throwable error) {
+    return error instanceof HttpConnectTimeoutException
+        || error instanceof ConnectException
+        || error instanceof SSLHandshakeException
+        || error.getCause() instanceof NoRouteToHostException;
   }
 
   /** Returns the error for the caller: that of a connection only if there was time left. */

@@ -36,17 +36,21 @@ import javax.net.ssl.SSLParameters;
  * promises. With https, the certificate of the endpoint has to be valid for the host of the URL.
  */
 public final class LbdHttpClient extends HttpClient {
-  private static final int MAX_SERVER_NAMES = 1000;
+  private static final int MAX_KINDS = 1000;
   private static final int MAX_WAITING_THREADS = 64;
+  private static final int CONNECT_STEP = 4;
 
   private final LbdClient lbd;
-  private final Builder settings; // changed by withServerName only
+  private final Builder settings; // changed by make only
+  private final Duration connectTimeout;
   private final HttpClient others;
-  private final HttpClient direct;
+  private final HttpClient direct; // without TLS, and with little time to connect
   // Requests in progress keep a client that is forgotten here.
-  private final Recent<HttpClient> serverNames =
-      new Recent<>(MAX_SERVER_NAMES, this::withServerName);
+  private final Recent<Kind, HttpClient> kinds = new Recent<>(MAX_KINDS, this::make);
   private final ThreadPoolExecutor waiting;
+
+  /** What HttpClient has for all requests: the name of the server, or "", and the connect time. */
+  private record Kind(String serverName, Duration connectTimeout) {}
 
   /**
    * Makes a client with the default settings of HttpClient.
@@ -73,12 +77,9 @@ public final class LbdHttpClient extends HttpClient {
     this.others = settings.build();
     Duration connect = lbd.connectTimeout();
     Duration own = others.connectTimeout().orElse(connect);
-    this.settings =
-        settings
-            .followRedirects(Redirect.NEVER)
-            .proxy(Builder.NO_PROXY)
-            .connectTimeout(own.compareTo(connect) < 0 ? own : connect);
-    this.direct = this.settings.build();
+    this.connectTimeout = own.compareTo(connect) < 0 ? own : connect;
+    this.settings = settings.followRedirects(Redirect.NEVER).proxy(Builder.NO_PROXY);
+    this.direct = make(new Kind("", atMost(Connects.MIN_LIMIT)));
     this.waiting =
         new ThreadPoolExecutor(
             MAX_WAITING_THREADS,
@@ -127,22 +128,39 @@ public final class LbdHttpClient extends HttpClient {
     boolean known = request.bodyPublisher().map(body -> body.contentLength() >= 0).orElse(true);
     Deadline deadline = request.timeout().map(Deadline::after).orElseGet(lbd::defaultDeadline);
     Call call = lbd.call(cluster, deadline, idempotent && known);
-    return new Exchange<>(() -> inner(request), call, request, handler);
+    return new Exchange<>(attempt -> inner(request, attempt), call, request, handler);
   }
 
-  /** Returns the client for a request to an endpoint: TLS needs one for each name of a server. */
-  private HttpClient inner(HttpRequest request) {
-    if (!"https".equalsIgnoreCase(request.uri().getScheme())) {
+  /**
+   * Returns the client for a try: TLS needs one for each name of a server, and so does each time to
+   * connect, of which there are few.
+   */
+  private HttpClient inner(HttpRequest request, Attempt attempt) {
+    Duration time = Connects.MIN_LIMIT;
+    while (time.compareTo(attempt.connectTimeout()) < 0) {
+      time = time.multipliedBy(CONNECT_STEP);
+    }
+    boolean https = "https".equalsIgnoreCase(request.uri().getScheme());
+    if (!https && time.equals(Connects.MIN_LIMIT)) {
       return direct;
     }
-    return serverNames.get(request.uri().getHost().toLowerCase(Locale.ROOT));
+    String name = https ? request.uri().getHost().toLowerCase(Locale.ROOT) : "";
+    return kinds.get(new Kind(name, atMost(time)));
   }
 
-  private HttpClient withServerName(String host) {
-    SSLParameters parameters = others.sslParameters();
-    parameters.setServerNames(List.of(new SNIHostName(host)));
-    SSLContext context = new NamedContext(others.sslContext(), host);
-    return settings.sslContext(context).sslParameters(parameters).build();
+  private Duration atMost(Duration time) {
+    return time.compareTo(connectTimeout) < 0 ? time : connectTimeout;
+  }
+
+  private HttpClient make(Kind kind) {
+    settings.connectTimeout(kind.connectTimeout);
+    if (!kind.serverName.isEmpty()) {
+      SSLParameters parameters = others.sslParameters();
+      parameters.setServerNames(List.of(new SNIHostName(kind.serverName)));
+      SSLContext context = new NamedContext(others.sslContext(), kind.serverName);
+      settings.sslContext(context).sslParameters(parameters);
+    }
+    return settings.build();
   }
 
   @Override

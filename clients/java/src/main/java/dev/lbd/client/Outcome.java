@@ -6,7 +6,9 @@ import java.util.Locale;
 enum Outcome {
   SUCCESS,
   ERROR,
-  CANCELLED;
+  CANCELLED,
+  /** There was no connection: nothing was sent. */
+  UNREACHABLE;
 
   /** Returns the name that lbd uses. */
   String wire() {

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -26,6 +27,7 @@ final class Sender {
   private static final int REPORT_ENDPOINTS = 1000;
   private static final Duration RENEW_CHECK = Duration.ofMillis(200);
   private static final Duration RENEW_PAUSE = Duration.ofSeconds(1);
+  private static final Duration TELL_PAUSE = Duration.ofMillis(50);
   private static final Duration RETRY_PAUSE = Duration.ofMillis(500);
   private static final Duration MIN_INTERVAL = Duration.ofMillis(100);
   private static final Duration MAX_INTERVAL = Duration.ofMinutes(5);
@@ -46,10 +48,14 @@ final class Sender {
   private volatile Thread renewals;
   private volatile boolean idle; // no lease is held
   private volatile boolean closed;
+  private Map<Failure, Integer> failures; // guarded by this; null without a thread that tells them
 
   private record Held(Lease lease, Deadline renewal) {}
 
   private record End(String id, Outcome outcome) {}
+
+  /** What connects failed to. */
+  private record Failure(String cluster, String address) {}
 
   Sender(Api api, Collection<Cluster> clusters, String reporter, Duration interval) {
     this.api = api;
@@ -123,10 +129,10 @@ final class Sender {
    *
    * @return whether lbd has ended it in time for another try, and the client is not closed
    */
-  boolean endFailed(Lease lease, Deadline deadline) throws InterruptedException {
+  boolean endFailed(Lease lease, Outcome outcome, Deadline deadline) throws InterruptedException {
     try {
       Deadline until = Deadline.after(deadline.atMost(Api.CALL_TIMEOUT));
-      call("/v1/leases/done", json(List.of(new End(lease.id(), Outcome.ERROR))), until);
+      call("/v1/leases/done", json(List.of(new End(lease.id(), outcome))), until);
       return !deadline.passed() && !closed;
     } catch (IOException e) {
       return false; // lbd would not grant another lease, either
@@ -172,6 +178,60 @@ final class Sender {
     if (!deadline.passed()) {
       report(deadline);
     }
+    if (!deadline.passed()) {
+      tell(deadline);
+    }
+  }
+
+  /** Has lbd told of a connect that failed, together with others of the next 50 ms. */
+  synchronized void unreachable(String cluster, String address) {
+    if (closed) {
+      return;
+    }
+    if (failures == null) {
+      Background.thread("lbd connect failures", this::tellAll).start();
+      failures = new HashMap<>();
+    }
+    Failure failure = new Failure(cluster, address);
+    if (failures.size() < REPORT_ENDPOINTS || failures.containsKey(failure)) {
+      failures.merge(failure, 1, Integer::sum);
+    }
+  }
+
+  /** Reports connects that failed, until there are no more. */
+  private void tellAll() {
+    try {
+      do {
+        Thread.sleep(TELL_PAUSE.toMillis());
+      } while (!closed && tell(null));
+    } catch (InterruptedException e) {
+      Thread.currentThread().interrupt();
+    }
+  }
+
+  /** Reports connects that failed; if there are none, returns false, and the thread ends. */
+  private boolean tell(Deadline deadline) throws InterruptedException {
+    Map<Failure, Integer> told;
+    synchronized (this) {
+      told = failures;
+      failures = told == null || told.isEmpty() ? null : new HashMap<>();
+    }
+    if (told == null || told.isEmpty()) {
+      return false;
+    }
+    Map<String, String> endpoints = new HashMap<>(); // by cluster
+    told.forEach(
+        (failure, count) -> {
+          String address = "{\"address\":" + Json.quote(failure.address);
+          String endpoint = address + ",\"connect_failures\":" + count + "}";
+          endpoints.merge(failure.cluster, endpoint, (all, one) -> all + "," + one);
+        });
+    try {
+      call("/v1/reports", json(endpoints, ""), deadline);
+    } catch (IOException | RuntimeException e) {
+      // what lbd does not hear now would come too late
+    }
+    return true;
   }
 
   private void sendReports() {
@@ -302,19 +362,21 @@ final class Sender {
   private String json(String cluster, Duration length, List<Counts.Taken> part) {
     Duration valid = length.compareTo(MIN_INTERVAL) < 0 ? MIN_INTERVAL : length;
     valid = valid.compareTo(MAX_INTERVAL) > 0 ? MAX_INTERVAL : valid;
-    return part.stream()
-        .map(Counts.Taken::json)
+    String endpoints = part.stream().map(Counts.Taken::json).collect(Collectors.joining(","));
+    return json(Map.of(cluster, endpoints), "\"interval\":\"" + Api.duration(valid) + "\",");
+  }
+
+  /** Returns a report of endpoints by their clusters, with more fields. */
+  private String json(Map<String, String> endpoints, String more) {
+    return endpoints.entrySet().stream()
+        .map(
+            e ->
+                "{\"cluster\":" + Json.quote(e.getKey()) + ",\"endpoints\":[" + e.getValue() + "]}")
         .collect(
             Collectors.joining(
                 ",",
-                "{\"reporter\":"
-                    + Json.quote(reporter)
-                    + ",\"interval\":\""
-                    + Api.duration(valid)
-                    + "\",\"clusters\":[{\"cluster\":"
-                    + Json.quote(cluster)
-                    + ",\"endpoints\":[",
-                "]}]}"));
+                "{\"reporter\":" + Json.quote(reporter) + "," + more + "\"clusters\":[",
+                "]}"));
   }
 
   private static String json(List<End> ends) {

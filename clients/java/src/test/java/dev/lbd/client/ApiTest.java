@@ -9,9 +9,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.EOFException;
 import java.io.IOException;
 import java.io.OutputStream;
+import java.net.ConnectException;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
+import java.net.SocketTimeoutException;
 import java.net.URI;
 import java.net.URL;
 import java.net.URLClassLoader;
@@ -31,12 +33,14 @@ import java.util.TreeSet;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Calls to lbd: real daemons with tokens and TLS, and servers that break the protocol. */
@@ -374,6 +378,127 @@ class ApiTest {
       assertTrue(call.retry(over::get).isEmpty());
       assertEquals(1, picks.get());
       attempt.close();
+    }
+  }
+
+  private static final String EXCLUDED = "{\"code\":\"all_excluded\"}";
+
+  /** Answers picks of one address, batches of it, and everything else. */
+  private static void answerOne(Socket socket, String line) throws IOException {
+    String one = "\"address\":\"127.0.0.1:1\"";
+    String lease = ",\"lease\":{\"id\":\"one\"},";
+    boolean excluded = line.contains("&exclude=");
+    answer(
+        socket,
+        excluded ? 503 : 200,
+        excluded ? EXCLUDED : "{" + one + lease + "\"generation\":1,\"picks\":[{" + one + "}]}");
+  }
+
+  @Test
+  void tellsLbdOfConnectsThatFailedAndPicksWhatIsSetAside() throws Exception {
+    List<Boolean> excluding = new CopyOnWriteArrayList<>();
+    List<String> bodies = new CopyOnWriteArrayList<>();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  String line = head(socket);
+                  if (line.contains("/v1/reports")) {
+                    bodies.add(body(socket));
+                  } else {
+                    excluding.add(line.contains("&exclude=127.0.0.1%3A1"));
+                  }
+                  answerOne(socket, line);
+                });
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).mode(Mode.PICK).build()) {
+      for (int i = 0; i < 2; i++) {
+        Call call = lbd.call("orders", Deadline.NEVER, false);
+        assertTrue(call.first().unsent(new ConnectException(), false));
+        assertTrue(call.retry().isEmpty());
+      }
+      assertEquals(List.of(false, true, true, false, true), excluding);
+      String report =
+          "{\"reporter\":"
+              + Json.quote(lbd.settings().reporter())
+              + ",\"clusters\":[{\"cluster\":\"orders\",\"endpoints\":["
+              + "{\"address\":\"127.0.0.1:1\",\"connect_failures\":N}]}]}";
+      String two = report.replace("N", "2");
+      String one = report.replace("N", "1"); // the machine is slow
+      Daemon.until("lbd is told", () -> List.of(List.of(two), List.of(one, one)).contains(bodies));
+    }
+  }
+
+  @Test
+  void endsTheLeaseOfATryThatWasNotSent() throws Exception {
+    List<String> ends = new CopyOnWriteArrayList<>();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  String line = head(socket);
+                  if (line.contains("/v1/leases/done")) {
+                    ends.add(readTo(socket, "]}"));
+                  }
+                  answerOne(socket, line);
+                });
+        LbdClient lbd = leasing(fake).build()) {
+      Call call = lbd.call("orders", Deadline.NEVER, false);
+      call.first().unsent(new ConnectException(), false);
+      assertTrue(call.retry().isEmpty());
+      Daemon.until("the lease is ended, also before the retry", () -> ends.size() == 2);
+      for (String end : ends) {
+        assertTrue(
+            end.endsWith("{\"leases\":[{\"id\":\"one\",\"outcome\":\"unreachable\"}]}"), end);
+      }
+    }
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void connectsWithMoreTimeIfThereIsNoOtherEndpoint(Mode mode) throws Exception {
+    try (Fake fake = new Fake(socket -> answerOne(socket, head(socket)));
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).mode(mode).build()) {
+      Call call = lbd.call("orders", Deadline.NEVER, false);
+      Attempt attempt = call.first();
+      assertEquals(Duration.ofMillis(250), attempt.connectTimeout());
+      attempt.unsent(new SocketTimeoutException(), true);
+      attempt = call.retry().orElseThrow();
+      assertEquals(Duration.ofSeconds(5), attempt.connectTimeout());
+      attempt.unsent(new SocketTimeoutException(), true);
+      assertTrue(call.retry().isEmpty());
+    }
+  }
+
+  @Test
+  void asksForThePicksOfTwoSeconds() throws Exception {
+    LinkedBlockingQueue<Integer> asked = new LinkedBlockingQueue<>();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  String line = head(socket);
+                  boolean pick = line.contains("/v1/pick");
+                  int n = pick ? Integer.parseInt(line.replaceAll(".*&n=(\\d+).*", "$1")) : 0;
+                  if (pick) {
+                    asked.add(n);
+                  }
+                  if (n > 100) {
+                    answer(socket, 400, "{\"code\":\"invalid_argument\"}");
+                  } else {
+                    answerOne(socket, line);
+                  }
+                });
+        LbdClient lbd =
+            LbdClient.builder().address(fake.lbd()).maxAge(Duration.ofMillis(500)).build()) {
+      pick(lbd).close();
+      assertEquals(100, asked.take());
+      assertEquals(20, asked.take());
+      for (int i = 0; i < 3000; i++) {
+        pick(lbd).close();
+      }
+      int n = 20;
+      while (n == 20) {
+        n = asked.take();
+      }
+      assertTrue(n > 100, "" + n);
+      assertEquals(100, asked.take());
     }
   }
 

@@ -3,11 +3,12 @@ package dev.lbd.client;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.charset.StandardCharsets;
-import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -21,6 +22,8 @@ class BatchTest {
       "{\"generation\":7,\"picks\":[{\"address\":\"a:1\"},{\"address\":\"a:1\"},{\"address\":\"b:1\"}],"
           + "\"dropped\":{\"throttle\":2},\"circuit_broken\":1,\"new\":{}}";
 
+  private static final Asides NONE = new Asides(System::nanoTime);
+
   @Test
   void takesEachElementInTurn() {
     Batch batch = batch(ANSWER);
@@ -28,7 +31,7 @@ class BatchTest {
     for (int round = 0; round < 3; round++) {
       Map<String, Integer> taken = new TreeMap<>();
       for (int i = 0; i < 6; i++) {
-        Batch.Element element = batch.take();
+        Batch.Element element = batch.take(NONE);
         String name =
             element.address() != null
                 ? element.address()
@@ -43,11 +46,34 @@ class BatchTest {
   @Test
   void takesAnotherAddress() {
     Batch batch = batch(ANSWER);
-    for (int i = 0; i < 20; i++) {
-      assertEquals("b:1", batch.takeOther(List.of("a:1")));
+    Map<String, Integer> drawn = new TreeMap<>();
+    for (int i = 0; i < 600; i++) {
+      assertEquals("b:1", batch.draw(address -> !address.equals("a:1")));
+      drawn.merge(batch.draw(address -> true), 1, Integer::sum);
     }
-    assertNull(batch.takeOther(List.of("b:1", "a:1")));
-    assertNull(batch("{\"generation\":1,\"picks\":[],\"circuit_broken\":1}").takeOther(List.of()));
+    assertTrue(drawn.get("a:1") > 1.4 * drawn.get("b:1"), drawn.toString());
+    assertNull(batch.draw(address -> false));
+    assertNull(batch("{\"generation\":1,\"picks\":[],\"circuit_broken\":1}").draw(address -> true));
+  }
+
+  @Test
+  void keepsTheSharesOfTheAddressesThatAreNotSetAside() {
+    String picks =
+        "1222333333"
+            .chars()
+            .mapToObj(digit -> "{\"address\":\"" + (char) digit + ":1\"}")
+            .collect(Collectors.joining(","));
+    Batch batch = batch("{\"generation\":1,\"picks\":[" + picks + "]}");
+    Asides asides = new Asides(System::nanoTime);
+    asides.failed("3:1", false, 1);
+    Map<String, Integer> taken = new TreeMap<>();
+    for (int i = 0; i < 400; i++) {
+      taken.merge(batch.take(asides).address(), 1, Integer::sum);
+    }
+    assertEquals(Map.of("1:1", 100, "2:1", 300), taken);
+    asides.failed("1:1", false, 3);
+    asides.failed("2:1", false, 3);
+    assertTrue(batch.addresses().contains(batch.take(asides).address()), "all are set aside");
   }
 
   @ParameterizedTest

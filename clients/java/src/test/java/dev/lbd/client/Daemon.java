@@ -139,6 +139,11 @@ final class Daemon implements AutoCloseable {
         "lbd_reported_requests_total{cluster=\"" + cluster + "\",outcome=\"" + outcome + "\"}");
   }
 
+  /** Returns how many connect failures were reported, other than by leases. */
+  int connectFailures(String cluster) throws IOException {
+    return metric("lbd_reported_connect_failures_total{cluster=\"" + cluster + "\"}");
+  }
+
   /** Returns how many leases ended with an outcome. */
   int finished(String cluster, String outcome) throws IOException {
     return metric(

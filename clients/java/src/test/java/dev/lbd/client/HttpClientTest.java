@@ -200,7 +200,7 @@ class HttpClientTest extends LibraryTest {
           made.add(name);
           return name + "!";
         };
-    Recent<String> recent = new Recent<>(2, make);
+    Recent<String, String> recent = new Recent<>(2, make);
     for (String name : List.of("a", "b", "a", "c", "a", "b")) {
       assertEquals(name + "!", recent.get(name));
     }

@@ -24,6 +24,8 @@ import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -195,15 +197,68 @@ abstract class LibraryTest extends Stand {
         assertThrows(
             IOException.class, () -> library.send("GET", url, null, false, Duration.ofMinutes(1)));
     assertNotAtDeadline(error);
-    Daemon.until("it is reported", () -> daemon.reported(cluster, "error") == 1);
+    Daemon.until("lbd is told", () -> daemon.connectFailures(cluster) > 0);
     daemon.push(cluster, upstream.address(), silent);
     Daemon.until("the batch is new", () -> isAnswered(library));
+    int before = daemon.connectFailures(cluster);
     Daemon.until(
         "the silent endpoint was tried again",
         () -> {
-          assertEquals(upstream.address(), get(library, url).body());
-          return daemon.reported(cluster, "error") > 2;
+          Library.Response response = library.send("POST", url, "x", false, TIMEOUT);
+          assertEquals(new Library.Response(200, upstream.address()), response);
+          return daemon.connectFailures(cluster) > before;
         });
+    assertEquals(0, daemon.reported(cluster, "error"));
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void sendsAnyRequestToAnotherEndpointIfThereIsNoConnection(Mode mode) throws Exception {
+    Upstream upstream = closing(new Upstream());
+    daemon.push(cluster, upstream.address(), "127.0.0.1:1");
+    Library library = library(client(LbdClient.builder().mode(mode).maxTokens(0)));
+    for (int i = 1; i <= MANY; i++) {
+      Library.Response response = library.send("POST", url, "x", false, TIMEOUT);
+      assertEquals(new Library.Response(200, upstream.address()), response);
+      assertEquals(i, upstream.requests.size());
+    }
+    Daemon.until(
+        "lbd is told",
+        () -> daemon.connectFailures(cluster) + daemon.finished(cluster, "unreachable") > 0);
+  }
+
+  @Test
+  void sendsAPostThoughItsConnectionWasClosed() throws Exception {
+    Semaphore closed = new Semaphore(0);
+    try (ServerSocket server = new ServerSocket(0, 50, InetAddress.getLoopbackAddress())) {
+      Thread thread = new Thread(() -> answerAndClose(server, closed));
+      thread.start();
+      daemon.push(cluster, "127.0.0.1:" + server.getLocalPort());
+      Library library = library(client(Mode.BATCH));
+      for (int i = 0; i < 5; i++) {
+        assertEquals(200, library.send("POST", url, "x", false, TIMEOUT).status());
+        assertTrue(closed.tryAcquire(1, TimeUnit.MINUTES));
+      }
+    }
+  }
+
+  /** Answers each connection once, as if it stayed open, and closes it. */
+  private static void answerAndClose(ServerSocket server, Semaphore closed) {
+    try {
+      while (true) {
+        try (Socket socket = server.accept()) {
+          String text = "";
+          for (int next = 0; next >= 0 && !text.endsWith("\r\n\r\nx"); ) {
+            next = socket.getInputStream().read();
+            text += (char) next;
+          }
+          socket.getOutputStream().write("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".getBytes());
+        }
+        closed.release();
+      }
+    } catch (IOException e) {
+      // the test has ended
+    }
   }
 
   private boolean isAnswered(Library library) throws Exception {

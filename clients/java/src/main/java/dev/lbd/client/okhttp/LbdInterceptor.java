@@ -6,15 +6,22 @@ import dev.lbd.client.Deadline;
 import dev.lbd.client.LbdClient;
 import java.io.IOException;
 import java.io.InterruptedIOException;
+import java.net.ConnectException;
 import java.net.ProtocolException;
+import java.net.Socket;
+import java.net.SocketException;
 import java.net.SocketTimeoutException;
 import java.time.Duration;
 import java.util.Optional;
 import java.util.concurrent.TimeUnit;
+import java.util.regex.Pattern;
+import javax.net.ssl.SSLException;
 import okhttp3.CertificatePinner;
+import okhttp3.Connection;
 import okhttp3.Handshake;
 import okhttp3.HttpUrl;
 import okhttp3.Interceptor;
+import okhttp3.Protocol;
 import okhttp3.Request;
 import okhttp3.RequestBody;
 import okhttp3.Response;
@@ -22,6 +29,9 @@ import okhttp3.Response;
 /** Sends the requests of a client to the endpoints that lbd picks. */
 final class LbdInterceptor implements Interceptor {
   private static final Duration TIMER_TOLERANCE = Duration.ofMillis(50);
+  private static final Pattern NOT_CONNECTED = // of a socket, or of OkHttp
+      Pattern.compile("(?i)connect timed out|failed to connect .*");
+  private static final int MAX_CLOSED = 8; // connections to one address
   private static final RequestBody NO_BODY = RequestBody.create(new byte[0], null);
 
   private final LbdClient lbd;
@@ -36,6 +46,15 @@ final class LbdInterceptor implements Interceptor {
 
     Try(HttpUrl url) {
       this.url = url;
+    }
+  }
+
+  /** The endpoint has closed a connection before anything was sent. */
+  private static final class ClosedException extends SocketException {
+    private static final long serialVersionUID = 1L;
+
+    ClosedException() {
+      super("the endpoint has closed the connection");
     }
   }
 
@@ -73,6 +92,7 @@ final class LbdInterceptor implements Interceptor {
 
   private Response send(Chain chain, Call call) throws IOException, InterruptedException {
     Attempt attempt = call.first();
+    int closed = 0;
     while (true) {
       Try sent = new Try(chain.request().url());
       Response response = null;
@@ -82,7 +102,7 @@ final class LbdInterceptor implements Interceptor {
           attempt.withdraw(); // the endpoint is not to blame
           throw new InterruptedIOException("timeout");
         }
-        response = limited(chain, call.deadline()).proceed(to(attempt, chain.request(), sent));
+        response = limited(chain, call, attempt).proceed(to(attempt, chain.request(), sent));
         if (chain.call().isCanceled()) { // an endpoint may answer while OkHttp closes the socket
           response.close();
           throw new IOException("Canceled");
@@ -93,6 +113,9 @@ final class LbdInterceptor implements Interceptor {
                 ? call.retry(chain.call()::isCanceled)
                 : Optional.empty();
       } catch (IOException e) {
+        if (e instanceof ClosedException && ++closed < MAX_CLOSED) {
+          continue; // with another connection: OkHttp has forgotten this one
+        }
         next =
             failed(chain, call, attempt, sent, e)
                 ? call.retry(chain.call()::isCanceled)
@@ -117,6 +140,7 @@ final class LbdInterceptor implements Interceptor {
         response.close();
       }
       attempt = next.get();
+      closed = 0;
     }
   }
 
@@ -137,9 +161,9 @@ final class LbdInterceptor implements Interceptor {
   }
 
   /** Limits each step of a try to the time that is left. */
-  private Chain limited(Chain chain, Deadline deadline) {
-    long left = Math.min(Integer.MAX_VALUE, deadline.left().toMillis() + 1);
-    long connect = Math.min(left, Math.max(1, lbd.connectTimeout().toMillis()));
+  private static Chain limited(Chain chain, Call call, Attempt attempt) {
+    long left = Math.min(Integer.MAX_VALUE, call.deadline().left().toMillis() + 1);
+    long connect = Math.min(left, Math.max(1, attempt.connectTimeout().toMillis()));
     return chain
         .withConnectTimeout(least(chain.connectTimeoutMillis(), connect), TimeUnit.MILLISECONDS)
         .withReadTimeout(least(chain.readTimeoutMillis(), left), TimeUnit.MILLISECONDS)
@@ -160,11 +184,51 @@ final class LbdInterceptor implements Interceptor {
       attempt.close();
       return false;
     }
-    if (!attempt.failed(error) || late || error instanceof ProtocolException) {
-      return false;
+    if (!late && isUnsent(sent, error)) {
+      return attempt.unsent(error, error instanceof SocketTimeoutException);
     }
-    boolean timeout = error instanceof InterruptedIOException;
-    return !timeout || (error instanceof SocketTimeoutException && !sent.connected);
+    return attempt.failed(error)
+        && !late
+        && !(error instanceof ProtocolException)
+        && !(error instanceof InterruptedIOException);
+  }
+
+  /**
+   * Returns whether there was no connection. OkHttp may have connected again after another one had
+   * ended, but sends only a request again that is idempotent, or was answered.
+   */
+  private static boolean isUnsent(Try sent, IOException error) {
+    if (sent.connected) {
+      String message = String.valueOf(error.getMessage());
+      return error instanceof ConnectException
+          || (error instanceof SocketTimeoutException && NOT_CONNECTED.matcher(message).matches());
+    }
+    return error instanceof SocketException
+        || error instanceof SSLException
+        || error instanceof SocketTimeoutException;
+  }
+
+  /**
+   * Returns whether the peer has closed a connection. OkHttp looks after 10 s only, and a request
+   * that is not idempotent cannot be sent again. The shortest read of Java takes 1 ms.
+   */
+  private static boolean isClosed(Connection connection) throws SocketException {
+    if (connection.protocol() != Protocol.HTTP_1_1) {
+      return false; // OkHttp reads from those of HTTP/2 all the time
+    }
+    Socket socket = connection.socket();
+    int timeout = socket.getSoTimeout();
+    try {
+      socket.setSoTimeout(1);
+      socket.getInputStream().read();
+      return true; // the end, or what nobody has asked for
+    } catch (SocketTimeoutException e) {
+      return false;
+    } catch (IOException e) {
+      return true;
+    } finally {
+      socket.setSoTimeout(timeout);
+    }
   }
 
   /** Is called within each try, for each request that goes to the network. */
@@ -173,12 +237,15 @@ final class LbdInterceptor implements Interceptor {
     if (sent == null) {
       return chain.proceed(chain.request());
     }
-    sent.connected = true;
-    sent.answered = false;
     Handshake handshake = chain.connection().handshake();
     if (handshake != null) { // OkHttp has looked for the pins of the endpoint's own name only
       pins.check(sent.url.host(), handshake.peerCertificates());
     }
+    if (chain.request().body() instanceof OnceBody && isClosed(chain.connection())) {
+      throw new ClosedException();
+    }
+    sent.connected = true;
+    sent.answered = false;
     Response response = FollowUps.hide(chain.proceed(chain.request()), sent.url);
     sent.answered = true;
     return response;
