@@ -5,13 +5,15 @@
 #   host         the host of the URL if it names a cluster, else empty
 #   cluster      the cluster
 #   repeatable   yes if the request can be sent again
+#   spent        yes if the body can be read only once, and curl reads it before it connects
+#   limited      yes if the exit status 28 may have other reasons than the times that lbd-curl knows
 #   deadline     milliseconds of --max-time, or empty
 #   to_stdout    yes if the body goes to standard output
 #   dump         the file of --dump-header
 #   silent       yes if standard error has messages of errors only
 #   connects     the value of --connect-timeout, or empty
 read_arguments() {
-	host='' cluster='' deadline='' to_stdout=yes dump='' connects=''
+	host='' cluster='' spent='' limited='' deadline='' to_stdout=yes dump='' connects=''
 	method='' custom='' gets='' marked='' once='' silenced='' talks='' refused='' urls=0 others=0 value_of=''
 	for argument do
 		if [ -n "$value_of" ]; then
@@ -71,9 +73,10 @@ read_value() {
 	--expand-*)
 		# The value has variables, and may be that of any option.
 		case $1 in --expand-url) others=$((others + 1)) ;; esac
-		once=yes
+		once=yes spent=yes limited=yes
 		;;
-	-K | --config) once=yes ;; # the file may have a method and a body
+	-K | --config) once=yes spent=yes limited=yes ;; # the file may have a method, a body and a deadline
+	-y | --speed-time | -Y | --speed-limit) limited=yes ;;
 	-X | --request) custom=$2 ;;
 	-m | --max-time)
 		deadline=
@@ -86,16 +89,21 @@ read_value() {
 	--connect-timeout) connects=$2 ;;
 	-d | --data | --data-ascii | --data-binary | --json)
 		: "${method:=POST}"
-		case $2 in @*) read_body "${2#@}" ;; esac
+		case $2 in @*) read_data "${2#@}" ;; esac
 		;;
 	--data-urlencode)
 		: "${method:=POST}"
-		case ${2%%=*} in *@*) read_body "${2#*@}" ;; esac
+		case ${2%%=*} in *@*) read_data "${2#*@}" ;; esac
 		;;
 	--data-raw | --form-string) : "${method:=POST}" ;;
 	-F | --form)
 		: "${method:=POST}"
-		case $2 in *=[@\<]*) once=yes ;; esac
+		case $2 in *=[@\<]*)
+			file=${2#*=?}
+			read_data "${file%%[;,]*}"
+			once=yes
+			;;
+		esac
 		;;
 	-T | --upload-file)
 		: "${method:=PUT}"
@@ -122,6 +130,12 @@ read_value() {
 # read_body notes a body that can be read only once: anything but a file.
 read_body() {
 	[ -f "$1" ] || once=yes
+}
+
+# read_data is read_body for what curl reads before it connects.
+read_data() {
+	read_body "$1"
+	[ -f "$1" ] || spent=yes
 }
 
 # read_url finds the cluster in a URL. Without a scheme, it is that of HTTP, as for curl.

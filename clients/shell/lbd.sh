@@ -3,8 +3,9 @@
 #
 #	lbd_pick CLUSTER [EXCLUDED…]         prints an address
 #	lbd_lease CLUSTER TTL [EXCLUDED…]    prints an address and the ID of a lease
-#	lbd_done LEASE OUTCOME [LIMIT]       ends a lease: success, error or cancelled
+#	lbd_done LEASE OUTCOME [LIMIT]       ends a lease: success, error, cancelled or unreachable
 #	lbd_renew LEASE TTL                  sets a new end, counted from now
+#	lbd_unreachable CLUSTER ADDRESS      says that there was no connection to an address without a lease
 #
 # TTL and LIMIT (1000 by default) are in milliseconds, and lbd_wait is how many milliseconds a pick may wait. lbd_pick
 # and lbd_lease return 0, or 100 to 104 (see lbd_reject) with a message on standard error. While lbd is unreachable,
@@ -36,6 +37,16 @@ lbd_done() (
 lbd_renew() (
 	set +e
 	lbd_call POST "/v1/leases/$1/renew" 2000 -G -d "ttl=${2}ms"
+	[ "$ended/$status" = 0/200 ]
+)
+
+lbd_unreachable() (
+	set +e
+	name=$(printf %s "$1" | sed 's/["\\]/\\&/g')
+	reporter=$(uname -n)/$$/$(od -An -N4 -tx1 /dev/urandom | tr -d ' \n')
+	endpoint="{\"address\":\"$2\",\"connect_failures\":1}"
+	lbd_call POST /v1/reports 2000 -H 'Content-Type: application/json' \
+		-d "{\"reporter\":\"$reporter\",\"clusters\":[{\"cluster\":\"$name\",\"endpoints\":[$endpoint]}]}"
 	[ "$ended/$status" = 0/200 ]
 )
 

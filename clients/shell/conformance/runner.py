@@ -31,6 +31,9 @@ class Runner:
         if command.get("adapter", "core") != "core":
             return {"unsupported": "no such adapter"}
         options = {name: value for name, value in command.get("options", {}).items() if name not in OF_BATCHES}
+        if options.get("max_tokens", 2) <= 1:  # permits no retry
+            options["retries"] = 0
+            del options["max_tokens"]
         if unknown := options.keys() - SETTINGS.keys():
             return {"unsupported": f"{', '.join(sorted(unknown))}: nothing is kept between two requests"}
         self.environment = os.environ | {
@@ -78,13 +81,25 @@ class Runner:
         return {"error": error, "message": f"{process.returncode}: {message}"}
 
     def load(self, command):
-        began = time.monotonic()
+        began, rate = time.monotonic(), command.get("rate")
+        took = collections.defaultdict(list)  # by the second in which the request was due
+
+        def one(i):
+            if not rate:
+                return self.request(command)
+            due = began + (i + 1) / rate
+            time.sleep(max(0.0, due - time.monotonic()))
+            answer = self.request(command)
+            took[int(due - began)].append(time.monotonic() - due)
+            return answer
+
         with concurrent.futures.ThreadPoolExecutor(command.get("threads", 1)) as pool:
-            answers = list(pool.map(self.request, [command] * command["n"]))
+            answers = list(pool.map(one, range(command["n"])))
         return {
             "statuses": collections.Counter(str(answer["status"]) for answer in answers if "status" in answer),
             "errors": collections.Counter(answer["error"] for answer in answers if "error" in answer),
             "seconds": time.monotonic() - began,
+            "p99": [sorted(took[second])[len(took[second]) * 99 // 100] for second in sorted(took)],
         }
 
     fork = load  # each lbd-curl is a forked child

@@ -94,7 +94,13 @@ class Daemon:
 
     def ended(self, cluster, outcome):
         """How many leases ended with an outcome."""
-        series = f'lbd_leases_finished_total{{cluster="{cluster}",outcome="{outcome}"}} '
+        return self._metric(f'lbd_leases_finished_total{{cluster="{cluster}",outcome="{outcome}"}} ')
+
+    def connect_failures(self, cluster):
+        """How many were reported, other than by leases."""
+        return self._metric(f'lbd_reported_connect_failures_total{{cluster="{cluster}"}} ')
+
+    def _metric(self, series):
         lines = [line for line in self.call("GET", "/metrics").splitlines() if line.startswith(series)]
         return int(lines[0].removeprefix(series)) if lines else 0
 

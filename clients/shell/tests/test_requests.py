@@ -159,6 +159,32 @@ class RetryTest(Case):
                     )
         self.assertEqual({len(body) for method, _, _, body in upstream.requests if method == "PUT"}, {len(BINARY)})
 
+    def test_sends_any_request_elsewhere_without_a_connection(self):
+        upstream = self.upstream()
+        self.push(upstream, *[self.closed(Refused()) for _ in range(3)])
+        for mode in ("pick", "lease"):
+            for count in range(1, 5):
+                output = self.succeeds("-sS", self.url, "-dx", LBD_MODE=mode, LBD_RETRIES="0")
+                self.assertEqual((output.decode(), upstream.requests[-1][3]), (upstream.address, b"x"))
+                self.assertEqual(len(upstream.requests), count)
+            upstream.requests.clear()
+        until(lambda: self.daemon.connect_failures(self.cluster), "lbd is told")
+        until(lambda: self.daemon.ended(self.cluster, "unreachable"), "the leases are ended")
+
+    def test_sends_a_body_of_a_pipe_once(self):
+        upstream = self.upstream()
+        self.push(upstream, self.closed(Refused()))
+        for _ in range(6):
+            self.assertIn(self.curl("-s", self.url, "-d@-", data=b"body")[0], (0, 7))
+        self.assertEqual({body for *_, body in upstream.requests}, {b"body"})
+
+    def test_connects_with_more_time_if_there_is_no_other_endpoint(self):
+        self.push(self.closed(Silent()))
+        result, _, messages = self.curl("-sS", self.url, LBD_CONNECT_TIMEOUT="0.6")
+        self.assertEqual(result, 28)
+        self.assertGreaterEqual(int(re.search(r"after (\d+) m", messages)[1]), 600, messages)
+        until(lambda: self.daemon.connect_failures(self.cluster) == 2, "lbd is told of both")
+
     def test_does_not_repeat_other_requests(self):
         failing = [self.upstream(status(503)) for _ in range(3)]
         self.push(*failing)
