@@ -213,7 +213,7 @@ abstract class LibraryTest extends Stand {
 
   @ParameterizedTest
   @EnumSource(Mode.class)
-  void sendsAnyRequestToAnotherEndpointIfThereIsNoConnection(Mode mode) throws Exception {
+  void sendsAnyRequestElsewhereIfNotConnected(Mode mode) throws Exception {
     Upstream upstream = closing(new Upstream());
     daemon.push(cluster, upstream.address(), "127.0.0.1:1");
     Library library = library(client(LbdClient.builder().mode(mode).maxTokens(0)));

@@ -121,7 +121,7 @@ final class LbdInterceptor implements Interceptor {
                 ? call.retry(chain.call()::isCanceled)
                 : Optional.empty();
         if (next.isEmpty()) {
-          boolean timeout = e instanceof SocketTimeoutException && call.deadline().passed();
+          boolean timeout = e instanceof SocketTimeoutException && isLate(call);
           throw timeout ? new InterruptedIOException("timeout") : e;
         }
       } catch (InterruptedException | RuntimeException | Error e) {
@@ -179,7 +179,7 @@ final class LbdInterceptor implements Interceptor {
   private static boolean failed(
       Chain chain, Call call, Attempt attempt, Try sent, IOException error) {
     // OkHttp does not say whether the caller or the call timeout has canceled the call.
-    boolean late = call.deadline().left().compareTo(TIMER_TOLERANCE) < 0;
+    boolean late = isLate(call);
     if (chain.call().isCanceled() && !late) {
       attempt.close();
       return false;
@@ -191,6 +191,10 @@ final class LbdInterceptor implements Interceptor {
         && !late
         && !(error instanceof ProtocolException)
         && !(error instanceof InterruptedIOException);
+  }
+
+  private static boolean isLate(Call call) {
+    return call.deadline().left().compareTo(TIMER_TOLERANCE) < 0;
   }
 
   /**
