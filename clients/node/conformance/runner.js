@@ -1,6 +1,7 @@
 // Drives the client as the conformance tests say (clients/conformance/README.md).
 
 import { createInterface } from "node:readline";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import {
   CircuitBrokenError,
@@ -50,17 +51,27 @@ const commands = {
 
   async load(command) {
     const began = performance.now();
-    const answer = { statuses: {}, errors: {}, seconds: 0 };
-    let left = command.n;
+    const answer = { statuses: {}, errors: {}, seconds: 0, p99: [] };
+    const took = []; // lists by the second in which the requests were due
+    let sent = 0;
     const task = async () => {
-      while (left-- > 0) {
+      while (sent < command.n) {
+        sent++;
+        const due = command.rate ? began + ms(sent / command.rate) : 0;
+        if (due > performance.now()) await sleep(due - performance.now());
         const [result] = await one(command);
+        if (due) {
+          const second = Math.floor((due - began) / 1000);
+          took[second] ??= [];
+          took[second].push((performance.now() - due) / 1000);
+        }
         const counts = typeof result === "number" ? answer.statuses : answer.errors;
         counts[result] = (counts[result] ?? 0) + 1;
       }
     };
     await Promise.all(Array.from({ length: command.threads ?? 1 }, task));
     answer.seconds = (performance.now() - began) / 1000;
+    answer.p99 = [...took].map((second = []) => second.sort((a, b) => a - b)[Math.floor(second.length * 0.99)] ?? 0);
     return answer;
   },
 

@@ -9,29 +9,37 @@ export class Batch {
   /** That of the cluster; undefined if lbd refused all picks, because then it does not say. */
   readonly generation: number | undefined;
   readonly made = performance.now();
+  readonly addresses: ReadonlySet<string>;
+  /** How many elements were taken. */
+  taken = 0;
   readonly #elements: Element[];
-  readonly #addresses: Set<string>;
   #turn = 0;
 
   constructor(generation: number | undefined, elements: Element[]) {
     this.generation = generation;
     this.#elements = shuffle(elements);
-    this.#addresses = new Set(elements.filter((element) => typeof element === "string"));
+    this.addresses = new Set(elements.filter((element) => typeof element === "string"));
   }
 
-  /** The next element. */
-  take(): Element {
-    const element = this.#elements[this.#turn]!;
-    this.#turn = (this.#turn + 1) % this.#elements.length;
-    return element;
+  /** The next element whose address is not avoided: of the others, each keeps its share. */
+  take(avoids: (address: string) => boolean): Element {
+    const { length } = this.#elements;
+    this.taken++;
+    for (let left = length; ; left--) {
+      const element = this.#elements[this.#turn]!;
+      this.#turn = (this.#turn + 1) % length;
+      if (left === 0 || typeof element !== "string" || !avoids(element)) return element;
+    }
   }
 
-  /** The next address that was not tried; undefined if there is no other. */
-  takeOther(tried: readonly string[]): string | undefined {
-    const others = [...this.#addresses].some((address) => !tried.includes(address));
-    while (others) {
-      const element = this.take();
-      if (typeof element === "string" && !tried.includes(element)) return element;
+  /** An address that accept permits, drawn so that each keeps its share; undefined if there is none. */
+  draw(accept: (address: string) => boolean): string | undefined {
+    const { length } = this.#elements;
+    const random = () => Math.floor(Math.random() * length);
+    const first = random();
+    for (let i = -8; i < length; i++) {
+      const element = this.#elements[i < 0 ? random() : (first + i) % length]!;
+      if (typeof element === "string" && accept(element)) return element;
     }
     return undefined;
   }

@@ -2,7 +2,7 @@
 
 import { isAddress } from "./address.js";
 import { type Api, CALL_TIMEOUT, Unreachable } from "./api.js";
-import type { Cluster } from "./cluster.js";
+import { type Cluster, TRIED_MAX } from "./cluster.js";
 import type { Outcome } from "./counts.js";
 import type { Deadline } from "./deadline.js";
 import { blamesEndpoint, isTimeout, LbdError, like, timeoutError, UnavailableError } from "./errors.js";
@@ -15,6 +15,9 @@ export const IDEMPOTENT: ReadonlySet<string> = new Set(["GET", "HEAD", "OPTIONS"
 
 /** Statuses of responses after which a request is repeated. */
 export const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504]);
+
+/** Connects of a request that have less time, at most. */
+const HURRIED = 3;
 
 const WAIT_MAX = 5000;
 const LEASE_GRACE = 5000;
@@ -33,7 +36,10 @@ export class Call {
   readonly #context: Context;
   readonly #cluster: Cluster;
   readonly #tried: string[] = [];
-  #repeatable: boolean;
+  readonly #repeatable: boolean;
+  #moves = 0; // tries that were not sent
+  #fallback = false; // the address of the last try is not from lbd
+  #cut = false; // a try was not sent for want of time to connect, and its address was not tried again
   #lease: Lease | undefined; // of the last try
 
   constructor(context: Context, cluster: Cluster, deadline: Deadline, repeatable: boolean) {
@@ -52,43 +58,64 @@ export class Call {
       const { fallback } = settings;
       // An error with a code is an answer of lbd.
       if (fallback === undefined || !(error instanceof UnavailableError) || error.code || sender.closed) throw error;
-      this.#repeatable = false;
-      return new Attempt(sender, this.#cluster, fallback, undefined, false);
+      this.#fallback = true;
+      return new Attempt(sender, this.#cluster, fallback, { fallback: true });
     }
   }
 
   /**
-   * The next try after one that failed: its connection could not be made or ended before the status line, or it has
-   * one of RETRIED_STATUSES. Undefined if the result of that try is the result of the request, or limit ends it.
+   * The next try after one that failed: it was not sent, its connection ended before the status line, or it has one of
+   * RETRIED_STATUSES. One that was not sent may be of any request, and is no retry for the limits. Undefined if the
+   * result of the last try is the result of the request, or limit ends it.
    */
-  async retry(limit: Limit): Promise<Attempt | undefined> {
+  async retry(last: Attempt, limit: Limit): Promise<Attempt | undefined> {
     const { sender, settings } = this.#context;
-    const { retries, mode } = settings;
-    const permitted = this.#cluster.budget.failed();
-    if (!permitted || !this.#repeatable || this.#tried.length > retries) return undefined;
-    const over = () => limit.reason !== undefined || this.deadline.passed() || sender.closed;
-    if (over()) return undefined;
-    if (mode === "batch") {
-      const address = this.#cluster.current()?.takeOther(this.#tried);
-      return address === undefined ? undefined : this.#at(address);
+    if (last.outcome === "unreachable") {
+      this.#moves++;
+      this.#cut ||= last.cut;
+    } else {
+      const permitted = this.#cluster.budget.failed();
+      if (!permitted || !this.#repeatable || this.#tried.length - this.#moves > settings.retries) return undefined;
     }
+    const over = () => limit.reason !== undefined || this.deadline.passed() || sender.closed;
+    if (this.#fallback || this.#tried.length >= TRIED_MAX || over()) return undefined;
+    if (settings.mode === "batch") return this.#other();
     try {
       if (this.#lease !== undefined) {
         // lbd may need its place in the circuit breaker.
         const timeout = Math.min(CALL_TIMEOUT, this.deadline.left());
-        if (!(await sender.endFailed(this.#lease, timeout)) || over()) return undefined;
+        if (!(await sender.endFailed(this.#lease, last.outcome ?? "error", timeout)) || over()) return undefined;
       }
-      return await this.#pick();
+      return await this.#pick(this.#tried).catch((error: unknown) => {
+        if (!this.#cut || !isAllExcluded(error)) throw error;
+        return this.#pick();
+      });
     } catch (error) {
       if (error instanceof LbdError) return undefined;
       throw error;
     }
   }
 
+  /** A try at an address of the batch that was not tried; the last resort is one that had too little time. */
+  #other(): Attempt | undefined {
+    const cluster = this.#cluster;
+    const untried = (address: string) => !this.#tried.includes(address);
+    const address =
+      cluster.draw((one) => untried(one) && !cluster.asides.avoids(one)) ??
+      cluster.draw(untried) ??
+      (this.#cut ? cluster.draw((one) => !untried(one)) : undefined);
+    return address === undefined ? undefined : this.#at(address);
+  }
+
   async #take(): Promise<Attempt> {
-    if (this.#context.settings.mode !== "batch") return await this.#pick();
+    if (this.#context.settings.mode !== "batch") {
+      return await this.#pick(this.#tried).catch((error: unknown) => {
+        if (!isAllExcluded(error)) throw error;
+        return this.#pick();
+      });
+    }
     const batch = this.#cluster.current() ?? (await this.#cluster.wait(this.deadline));
-    const element = batch.take();
+    const element = batch.take((address) => this.#cluster.asides.avoids(address));
     if (typeof element !== "string") throw like(element);
     if (this.deadline.passed()) throw timeoutError(); // no endpoint is to blame
     this.#context.sender.start();
@@ -96,10 +123,16 @@ export class Call {
   }
 
   #at(address: string, lease?: Lease): Attempt {
+    const { sender, settings } = this.#context;
+    const { asides, connects } = this.#cluster;
+    const again = this.#tried.includes(address);
+    if (again) this.#cut = false;
     this.#tried.push(address);
     this.#lease = lease;
-    const { sender, settings } = this.#context;
-    return new Attempt(sender, this.#cluster, address, lease, settings.mode === "batch");
+    const counted = settings.mode === "batch";
+    if (!counted) asides.avoids(address); // this may be the trial
+    const connectTime = this.#moves < HURRIED && !again ? connects.limit : Number.POSITIVE_INFINITY;
+    return new Attempt(sender, this.#cluster, address, { lease, counted, connectTime });
   }
 
   /** The attempt, unless lbd has taken all of the time. */
@@ -109,12 +142,14 @@ export class Call {
     throw timeoutError();
   }
 
-  async #pick(): Promise<Attempt> {
+  /** A try at an address that lbd picks: none of exclude, or that is set aside; without exclude, any. */
+  async #pick(exclude?: readonly string[]): Promise<Attempt> {
     const { settings, api, owner, sender } = this.#context;
     const { name } = this.#cluster;
     const left = this.deadline.left();
     const wait = Math.min(Math.ceil(left), WAIT_MAX);
-    const query = { cluster: name, wait: `${wait}ms`, exclude: this.#tried };
+    const excluded = exclude === undefined ? [] : new Set([...exclude, ...this.#cluster.asides.avoided()]);
+    const query = { cluster: name, wait: `${wait}ms`, exclude: [...excluded].slice(0, TRIED_MAX) };
     const timeout = wait + CALL_TIMEOUT / 2;
     try {
       if (settings.mode === "pick") {
@@ -142,40 +177,72 @@ export class Call {
   }
 }
 
+interface AttemptOptions {
+  readonly lease?: Lease | undefined;
+  /** Whether it is part of the reports. */
+  readonly counted?: boolean;
+  /** Milliseconds to connect while there are other endpoints. */
+  readonly connectTime?: number;
+  /** Whether its address is not from lbd. */
+  readonly fallback?: boolean;
+}
+
 /** One try of a request, at one address: answered or failed, then finish. */
 export class Attempt {
   readonly address: string;
+  /** Milliseconds to connect; Infinity for those of the settings. */
+  readonly connectTime: number;
+  /** Set by the HTTP library: whether there is a connection, so that a part of the request may have been sent. */
+  sent = false;
+  /** Set by the HTTP library: whether the connect took longer than connectTime. */
+  cut = false;
+  outcome: Outcome | undefined;
   readonly #sender: Sender;
   readonly #cluster: Cluster;
   readonly #lease: Lease | undefined;
   readonly #counted: boolean;
+  readonly #fallback: boolean;
   readonly #begin: number;
-  #outcome: Outcome | undefined;
   #finished = false;
 
-  constructor(sender: Sender, cluster: Cluster, address: string, lease: Lease | undefined, counted: boolean) {
+  constructor(sender: Sender, cluster: Cluster, address: string, options: AttemptOptions) {
+    const { lease, counted = false, connectTime = Number.POSITIVE_INFINITY, fallback = false } = options;
     this.address = address;
+    this.connectTime = connectTime;
     this.#sender = sender;
     this.#cluster = cluster;
     this.#lease = lease;
     this.#counted = counted;
+    this.#fallback = fallback;
     this.#begin = counted ? cluster.counts.begin(address) : 0;
+  }
+
+  /** There is a connection; took is the milliseconds of its connect. */
+  connected(took?: number): void {
+    this.sent = true;
+    if (took !== undefined) this.#cluster.connects.add(took);
   }
 
   /** The status and the headers of the response are there; the request is in flight until finish. */
   answered(status: number): void {
     this.#end(status >= 500 ? "error" : "success");
     if (!RETRIED_STATUSES.has(status)) this.#cluster.budget.succeeded();
+    this.#cluster.asides.answered(this.address);
   }
 
   /**
-   * There is no response: finishes the try, and says whether a retry may help. own says that the error is one of the
+   * There is no response: finishes the try, and says whether another one may help. own says that the error is one of the
    * caller, such as that of the stream of its body.
    */
   failed(error: unknown, own = false): boolean {
     const timeout = isTimeout(error);
     const blamed = !own && (timeout || blamesEndpoint(error));
-    this.#end(blamed ? "error" : "cancelled");
+    const unsent = blamed && !timeout && !this.sent;
+    this.#end(unsent ? "unreachable" : blamed ? "error" : "cancelled");
+    if (blamed && !this.#fallback) {
+      this.#cluster.failed(this.address, !unsent);
+      if (unsent && this.#lease === undefined) this.#sender.unreachable(this.#cluster.name, this.address);
+    }
     this.finish();
     return blamed && !timeout;
   }
@@ -186,14 +253,18 @@ export class Attempt {
     this.#finished = true;
     this.#end("cancelled");
     if (this.#counted) this.#cluster.counts.finish(this.address);
-    if (this.#lease !== undefined) this.#sender.end(this.#lease, this.#outcome!);
+    if (this.#lease !== undefined) this.#sender.end(this.#lease, this.outcome!);
   }
 
   #end(outcome: Outcome): void {
-    if (this.#outcome !== undefined) return;
-    this.#outcome = outcome;
+    if (this.outcome !== undefined) return;
+    this.outcome = outcome;
     if (this.#counted) this.#cluster.counts.ended(this.address, outcome, this.#begin);
   }
+}
+
+function isAllExcluded(error: unknown): boolean {
+  return error instanceof LbdError && error.code === "all_excluded";
 }
 
 function address(answer: Record<string, unknown>): string {

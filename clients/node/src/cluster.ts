@@ -1,6 +1,7 @@
 // The batch of one cluster, and the background task that keeps it up to date.
 
 import { type Api, CALL_TIMEOUT } from "./api.js";
+import { Asides, Connects } from "./aside.js";
 import { inBackground } from "./background.js";
 import { Batch, batchOfAnswer } from "./batch.js";
 import { Budget } from "./budget.js";
@@ -9,7 +10,14 @@ import { type Deadline, pause, within } from "./deadline.js";
 import { CircuitBrokenError, DroppedError, LbdError, like, UnavailableError } from "./errors.js";
 import type { Resolved } from "./settings.js";
 
-const BATCH_SIZE = 100;
+/** Picks of a batch: those for BATCH_TIME milliseconds. The first one has BATCH_FIRST. */
+const BATCH_MIN = 20;
+const BATCH_FIRST = 100;
+const BATCH_MAX = 1000;
+const BATCH_TIME = 2000;
+
+/** Addresses that a request has tried, or that lbd excludes, at most. */
+export const TRIED_MAX = 100;
 
 /** Milliseconds after which a batch of nothing but refusals is fetched again. */
 const REFUSED_AGE = 1000;
@@ -33,6 +41,8 @@ export class Cluster {
   readonly name: string;
   readonly budget: Budget;
   readonly counts = new Counts();
+  readonly asides = new Asides();
+  readonly connects = new Connects();
   readonly #api: Api;
   readonly #maxAge: number;
   readonly #staleFor: number;
@@ -71,6 +81,17 @@ export class Cluster {
     throw new UnavailableError(`cluster ${this.name}: ${reason}`, { cluster: this.name });
   }
 
+  /** An address that accept permits, of the batch; undefined if there is none. */
+  draw(accept: (address: string) => boolean): string | undefined {
+    return this.#batch?.draw(accept);
+  }
+
+  /** May set an address aside: a try was not sent, or got no answer. */
+  failed(address: string, sent: boolean): void {
+    const most = this.#batch === undefined ? TRIED_MAX : Math.floor(this.#batch.addresses.size / 2);
+    this.asides.failed(address, sent, most);
+  }
+
   /** Whether there were requests in the last minutes; false in the modes without batches. */
   get followed(): boolean {
     return this.#running;
@@ -99,19 +120,31 @@ export class Cluster {
     const { signal } = this.#stop;
     let backoff = BACKOFF_FIRST;
     let next = 0;
+    let n = BATCH_FIRST;
+    let most = BATCH_MAX;
     while (!signal.aborted && performance.now() - this.#used < IDLE_TIME) {
       try {
         // Replicas behind one address do not count generations alike: each call may find another one.
         const early = next - performance.now();
         if (early > 0) await pause(early, signal);
-        const batch = await this.#fetch();
+        const batch = await this.#fetch(n);
         next = batch.made + PAUSE_MIN;
         this.#batch = batch;
         this.#error = undefined;
+        if (batch.generation !== undefined) this.asides.keep(batch.addresses);
         tried();
         await this.#follow(batch);
         backoff = BACKOFF_FIRST;
+        const age = performance.now() - batch.made;
+        if (age >= PAUSE_MIN) {
+          n = Math.min(Math.max(Math.floor((batch.taken * BATCH_TIME) / age), BATCH_MIN), most);
+        }
       } catch (error) {
+        if (n > BATCH_FIRST && error instanceof LbdError && error.code === "invalid_argument") {
+          most = BATCH_FIRST; // the quota of the caller does not permit more
+          n = BATCH_FIRST;
+          continue;
+        }
         const reason = this.#reason(error);
         this.#error = reason;
         tried();
@@ -130,11 +163,11 @@ export class Cluster {
     return new UnavailableError(message, { cluster: this.name });
   }
 
-  async #fetch(): Promise<Batch> {
+  async #fetch(n: number): Promise<Batch> {
     try {
       const answer = await this.#api.call({
         path: "/v1/pick",
-        query: { cluster: this.name, n: String(BATCH_SIZE), reports: "true", wait: `${BATCH_WAIT}ms` },
+        query: { cluster: this.name, n: String(n), reports: "true", wait: `${BATCH_WAIT}ms` },
         cluster: this.name,
         timeout: BATCH_WAIT + CALL_TIMEOUT / 2,
         background: true,

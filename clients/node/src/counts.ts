@@ -1,6 +1,7 @@
 // How the requests to the endpoints of one cluster ended, for POST /v1/reports.
 
-export type Outcome = "success" | "error" | "cancelled";
+/** A try that is unreachable was not sent: it is no request. */
+export type Outcome = "success" | "error" | "cancelled" | "unreachable";
 
 /** One endpoint in a report. */
 export interface EndpointReport {
@@ -63,6 +64,7 @@ export class Counts {
 
   /** Counts the outcome of a request that is in flight since begin. */
   ended(address: string, outcome: Outcome, begin: number): void {
+    if (outcome === "unreachable") return;
     const now = this.#now();
     const count = this.#count(address, now);
     count.requests++;

@@ -77,6 +77,11 @@ export function isTimeout(error: unknown): boolean {
   return error instanceof Error && (error.name === "TimeoutError" || error.name === "HeadersTimeoutError");
 }
 
+/** The error of a connect that took too long. */
+export function connectTimeoutError(address: string, timeout: number): Error {
+  return Object.assign(new Error(`no connection to ${address} in ${timeout} ms`), { code: "ETIMEDOUT" });
+}
+
 const shortages = new Set(["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "EADDRNOTAVAIL"]);
 const local = new Set([
   "UND_ERR_ABORTED",

@@ -2,8 +2,10 @@
 
 import { type Attempt, IDEMPOTENT, RETRIED_STATUSES } from "./call.js";
 import type { Client } from "./client.js";
-import { Deadline } from "./deadline.js";
+import { endConnecting, whenConnecting } from "./connecting.js";
+import { Deadline, TIMER_MAX } from "./deadline.js";
 import type { Controller, Dispatch, DispatchOptions, Handler } from "./dispatch.js";
+import { connectTimeoutError } from "./errors.js";
 import { fieldsOf } from "./fields.js";
 import { Limit } from "./limit.js";
 import { type Answer, DRAIN_MAX, DRAIN_TIME, sendWithRetries, type Transport } from "./tries.js";
@@ -65,7 +67,11 @@ class Exchange implements Transport<Try>, Controller {
       this.#try = current;
       this.#limit.end = (reason) => current.giveUp(reason);
       if (this.#limit.reason !== undefined) return;
-      this.#dispatch({ ...this.#options, origin: `${this.#protocol}//${attempt.address}` }, current);
+      try {
+        this.#dispatch({ ...this.#options, origin: `${this.#protocol}//${attempt.address}` }, current);
+      } catch (error) {
+        current.giveUp(error as Error);
+      }
     });
   }
 
@@ -123,6 +129,9 @@ class Try implements Handler, Answer {
   /** How the response ended while it was held. */
   #end: { readonly trailers: unknown } | undefined;
   #error: Error | undefined;
+  /** When its connect began. */
+  #began: number | undefined;
+  #connecting: NodeJS.Timeout | undefined;
   /** Ends the rest of a discarded response. */
   #draining: NodeJS.Timeout | undefined;
   #drained = 0;
@@ -132,11 +141,31 @@ class Try implements Handler, Answer {
     this.#attempt = attempt;
     this.#resolve = resolve;
     this.#reject = reject;
+    whenConnecting(attempt.address, this.#connects);
+  }
+
+  readonly #connects = (): void => {
+    const { connectTime, address } = this.#attempt;
+    endConnecting(address, this.#connects);
+    this.#began = performance.now();
+    if (connectTime > TIMER_MAX) return;
+    const late = () => {
+      this.#attempt.cut = true;
+      this.giveUp(connectTimeoutError(address, connectTime));
+    };
+    this.#connecting = setTimeout(late, connectTime).unref();
+  };
+
+  /** The connect has ended. */
+  #connected(): void {
+    endConnecting(this.#attempt.address, this.#connects);
+    clearTimeout(this.#connecting);
   }
 
   /** Ends the try, which may have no connection yet. */
   giveUp(reason: Error): void {
     if (this.open) return;
+    this.#connected();
     this.#over = reason;
     this.controller?.abort(reason);
     this.#reject(reason);
@@ -164,8 +193,11 @@ class Try implements Handler, Answer {
   }
 
   onRequestStart(controller: Controller): void {
+    this.#connected();
+    // undici calls this just before it sends. abort would destroy the body, which another try may be sending.
+    if (this.#over !== undefined) throw this.#over;
     this.controller = controller;
-    if (this.#over !== undefined) controller.abort(this.#over);
+    this.#attempt.connected(this.#began && performance.now() - this.#began);
   }
 
   onRequestUpgrade(_: Controller, status: number, headers: unknown, socket: NodeJS.EventEmitter): void {
@@ -207,6 +239,7 @@ class Try implements Handler, Answer {
   }
 
   onResponseError(_: Controller, error: Error): void {
+    this.#connected();
     clearTimeout(this.#draining);
     if (this.#over !== undefined) return;
     if (this.open || this.#held) this.#attempt.finish();

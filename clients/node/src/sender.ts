@@ -19,6 +19,9 @@ const LEASES_WAITING = 100_000;
 /** Endpoints in one report, at most. */
 const REPORT_ENDPOINTS = 1000;
 
+/** Milliseconds for which connects that failed are collected. */
+const TELL_PAUSE = 50;
+
 const INTERVAL_MIN = 100;
 const INTERVAL_MAX = 300_000;
 const RETRY_PAUSE = 500;
@@ -35,6 +38,13 @@ export class Lease {
   }
 }
 
+/** How many connects to an endpoint have failed. */
+interface Failures {
+  readonly cluster: string;
+  readonly address: string;
+  connect_failures: number;
+}
+
 interface Ended {
   readonly id: string;
   readonly outcome: Outcome;
@@ -49,6 +59,8 @@ export class Sender {
   readonly #held = new Set<Lease>();
   #ended: Ended[] = [];
   readonly #sending = new Set<Promise<void>>();
+  #failures = new Map<string, Failures>();
+  #telling: Promise<void> | undefined;
   #reporting: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -103,12 +115,28 @@ export class Sender {
    * Ends the lease of a try that failed, and waits for it, for at most timeout milliseconds. end does so again: lbd
    * answers both alike. Resolves with whether lbd has confirmed it: if not, it would not grant another lease.
    */
-  async endFailed(lease: Lease, timeout: number): Promise<boolean> {
+  async endFailed(lease: Lease, outcome: Outcome, timeout: number): Promise<boolean> {
     const options = { background: false, timeout, signal: this.#stop.signal };
-    return await this.#callDone([{ id: lease.id, outcome: "error" }], options).then(
+    return await this.#callDone([{ id: lease.id, outcome }], options).then(
       () => true,
       () => false,
     );
+  }
+
+  /** Tells lbd of a connect that failed, with all others of the next 50 ms. What cannot be sent is forgotten. */
+  unreachable(cluster: string, address: string): void {
+    const key = `${cluster} ${address}`;
+    const known = this.#failures.get(key);
+    if (known !== undefined) known.connect_failures++;
+    else if (this.#failures.size < REPORT_ENDPOINTS) {
+      this.#failures.set(key, { cluster, address, connect_failures: 1 });
+    }
+    if (this.#telling !== undefined || this.#closed) return;
+    inBackground(() => {
+      this.#telling = this.#tellAll().finally(() => {
+        this.#telling = undefined;
+      });
+    });
   }
 
   /** Ends all leases, and sends the last report. Keeps the process alive for at most timeout milliseconds. */
@@ -116,7 +144,7 @@ export class Sender {
     const deadline = new Deadline(timeout);
     for (const lease of [...this.#held]) this.end(lease, "cancelled");
     const sent = async () => {
-      await Promise.all(this.#sending);
+      await Promise.all([...this.#sending, this.#tell(timeout)]);
       await this.#reporting;
       await this.#report(deadline.left());
     };
@@ -151,6 +179,25 @@ export class Sender {
     await this.#api.call({ method: "POST", path: "/v1/leases/done", body: { leases }, background: true, ...options });
   }
 
+  async #tellAll(): Promise<void> {
+    while (this.#failures.size > 0 && !this.#stop.signal.aborted) {
+      await pause(TELL_PAUSE, this.#stop.signal);
+      await this.#tell(CALL_TIMEOUT);
+    }
+  }
+
+  /** Tells lbd of the connects that failed. */
+  async #tell(timeout: number): Promise<void> {
+    if (this.#failures.size === 0) return;
+    const failures = [...this.#failures.values()];
+    this.#failures = new Map();
+    const clusters = [...new Set(failures.map(({ cluster }) => cluster))].map((cluster) => ({
+      cluster,
+      endpoints: failures.filter((one) => one.cluster === cluster).map(({ cluster: _, ...endpoint }) => endpoint),
+    }));
+    await this.#send({ reporter: this.#reporter, clusters }, timeout).catch(() => {});
+  }
+
   #renewAfter(lease: Lease, time: number): void {
     if (!this.#held.has(lease)) return;
     lease.timer = setTimeout(async () => {
@@ -182,19 +229,13 @@ export class Sender {
 
   async #sendReport(cluster: string, { since, endpoints }: Taken, timeout: number): Promise<void> {
     const interval = Math.min(INTERVAL_MAX, Math.max(INTERVAL_MIN, performance.now() - since));
-    const body: Report = {
-      reporter: this.#reporter,
-      interval: `${Math.round(interval)}ms`,
-      clusters: [{ cluster, endpoints }],
-    };
-    await this.#api.call({
-      method: "POST",
-      path: "/v1/reports",
-      body,
-      timeout,
-      background: true,
-      signal: this.#stop.signal,
-    });
+    const clusters = [{ cluster, endpoints }];
+    await this.#send({ reporter: this.#reporter, interval: `${Math.round(interval)}ms`, clusters }, timeout);
+  }
+
+  async #send(body: Report, timeout: number): Promise<void> {
+    const { signal } = this.#stop;
+    await this.#api.call({ method: "POST", path: "/v1/reports", body, timeout, background: true, signal });
   }
 }
 
@@ -203,6 +244,9 @@ const codeOf = (error: unknown) => (error instanceof LbdError ? error.code : "")
 /** The body of POST /v1/reports. */
 interface Report {
   readonly reporter: string;
-  readonly interval: string;
-  readonly clusters: { readonly cluster: string; readonly endpoints: EndpointReport[] }[];
+  readonly interval?: string;
+  readonly clusters: {
+    readonly cluster: string;
+    readonly endpoints: (EndpointReport | Omit<Failures, "cluster">)[];
+  }[];
 }

@@ -15,7 +15,7 @@ export interface Answer {
 
 /** Sends the tries of one request with an HTTP library. */
 export interface Transport<A extends Answer> {
-  /** Resolves after attempt.answered; attempt.finish is called at the end of the response. */
+  /** Resolves after attempt.connected and attempt.answered; attempt.finish is called at the end of the response. */
   send(attempt: Attempt): Promise<A>;
   /** Whether the body of the request could not be read. */
   readonly bodyFailed: boolean;
@@ -37,7 +37,7 @@ export async function sendWithRetries<A extends Answer>(call: Call, limit: Limit
     }
     let other: Attempt | undefined;
     try {
-      other = await limit.race(call.retry(limit), giveUp);
+      other = await limit.race(call.retry(attempt, limit), giveUp);
     } catch (error) {
       answer?.discard();
       throw error;

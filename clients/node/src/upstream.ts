@@ -8,6 +8,7 @@ import { Readable } from "node:stream";
 import { type Attempt, IDEMPOTENT } from "./call.js";
 import type { Client } from "./client.js";
 import { Deadline, TIMER_MAX } from "./deadline.js";
+import { connectTimeoutError } from "./errors.js";
 import { Limit } from "./limit.js";
 import { Response } from "./response.js";
 import { type Answer, DRAIN_MAX, DRAIN_TIME, sendWithRetries, type Transport } from "./tries.js";
@@ -27,6 +28,9 @@ export interface RequestOptions {
   /** Whether retries are permitted. Default: by the method, or a header Idempotency-Key. */
   idempotent?: boolean | undefined;
 }
+
+/** Length of a body that is sent with the headers in one write, at most. */
+const UNSENT_MAX = 4096;
 
 const AGENT = { keepAlive: true, maxFreeSockets: 32, timeout: 30_000 };
 
@@ -54,8 +58,9 @@ export class Upstreams {
     const target = new URL(url);
     if (!/^https?:$/.test(target.protocol)) throw new TypeError(`url: ${url} is not http: or https:`);
     const limit = new Limit(new Deadline(options.timeout ?? this.#client.timeout), options.signal);
+    let upstream: Upstream | undefined;
     try {
-      const upstream = new Upstream(target, options, target.protocol === "https:" ? this.#https : this.#http, limit);
+      upstream = new Upstream(target, options, target.protocol === "https:" ? this.#https : this.#http, limit);
       const cluster = this.#client.clusterOf(target.hostname);
       if (cluster === undefined) return follow(await upstream.sendTo(target.host), limit);
       upstream.connectTimeout = this.#connectTimeout;
@@ -64,6 +69,7 @@ export class Upstreams {
       return follow(message, limit);
     } catch (error) {
       limit.release();
+      upstream?.discard();
       throw error;
     }
   }
@@ -79,28 +85,30 @@ class Upstream implements Transport<Received> {
   connectTimeout = TIMER_MAX;
   readonly #options: http.RequestOptions & https.RequestOptions;
   readonly #tls: boolean;
-  readonly #body: RequestOptions["body"];
+  readonly #bytes: string | Uint8Array | undefined;
+  /** A body that is no bytes. Nothing of it is read before there is a connection. */
+  readonly #stream: Readable | undefined;
   readonly #limit: Limit;
   bodyFailed = false;
-  #reused = false;
+  #request: http.ClientRequest | undefined;
 
   constructor(target: URL, options: RequestOptions, agent: http.Agent, limit: Limit) {
     const { method = "GET", headers = {}, body, idempotent } = options;
     this.#limit = limit;
     this.#tls = target.protocol === "https:";
-    this.#body = body;
+    if (typeof body === "string" || body instanceof Uint8Array) this.#bytes = body;
+    else if (body != null) this.#stream = body instanceof Readable ? body : Readable.from(body);
     const fields: http.OutgoingHttpHeaders = {};
     for (const [name, value] of Object.entries(headers)) if (value !== undefined) fields[name.toLowerCase()] = value;
     fields.host ??= target.host;
-    const bytes = typeof body === "string" || body instanceof Uint8Array;
     if (body != null && fields["content-length"] === undefined) {
       // node:http sends neither with a GET or DELETE.
-      if (bytes) fields["content-length"] = Buffer.byteLength(body);
+      if (this.#bytes !== undefined) fields["content-length"] = Buffer.byteLength(this.#bytes);
       else fields["transfer-encoding"] ??= "chunked";
     }
     const verb = method.toUpperCase();
     const harmless = idempotent ?? (IDEMPOTENT.has(verb) || fields["idempotency-key"] !== undefined);
-    this.repeatable = harmless && (body == null || bytes);
+    this.repeatable = harmless && this.#stream === undefined;
     const servername = isIP(target.hostname) === 0 ? { servername: target.hostname } : undefined;
     const auth = target.username && { auth: decodeURIComponent(`${target.username}:${target.password}`) };
     this.#options = {
@@ -114,7 +122,7 @@ class Upstream implements Transport<Received> {
   }
 
   async send(attempt: Attempt): Promise<Received> {
-    const message = await this.sendTo(attempt.address);
+    const message = await this.sendTo(attempt.address, attempt);
     const { statusCode: status = 0 } = message;
     attempt.answered(status);
     onClose(message, () => attempt.finish());
@@ -126,21 +134,35 @@ class Upstream implements Transport<Received> {
   }
 
   /** Sends the request to an address, again if its connection had been idle and ended: it was not received then. */
-  async sendTo(address: string): Promise<http.IncomingMessage> {
+  async sendTo(address: string, attempt?: Attempt): Promise<http.IncomingMessage> {
     try {
-      return await this.#send(address);
+      return await this.#send(address, attempt);
     } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      const ended = this.#reused && (code === "ECONNRESET" || code === "EPIPE");
-      if (!ended || !this.repeatable || this.#limit.reason !== undefined) throw error;
-      return await this.#send(address, { agent: false });
+      const { code, syscall } = error as NodeJS.ErrnoException;
+      const ended = this.#request?.reusedSocket && (code === "ECONNRESET" || code === "EPIPE");
+      // The system has rejected the only write.
+      const unsent = syscall === "write" && this.#stream === undefined && (this.#bytes?.length ?? 0) <= UNSENT_MAX;
+      if (!ended || !(this.repeatable || unsent) || this.#limit.reason !== undefined) throw error;
+      return await this.#send(address, attempt, { agent: false });
     }
   }
 
-  #send(address: string, options?: http.RequestOptions): Promise<http.IncomingMessage> {
+  /** Destroys a body of which nothing was read, because there was no connection. */
+  discard(): void {
+    if (this.#request !== undefined) this.#stream?.destroy();
+  }
+
+  #send(address: string, attempt?: Attempt, options?: http.RequestOptions): Promise<http.IncomingMessage> {
     const colon = /:\d+$/.exec(address)?.index ?? address.length;
     const host = address.slice(0, colon).replace(/^\[|\]$/g, "");
     const port = address.slice(colon + 1) || (this.#tls ? 443 : 80);
+    if (attempt !== undefined) attempt.sent = false;
+    if (this.#request === undefined) {
+      this.#stream?.on("error", (error) => {
+        this.bodyFailed = true;
+        this.#request?.destroy(error);
+      });
+    }
     return new Promise((resolve, reject) => {
       let received = false;
       const request = (this.#tls ? https : http).request({ ...this.#options, ...options, host, port }, (message) => {
@@ -148,41 +170,35 @@ class Upstream implements Transport<Received> {
         resolve(message);
       });
       request.on("socket", (socket) => {
-        if (!socket.connecting) return;
-        const error = new Error(`no connection to ${address} in ${this.connectTimeout} ms`);
-        const late = () => request.destroy(Object.assign(error, { code: "ETIMEDOUT" }));
-        const timer = setTimeout(late, this.connectTimeout).unref();
-        for (const event of [this.#tls ? "secureConnect" : "connect", "close"]) {
-          socket.once(event, () => clearTimeout(timer));
-        }
+        const connected = (took?: number) => {
+          attempt?.connected(took);
+          this.#stream?.pipe(request);
+        };
+        if (!socket.connecting) return connected();
+        const began = performance.now();
+        const time = Math.min(this.connectTimeout, attempt?.connectTime ?? TIMER_MAX);
+        const late = () => {
+          if (attempt !== undefined) attempt.cut = time < this.connectTimeout;
+          request.destroy(connectTimeoutError(address, time));
+        };
+        const timer = setTimeout(late, time).unref();
+        socket.once("close", () => clearTimeout(timer));
+        socket.once(this.#tls ? "secureConnect" : "connect", () => {
+          clearTimeout(timer);
+          connected(performance.now() - began);
+        });
       });
-      request.on("error", (error) => {
-        this.#reused = request.reusedSocket;
-        reject(this.#limit.reason ?? error);
-      });
+      request.on("error", (error) => reject(this.#limit.reason ?? error));
       request.on("close", () => {
+        if (attempt?.sent !== false) this.#stream?.destroy();
         if (received) return;
         const error = new Error("the connection ended without a response");
         reject(Object.assign(error, { code: "ECONNRESET" }));
       });
+      this.#request = request;
       this.#limit.end = (reason) => request.destroy(reason);
-      this.#write(request);
+      if (this.#stream === undefined) request.end(this.#bytes);
     });
-  }
-
-  #write(request: http.ClientRequest): void {
-    const body = this.#body;
-    if (body == null || typeof body === "string" || body instanceof Uint8Array) {
-      request.end(body ?? undefined);
-      return;
-    }
-    const stream = body instanceof Readable ? body : Readable.from(body);
-    stream.on("error", (error) => {
-      this.bodyFailed = true;
-      request.destroy(error);
-    });
-    request.on("close", () => stream.destroy());
-    stream.pipe(request);
   }
 }
 

@@ -7,7 +7,7 @@ import { after, afterEach, before, describe, test } from "node:test";
 import { Client, DroppedError, UnavailableError, UnknownClusterError } from "lbd-client";
 
 import { causeOf, libraries, withUndici } from "./libraries.js";
-import { Daemon, hang, reset, status, Upstream, until } from "./stand.js";
+import { Daemon, hang, refuses, reset, Silent, status, Upstream, until } from "./stand.js";
 
 // undici 6 is there in the tests of this folder, but not in that of the package.
 const undici6 = await import("undici6").catch(() => undefined);
@@ -101,6 +101,37 @@ for (const [library, connect] of Object.entries(libraries)) {
         });
       }
     }
+
+    for (const mode of ["batch", "pick", "lease"]) {
+      test(`sends elsewhere what was not sent: ${mode}`, async () => {
+        const { cluster, url, upstreams } = await clusterOf([undefined]);
+        await daemon.push(cluster, [upstreams[0].address, await refuses()]);
+        const { client, send } = open({ mode, maxTokens: 0, retries: 0 });
+        for (let i = 0; i < MANY; i++) {
+          const stream = Readable.from(["x", "y"]);
+          const body = library.includes("fetch") ? Readable.toWeb(stream) : stream;
+          assert.deepEqual(await send("POST", url, { body, duplex: "half" }), [200, upstreams[0].address]);
+        }
+        assert.equal(upstreams[0].requests.length, MANY);
+        assert(upstreams[0].requests.every((request) => request.body === "xy"));
+        await client.close();
+        assert.equal(await daemon.reported(cluster, "error"), 0);
+        const name =
+          mode === "lease"
+            ? `lbd_leases_finished_total{cluster="${cluster}",outcome="unreachable"} `
+            : `lbd_reported_connect_failures_total{cluster="${cluster}"} `;
+        assert((await daemon.metric(name)) > 0);
+      });
+    }
+
+    test("does not wait for an endpoint that is silent", async (t) => {
+      const { cluster, url, upstreams } = await clusterOf([undefined]);
+      await daemon.push(cluster, [upstreams[0].address, (await Silent.start(t)).address]);
+      const { send } = open({ connectTimeout: 60_000 });
+      for (let i = 0; i < 8; i++) {
+        assert.deepEqual(await send("POST", url, { body: "x", timeout: 5000 }), [200, upstreams[0].address]);
+      }
+    });
 
     test("retries a POST only with a key", async () => {
       const { url, upstreams } = await clusterOf([undefined, status(503)]);

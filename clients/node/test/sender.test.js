@@ -13,7 +13,7 @@ import { test } from "node:test";
 import { Client, DroppedError, PermissionDeniedError, UnavailableError, UnknownClusterError } from "lbd-client";
 import { Deadline } from "../dist/deadline.js";
 import { Limit } from "../dist/limit.js";
-import { Silent, Upstream, until } from "./stand.js";
+import { refuses, Silent, Upstream, until } from "./stand.js";
 
 /** A server whose answers are [STATUS, OBJECT], or promises of them. It has the calls that it got. */
 async function fake(t, answer) {
@@ -27,7 +27,7 @@ async function fake(t, answer) {
     response.on("close", () => {
       call.open = false;
     });
-    const [status, object] = await answer(url.pathname, body);
+    const [status, object] = await answer(url.pathname, body, url.searchParams);
     response.writeHead(status).end(JSON.stringify(object));
   });
   server.listen(0, "127.0.0.1");
@@ -282,7 +282,7 @@ test("a request that is given up while the lease of its failed try ends takes no
   const call = client.call("orders", deadline, true);
   const attempt = await call.first();
   attempt.answered(503);
-  assert.equal(await call.retry(limit), undefined);
+  assert.equal(await call.retry(attempt, limit), undefined);
   attempt.finish();
   assert.equal(count("/v1/pick"), 1);
 });
@@ -297,9 +297,81 @@ test("a connection that is not made in time is one that failed", async (t) => {
     assert.equal(await (await client.request("http://orders.lbd/")).text(), ok.address);
   }
   await client.close();
-  const [report] = calls.filter(({ path }) => path === "/v1/reports").map(({ body }) => JSON.parse(body));
-  const { errors } = report.clusters[0].endpoints.find(({ address }) => address === silent.address);
-  assert(errors > 0);
+  const reports = calls.filter(({ path }) => path === "/v1/reports").map(({ body }) => JSON.parse(body));
+  const endpoints = reports.flatMap(({ clusters }) => clusters[0].endpoints);
+  const failed = endpoints.filter(({ address }) => address === silent.address);
+  assert(failed.some((endpoint) => endpoint.connect_failures > 0));
+  assert(failed.every((endpoint) => !endpoint.requests));
+});
+
+test("lbd is told at once, and asked again for what is set aside", async (t) => {
+  const address = await refuses();
+  const { lbd, calls, count } = await fake(t, (_, __, query) =>
+    query.has("exclude") ? [503, { code: "all_excluded" }] : [200, { ...lease, address }],
+  );
+  const client = open(t, { lbd, mode: "pick", reportInterval: 600_000 });
+  const post = () => client.request("http://orders.lbd/", { method: "POST", body: "x" });
+  for (const expected of [
+    [false, true],
+    [true, false, true],
+  ]) {
+    calls.length = 0;
+    await assert.rejects(post(), { code: "ECONNREFUSED" });
+    const picks = calls.filter(({ path }) => path === "/v1/pick");
+    assert.deepEqual(
+      picks.map(({ query }) => query.has("exclude")),
+      expected,
+    );
+    await until(() => count("/v1/reports") === 1, "lbd is told");
+    const { interval, clusters } = JSON.parse(calls.find(({ path }) => path === "/v1/reports").body);
+    assert.equal(interval, undefined);
+    assert.deepEqual(clusters, [{ cluster: "orders", endpoints: [{ address, connect_failures: 1 }] }]);
+  }
+});
+
+test("a connect has more time if there is no other endpoint", async (t) => {
+  const upstream = await Upstream.start();
+  t.after(() => upstream.close());
+  const { address } = upstream;
+  const { lbd } = await fake(t, (_, __, query) =>
+    query.has("exclude")
+      ? [503, { code: "all_excluded" }]
+      : [200, { ...lease, address, generation: 1, picks: [{ address }] }],
+  );
+  for (const mode of /** @type {const} */ (["batch", "pick", "lease"])) {
+    const client = open(t, { lbd, mode, retries: 0 });
+    const deadline = new Deadline(10_000);
+    const limit = new Limit(deadline);
+    const call = client.call("orders", deadline, false);
+    const first = await call.first();
+    assert.equal(first.connectTime, 250);
+    first.cut = true;
+    assert.equal(first.failed(Object.assign(new Error(), { code: "ETIMEDOUT" })), true);
+    const second = await call.retry(first, limit);
+    assert.deepEqual([second?.address, second?.connectTime], [address, Number.POSITIVE_INFINITY]);
+    assert.equal(second.failed(Object.assign(new Error(), { code: "ETIMEDOUT" })), true);
+    assert.equal(await call.retry(second, limit), undefined);
+    limit.release();
+  }
+});
+
+test("a batch has the picks of two seconds", async (t) => {
+  const { lbd, calls } = await fake(t, (_, __, query) =>
+    Number(query.get("n")) > 100
+      ? [400, { code: "invalid_argument" }]
+      : [200, { generation: 1, picks: [{ address: "127.0.0.1:1" }] }],
+  );
+  const client = open(t, { lbd, maxAge: 500 });
+  const take = async () => (await client.call("orders", new Deadline(10_000), true).first()).finish();
+  const sizes = () => calls.filter(({ path }) => path === "/v1/pick").map(({ query }) => Number(query.get("n")));
+  await take();
+  await until(() => sizes().length === 2, "there is a second batch");
+  assert.deepEqual(sizes(), [100, 20]);
+  for (let i = 0; i < 3000; i++) await take();
+  await until(() => sizes().some((n) => n > 100), "a batch is larger");
+  const larger = sizes().findIndex((n) => n > 100);
+  await until(() => sizes().length > larger + 1, "there is another batch");
+  assert.equal(sizes()[larger + 1], 100);
 });
 
 test("a TLS handshake that does not end is a connection that failed", async (t) => {

@@ -60,8 +60,11 @@ export class Daemon {
   }
 
   /** The requests of a cluster that were reported with an outcome. */
-  async reported(cluster, outcome) {
-    const name = `lbd_reported_requests_total{cluster="${cluster}",outcome="${outcome}"} `;
+  reported(cluster, outcome) {
+    return this.metric(`lbd_reported_requests_total{cluster="${cluster}",outcome="${outcome}"} `);
+  }
+
+  async metric(name) {
     const metrics = await this.call("GET", "/metrics");
     const line = metrics.split("\n").find((/** @type {string} */ line) => line.startsWith(name));
     return Number(line?.slice(name.length) ?? 0);
@@ -115,6 +118,16 @@ export class Upstream {
     this.#server.close();
     this.#server.closeAllConnections();
   }
+}
+
+/** The address of an endpoint that refuses connections. */
+export async function refuses() {
+  const server = net.createServer();
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = /** @type {import("node:net").AddressInfo} */ (server.address());
+  server.close();
+  return `127.0.0.1:${port}`;
 }
 
 /** An endpoint that answers no SYN: a process whose queue of new connections is full. */

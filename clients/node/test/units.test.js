@@ -13,6 +13,7 @@ import {
 } from "lbd-client";
 
 import { reasonOf } from "../dist/api.js";
+import { ASIDE_MAX, Asides, Connects, FORGET_TIME } from "../dist/aside.js";
 import { Batch, batchOfAnswer } from "../dist/batch.js";
 import { Budget } from "../dist/budget.js";
 import { Counts, REPORT_AGE } from "../dist/counts.js";
@@ -31,7 +32,7 @@ describe("Batch", () => {
   test("takes each element in turn", () => {
     const batch = batchOfAnswer("orders", answer);
     for (let round = 0; round < 3; round++) {
-      const taken = Array.from({ length: 6 }, () => batch.take());
+      const taken = Array.from({ length: 6 }, () => batch.take(() => false));
       const names = taken.map((element) => (typeof element === "string" ? element : element.name));
       assert.deepEqual(names.sort(), ["CircuitBrokenError", "DroppedError", "DroppedError", "a:1", "a:1", "b:1"]);
     }
@@ -39,15 +40,36 @@ describe("Batch", () => {
 
   test("takes another address", () => {
     const batch = batchOfAnswer("orders", answer);
-    assert.equal(batch.takeOther(["a:1"]), "b:1");
-    assert.equal(batch.takeOther(["b:1", "a:1"]), undefined);
+    assert.equal(
+      batch.draw((address) => address !== "a:1"),
+      "b:1",
+    );
+    assert.equal(
+      batch.draw(() => false),
+      undefined,
+    );
+    const taken = Array.from({ length: 600 }, () => batch.draw(() => true)).filter((address) => address === "a:1");
+    assert(taken.length > 330, `${taken.length} of 600, of two thirds`);
+  });
+
+  test("keeps the shares of the addresses that are not avoided", () => {
+    const picks = [..."abcd"].flatMap((name, i) => new Array(10 * (i + 1)).fill({ address: `${name}:1` }));
+    const batch = batchOfAnswer("orders", { generation: 7, picks });
+    const counts = {};
+    for (let i = 0; i < 600; i++) {
+      const address = batch.take((one) => one === "d:1");
+      counts[String(address)] = (counts[String(address)] ?? 0) + 1;
+    }
+    assert.deepEqual(counts, { "a:1": 100, "b:1": 200, "c:1": 300 });
+    assert.equal(batch.taken, 600);
+    assert.equal(typeof batch.take(() => true), "string");
   });
 
   test("shuffles", () => {
     const elements = Array.from({ length: 100 }, (_, index) => String(index));
     const batch = new Batch(1, [...elements]);
     assert.notDeepEqual(
-      elements.map(() => batch.take()),
+      elements.map(() => batch.take(() => false)),
       elements,
     );
   });
@@ -73,6 +95,72 @@ describe("Batch", () => {
     test(`rejects ${JSON.stringify(wrong).slice(0, 80)}`, () =>
       assert.throws(() => batchOfAnswer("orders", wrong), TypeError));
   }
+});
+
+describe("Asides", () => {
+  let now = 1000;
+  const open = (t) => {
+    t.mock.method(Math, "random", () => 1);
+    return new Asides(() => now);
+  };
+  const check = (asides, avoided) => {
+    const found = Object.keys(avoided).map((address) => [address, asides.avoids(address)]);
+    assert.deepEqual(Object.fromEntries(found), avoided);
+  };
+
+  test("permit a trial after a time that grows", (t) => {
+    const asides = open(t);
+    asides.failed("a", false, 2);
+    check(asides, { a: true, b: false });
+    for (const pause of [1200, 2400, 4800, 9600, 12_000, 12_000]) {
+      now += pause - 1;
+      check(asides, { a: true });
+      now += 2;
+      check(asides, { a: false }); // the trial
+      check(asides, { a: true });
+      asides.failed("a", false, 2);
+    }
+    now += 13_000;
+    check(asides, { a: false });
+    asides.failed("a", true, 2); // it was connected
+    check(asides, { a: false });
+  });
+
+  test("take three ends without an answer", (t) => {
+    const asides = open(t);
+    for (let i = 0; i < 2; i++) {
+      asides.failed("a", true, 2);
+      asides.failed("a", true, 2);
+      check(asides, { a: false });
+      asides.answered("a");
+    }
+    for (let i = 0; i < 3; i++) asides.failed("a", true, 2);
+    check(asides, { a: true });
+  });
+
+  test("are not more than permitted, and are forgotten", (t) => {
+    const asides = open(t);
+    for (const address of "abc") asides.failed(address, false, 2);
+    check(asides, { a: true, b: true, c: false });
+    assert.deepEqual(asides.avoided(), ["a", "b"]);
+    asides.keep(new Set(["b", "c"]));
+    check(asides, { a: false, b: true });
+    now += 1300;
+    assert.deepEqual(asides.avoided(), []);
+    check(asides, { b: false });
+    check(asides, { b: true });
+    now += FORGET_TIME + ASIDE_MAX + 1;
+    asides.avoided();
+    assert.equal(asides.size, 0);
+  });
+
+  test("connects have three times the usual", () => {
+    const connects = new Connects();
+    for (const [took, limit] of [[10, 250], [400, 1200], ...new Array(15).fill([1, 1200]), [1, 250]]) {
+      connects.add(took);
+      assert.equal(connects.limit, limit);
+    }
+  });
 });
 
 describe("Budget", () => {
