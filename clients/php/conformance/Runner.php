@@ -6,6 +6,7 @@ namespace Lbd\Conformance;
 
 use GuzzleHttp\Exception\ConnectException;
 use GuzzleHttp\Exception\GuzzleException;
+use GuzzleHttp\Handler\CurlMultiHandler;
 use GuzzleHttp\Pool;
 use GuzzleHttp\Psr7\Request;
 use Lbd\Client;
@@ -33,6 +34,9 @@ final class Runner
         Exception\PermissionDenied::class => 'permission_denied',
         Exception\TimedOut::class => 'timeout',
     ];
+
+    /** Seconds that requests took since they were due, by the second in which they were. @var array<int, list<float>> */
+    private array $took = [];
 
     private ?Client $client = null;
     private string $adapter = 'core';
@@ -128,13 +132,27 @@ final class Runner
         $began = microtime(true);
         $n = $command['n'];
         $threads = min($n, $command['threads'] ?? 1);
+        $this->took = [];
         if ($threads <= 1) {
-            $counts = $this->sequence($command, $n);
+            $counts = $this->sequence($command, range(0, $n - 1), $began);
         } elseif ($this->adapter === 'guzzle') {
-            $counts = $this->promises($command, $n, $threads);
+            $counts = isset($command['rate']) ? $this->paced($command, $n, $threads, $began) : $this->promises($command, $n, $threads);
         } else {
-            $counts = $this->processes($command, $n, $threads);
+            $counts = $this->processes($command, $n, $threads, $began);
         }
+        ksort($this->took);
+        return self::answer($counts, $began) + ['p99' => array_map(static function (array $took): float {
+            sort($took);
+            return $took[intdiv(count($took) * 99, 100)];
+        }, array_values($this->took))];
+    }
+
+    /**
+     * @param array<int|string, int> $counts
+     * @return array<string, mixed>
+     */
+    private static function answer(array $counts, float $began): array
+    {
         return [
             'statuses' => (object) array_filter($counts, is_int(...), ARRAY_FILTER_USE_KEY),
             'errors' => (object) array_filter($counts, is_string(...), ARRAY_FILTER_USE_KEY),
@@ -144,15 +162,58 @@ final class Runner
 
     /**
      * @param array<string, mixed> $command
+     * @param list<int> $numbers of the requests
      * @return array<int|string, int> how many requests ended with each status or error
      */
-    private function sequence(array $command, int $n): array
+    private function sequence(array $command, array $numbers, float $began): array
     {
         $counts = [];
-        while ($n-- > 0) {
+        foreach ($numbers as $i) {
+            $due = isset($command['rate']) ? $began + ($i + 1) / $command['rate'] : 0.0;
+            while (($left = $due - microtime(true)) > 0) {
+                usleep((int) ceil($left * 1e6));
+            }
             $answer = $this->request($command);
             $result = $answer['status'] ?? $answer['error'];
             $counts[$result] = ($counts[$result] ?? 0) + 1;
+            if ($due > 0) {
+                $this->took[(int) ($due - $began)][] = microtime(true) - $due;
+            }
+        }
+        return $counts;
+    }
+
+    /**
+     * Sends requests of Guzzle at a rate.
+     *
+     * @param array<string, mixed> $command
+     * @return array<int|string, int>
+     */
+    private function paced(array $command, int $n, int $threads, float $began): array
+    {
+        [$method, $url, $body, $headers, $timeout] = self::arguments($command);
+        $handler = new CurlMultiHandler(['select_timeout' => 0.001]);
+        $guzzle = guzzle($this->client, $handler);
+        $counts = [];
+        $sent = $ended = 0;
+        while ($ended < $n) {
+            $due = $began + ($sent + 1) / $command['rate'];
+            if ($sent < $n && $sent - $ended < $threads && microtime(true) >= $due) {
+                $sent++;
+                $count = function (int|string $result) use (&$counts, &$ended, $due, $began): void {
+                    $ended++;
+                    $counts[$result] = ($counts[$result] ?? 0) + 1;
+                    $this->took[(int) ($due - $began)][] = microtime(true) - $due;
+                };
+                $guzzle->requestAsync($method, $url, ['body' => $body, 'headers' => $headers, 'timeout' => $timeout ?? 0])->then(
+                    static fn (ResponseInterface $response) => $count($response->getStatusCode()),
+                    static fn (\Throwable $error) => $count(self::name($error)),
+                );
+            }
+            $handler->tick();
+            if ($sent === $ended) {
+                usleep(200);
+            }
         }
         return $counts;
     }
@@ -186,16 +247,20 @@ final class Runner
      * @param array<string, mixed> $command
      * @return array<int|string, int>
      */
-    private function processes(array $command, int $n, int $threads): array
+    private function processes(array $command, int $n, int $threads, float $began): array
     {
         $children = [];
         for ($i = 0; $i < $threads; $i++) {
-            $children[] = $this->child($command, intdiv($n, $threads) + (int) ($i < $n % $threads));
+            $children[] = $this->child($command, range($i, $n - 1, $threads), $began);
         }
         $sums = [];
         foreach ($children as [$pid, $pipe]) {
-            foreach (json_decode(stream_get_contents($pipe), true) ?? ['other' => 1] as $result => $count) {
+            [$counts, $took] = json_decode(stream_get_contents($pipe), true) ?? [['other' => 1], []];
+            foreach ($counts as $result => $count) {
                 $sums[$result] = ($sums[$result] ?? 0) + $count;
+            }
+            foreach ($took as $second => $some) {
+                $this->took[$second] = [...$this->took[$second] ?? [], ...$some];
             }
             pcntl_waitpid($pid, $status);
         }
@@ -206,16 +271,18 @@ final class Runner
      * Sends requests in a process that is forked.
      *
      * @param array<string, mixed> $command
+     * @param list<int> $numbers
      * @return array{int, resource} its ID, and where its counts come from
      */
-    private function child(array $command, int $n): array
+    private function child(array $command, array $numbers, float $began): array
     {
         [$reader, $writer] = stream_socket_pair(STREAM_PF_UNIX, STREAM_SOCK_STREAM, 0);
         $pid = pcntl_fork();
         if ($pid === 0) {
             fclose($reader);
             $this->connect(); // libraries do not know that their connections are the parent's
-            fwrite($writer, json_encode((object) $this->sequence($command, $n)));
+            $counts = $this->sequence($command, $numbers, $began);
+            fwrite($writer, json_encode([(object) $counts, (object) $this->took]));
             exit(0);
         }
         fclose($writer);
@@ -229,12 +296,8 @@ final class Runner
     public function fork(array $command): array
     {
         $began = microtime(true);
-        $counts = $this->processes($command, $command['n'], 1);
-        return [
-            'statuses' => (object) array_filter($counts, is_int(...), ARRAY_FILTER_USE_KEY),
-            'errors' => (object) array_filter($counts, is_string(...), ARRAY_FILTER_USE_KEY),
-            'seconds' => microtime(true) - $began,
-        ];
+        $this->took = [];
+        return self::answer($this->processes($command, $command['n'], 1, $began), $began);
     }
 
     /** @return array<string, mixed> */

@@ -14,9 +14,9 @@ use Lbd\GuzzleMiddleware;
 use Lbd\Psr18Client;
 use Psr\Http\Message\RequestInterface;
 
-function guzzle(?Client $client): Guzzle
+function guzzle(?Client $client, CurlMultiHandler $handler = new CurlMultiHandler(['select_timeout' => 0.1])): Guzzle
 {
-    $stack = HandlerStack::create(new CurlMultiHandler(['select_timeout' => 0.1]));
+    $stack = HandlerStack::create($handler);
     if ($client !== null) {
         $stack->push(new GuzzleMiddleware($client));
     }
@@ -45,12 +45,11 @@ return [
             $idempotent = $request->getMethod() !== 'POST' || $request->hasHeader('Idempotency-Key');
             return $next($request, $options + ['curl' => [CURLOPT_FRESH_CONNECT => !$idempotent]]); // never send a POST twice
         });
-        $connect = $client?->connectTimeout ?? 5.0;
-        $inner = static fn (float $seconds): Guzzle => new Guzzle([
-            'handler' => $stack, 'timeout' => $seconds, 'connect_timeout' => min($seconds, $connect),
+        $inner = static fn (float $seconds, float $connect): Guzzle => new Guzzle([
+            'handler' => $stack, 'timeout' => $seconds, 'connect_timeout' => $connect,
         ]);
         return static function (string $method, string $url, string $body, array $headers, ?float $timeout) use ($client, $inner): array {
-            $sender = $client === null ? $inner($timeout ?? 30.0) : new Psr18Client($client, $inner, $timeout);
+            $sender = $client === null ? $inner($timeout ?? 30.0, 5.0) : new Psr18Client($client, $inner, $timeout);
             $response = $sender->sendRequest(new Request($method, $url, $headers, $body));
             return [$response->getStatusCode(), (string) $response->getBody()];
         };

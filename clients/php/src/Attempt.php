@@ -5,32 +5,48 @@ declare(strict_types=1);
 namespace Lbd;
 
 use Lbd\Internal\Cluster;
+use Lbd\Internal\Deadline;
 
 /**
- * One try of a request, at one address. An adapter calls answered or failed, then finish.
+ * One try of a request, at one address. An adapter calls answered, failed or unsent, then finish.
  *
  * A try that is forgotten without finish is one that its caller gave up.
  */
 final class Attempt
 {
+    /** Seconds to connect. */
+    public readonly float $connectTimeout;
+
     private string $outcome = '';
     private bool $finished = false;
+    private readonly Client $client;
+    private readonly Cluster $cluster;
     private readonly int $epoch;
     private readonly float $begin;
 
     /**
      * @internal
      * @param string $address HOST:PORT
+     * @param bool $hurries whether it has less time to connect, because there may be other endpoints
      */
     public function __construct(
-        private readonly Client $client,
-        private readonly Cluster $cluster,
+        private readonly Call $call,
         public readonly string $address,
-        private readonly ?string $lease,
-        private readonly bool $counted,
+        private readonly ?string $lease = null,
+        private readonly bool $counted = false,
+        bool $hurries = false,
     ) {
-        $this->epoch = $client->background->epoch;
-        $this->begin = $counted ? $cluster->counts->begin($address) : 0.0;
+        $this->client = $call->client;
+        $this->cluster = $call->cluster;
+        $this->epoch = $this->client->background->epoch;
+        $this->connectTimeout = min($this->client->connectTimeout, $hurries ? $this->cluster->connects->limit() : INF);
+        $this->begin = $counted ? $this->cluster->counts->begin($address) : Deadline::now();
+    }
+
+    /** A connection was made in these seconds. */
+    public function connected(float $took): void
+    {
+        $this->cluster->connects->add($took);
     }
 
     /** The status and the headers of the response are there; the request is in flight until finish. */
@@ -39,13 +55,33 @@ final class Attempt
         if (!in_array($status, Call::RETRIED_STATUSES, true)) {
             $this->cluster->budget->succeeded();
         }
+        $this->cluster->asides->answered($this->address);
         $this->ended($status >= 500 ? 'error' : 'success');
     }
 
-    /** The connection failed, or the deadline passed. */
+    /** The connection failed after it was made, or the deadline passed. */
     public function failed(): void
     {
-        $this->ended('error');
+        $this->fails('error', false);
+    }
+
+    /** There was no connection. $timedOut says whether that is because it took too long. */
+    public function unsent(bool $timedOut): void
+    {
+        if ($timedOut && !$this->call->hasTime()) {
+            $this->failed();
+            return;
+        }
+        $limit = $this->client->connectTimeout;
+        $this->fails('unreachable', $timedOut && $this->connectTimeout < $limit && Deadline::now() - $this->begin < $limit);
+    }
+
+    private function fails(string $outcome, bool $cut): void
+    {
+        if ($this->outcome === '' && $this->epoch === $this->client->background->epoch) {
+            $this->ended($outcome);
+            $this->call->failed($this->address, $outcome === 'unreachable', $cut);
+        }
         $this->finish();
     }
 

@@ -9,6 +9,7 @@ use Lbd\Exception\Unavailable;
 use Lbd\Internal\Api;
 use Lbd\Internal\Batch;
 use Lbd\Internal\Cluster;
+use Lbd\Internal\Connects;
 use Lbd\Internal\Deadline;
 use Lbd\Internal\Unreachable;
 
@@ -28,6 +29,18 @@ final class Call
     /** @var list<string> */
     private array $tried = [];
 
+    /** Tries that were not sent. */
+    private int $moves = 0;
+
+    /** Whether the last try was not sent. */
+    private bool $unsent = false;
+
+    /** Whether a try was not sent for want of time to connect, and its address was not tried again. */
+    private bool $cut = false;
+
+    /** Whether the address of the last try is not from lbd. */
+    private bool $fallback = false;
+
     /** The lease of the last try. */
     private ?string $lease = null;
 
@@ -35,8 +48,10 @@ final class Call
 
     /** @internal */
     public function __construct(
-        private readonly Client $client,
-        private readonly Cluster $cluster,
+        /** @internal */
+        public readonly Client $client,
+        /** @internal */
+        public readonly Cluster $cluster,
         public readonly Deadline $deadline,
         private readonly bool $repeatable,
     ) {
@@ -56,47 +71,99 @@ final class Call
             if ($error->reason !== '' || $this->client->fallback === null || $this->deadline->passed()) {
                 throw $error; // lbd answered, or it is too late
             }
-            return new Attempt($this->client, $this->cluster, $this->client->fallback, null, false);
+            $this->fallback = true;
+            return new Attempt($this, $this->client->fallback);
+        }
+    }
+
+    /** @internal remembers that a try failed. If nothing was sent, lbd is told at once. */
+    public function failed(string $address, bool $unsent, bool $cut): void
+    {
+        $this->unsent = $unsent;
+        $this->cut = $this->cut || $cut;
+        if ($this->fallback) {
+            return;
+        }
+        $this->cluster->failed($address, !$unsent);
+        if ($unsent && $this->lease === null) {
+            $this->client->background->unreachable($this->cluster->name, $address);
         }
     }
 
     /**
      * The next try after one that failed; null if the result of that one is the result of the request.
      *
-     * A try fails if the connection cannot be made or ends before the status line, or with a status of RETRIED_STATUSES.
+     * A try fails if it is not sent, if its connection ends before the status line, or with a status of
+     * RETRIED_STATUSES. One that was not sent may be of any request, and is no retry for the limits.
+     *
+     * @param bool $unread whether nothing of the body was read, or it can be read again
      */
-    public function retry(): ?Attempt
+    public function retry(bool $unread = true): ?Attempt
     {
         $this->client->advance(); // notices that this is a child
-        $permitted = $this->cluster->budget->failed();
-        $tries = count($this->tried); // 0 after a fallback
-        if (!$permitted || !$this->repeatable || $tries === 0 || $tries > $this->client->retries || !$this->goesOn()) {
+        [$unsent, $this->unsent] = [$this->unsent, false];
+        $this->moves += (int) $unsent;
+        $permitted = $unsent ? $unread
+            : $this->cluster->budget->failed() && $this->repeatable && count($this->tried) - $this->moves <= $this->client->retries;
+        if (!$permitted || $this->fallback || count($this->tried) >= Cluster::TRIED_MAX || !$this->goesOn()) {
             return null;
         }
         try {
-            if ($this->cluster->source === null) {
-                // lbd may need the place of the lease in the circuit breaker.
-                $ended = $this->lease === null || $this->client->background->leases->endFailed($this->lease, $this->deadline);
-                return $ended && $this->goesOn() ? $this->pick() : null;
-            }
-            $address = $this->cluster->source->other($this->tried);
-            return $address === null ? null : $this->at($address, null);
+            return $this->cluster->source === null ? $this->pickOther($unsent ? 'unreachable' : 'error') : $this->other();
         } catch (LbdException) {
             return null;
         }
     }
 
+    private function pickOther(string $outcome): ?Attempt
+    {
+        // lbd may need the place of the lease in the circuit breaker.
+        $ended = $this->lease === null || $this->client->background->leases->endFailed($this->lease, $outcome, $this->deadline);
+        if (!$ended || !$this->goesOn()) {
+            return null;
+        }
+        try {
+            return $this->pick($this->tried);
+        } catch (Unavailable $error) {
+            return $this->cut && $error->reason === 'all_excluded' ? $this->pick(null) : throw $error;
+        }
+    }
+
+    /** A try at an address of the batch that was not tried; the last resort is one that had too little time. */
+    private function other(): ?Attempt
+    {
+        $batch = $this->cluster->source?->batch();
+        $untried = fn (string $address): bool => !in_array($address, $this->tried, true);
+        $address = $batch?->draw(fn (string $address): bool => $untried($address) && !$this->cluster->asides->avoids($address))
+            ?? $batch?->draw($untried)
+            ?? ($this->cut ? $batch?->draw(fn (string $address): bool => !$untried($address)) : null);
+        return $address === null ? null : $this->at($address, null);
+    }
+
+    /** @internal whether there is time for another try */
+    public function hasTime(): bool
+    {
+        return $this->deadline->atMost(1.0) >= self::RETRY_TIME;
+    }
+
     /** Whether there may be another try: there is time, and this is the client's process, and it is not closed. */
     private function goesOn(): bool
     {
-        return $this->deadline->atMost(1.0) >= self::RETRY_TIME
+        return $this->hasTime()
             && $this->epoch === $this->client->background->epoch
             && !$this->client->isClosed();
     }
 
     private function take(): Attempt
     {
-        return $this->cluster->source === null ? $this->pick() : $this->at($this->cluster->source->take($this->deadline), null);
+        if ($this->cluster->source !== null) {
+            return $this->at($this->cluster->source->take($this->deadline), null);
+        }
+        try {
+            return $this->pick($this->tried);
+        } catch (Unavailable $error) {
+            return $error->reason === 'all_excluded' ? $this->pick(null) : throw $error;
+        }
     }
 
     /** @throws Unavailable if the deadline passed while lbd answered: no endpoint is to blame */
@@ -109,17 +176,29 @@ final class Call
             $name = $this->cluster->name;
             throw new Unavailable("cluster $name: no time was left to send the request", $name);
         }
+        $again = in_array($address, $this->tried, true);
+        $this->cut = $this->cut && !$again;
         $this->tried[] = $address;
         $this->lease = $lease;
-        return new Attempt($this->client, $this->cluster, $address, $lease, $this->cluster->source !== null);
+        $batch = $this->cluster->source !== null;
+        if (!$batch) {
+            $this->cluster->asides->avoids($address); // this may be the trial
+        }
+        return new Attempt($this, $address, $lease, $batch, $this->moves < Connects::HURRIED && !$again);
     }
 
-    private function pick(): Attempt
+    /**
+     * A try at an address that lbd picks: none of exclude, or that is set aside; with null, any.
+     *
+     * @param ?list<string> $exclude
+     */
+    private function pick(?array $exclude): Attempt
     {
         $name = $this->cluster->name;
         $wait = $this->deadline->atMost(self::WAIT_MAX);
         $path = '/v1/pick?cluster=' . rawurlencode($name) . '&wait=' . Api::duration($wait);
-        foreach ($this->tried as $address) {
+        $excluded = $exclude === null ? [] : array_unique([...$exclude, ...$this->cluster->asides->avoided()]);
+        foreach (array_slice($excluded, 0, Cluster::TRIED_MAX) as $address) {
             $path .= '&exclude=' . rawurlencode($address);
         }
         $ttl = null;

@@ -7,6 +7,7 @@ namespace Lbd;
 use GuzzleHttp\Promise\Create;
 use GuzzleHttp\Promise\PromiseInterface;
 use GuzzleHttp\RequestOptions;
+use GuzzleHttp\TransferStats;
 use Lbd\Exception\LbdException;
 use Lbd\Internal\FinishingStream;
 use Lbd\Internal\HttpFailure;
@@ -44,9 +45,10 @@ final class GuzzleMiddleware
             $idempotent = $options[self::IDEMPOTENT]
                 ?? (in_array(strtoupper($request->getMethod()), Call::IDEMPOTENT, true) || $request->hasHeader('Idempotency-Key'));
             $body = $request->getBody();
+            $begin = Psr18Client::position($body);
             try {
                 $call = $this->client->call($cluster, $timeout, $idempotent && ($body->isSeekable() || $body->getSize() === 0));
-                return $this->send($handler, $request, self::options($options, (bool) $idempotent), $call, $call->first());
+                return $this->send($handler, $request, self::options($options, (bool) $idempotent), $call, $call->first(), $begin);
             } catch (LbdException $error) {
                 return Create::rejectionFor($error);
             }
@@ -71,12 +73,31 @@ final class GuzzleMiddleware
      * @param callable(RequestInterface, array<mixed>): PromiseInterface $handler
      * @param array<mixed> $options
      */
-    private function send(callable $handler, RequestInterface $request, array $options, Call $call, Attempt $attempt): PromiseInterface
-    {
+    private function send(
+        callable $handler,
+        RequestInterface $request,
+        array $options,
+        Call $call,
+        Attempt $attempt,
+        ?int $begin,
+    ): PromiseInterface {
         $left = max(0.001, (float) $call->deadline->left());
-        $connect = (float) ($options[RequestOptions::CONNECT_TIMEOUT] ?? 0) ?: $this->client->connectTimeout;
-        $sent = [RequestOptions::TIMEOUT => $left, RequestOptions::CONNECT_TIMEOUT => min($left, $connect)] + $options;
-        $again = fn (): ?PromiseInterface => ($next = $call->retry()) === null ? null : $this->send($handler, $request, $options, $call, $next);
+        $connect = min($left, $attempt->connectTimeout, (float) ($options[RequestOptions::CONNECT_TIMEOUT] ?? 0) ?: INF);
+        $known = \WeakReference::create($attempt); // a handler may keep the options of a request that was given up
+        $sent = [
+            RequestOptions::TIMEOUT => $left,
+            RequestOptions::CONNECT_TIMEOUT => $connect,
+            RequestOptions::ON_STATS => static function (TransferStats $stats) use ($known, $options): void {
+                if ($stats->hasResponse()) {
+                    $known->get()?->connected((float) ($stats->getHandlerStat('appconnect_time') ?: $stats->getHandlerStat('connect_time')));
+                }
+                isset($options[RequestOptions::ON_STATS]) && $options[RequestOptions::ON_STATS]($stats);
+            },
+        ] + $options;
+        $again = function () use ($handler, $request, $options, $call, $begin): ?PromiseInterface {
+            $next = $call->retry(Psr18Client::isUnread($request->getBody(), $begin));
+            return $next === null ? null : $this->send($handler, $request, $options, $call, $next, $begin);
+        };
         $target = Psr18Client::at($attempt->address, $request);
         if ($request->getUri()->getScheme() === 'https') { // the certificate is that of the host
             $uri = $request->getUri();

@@ -10,6 +10,7 @@ use Psr\Http\Client\ClientExceptionInterface;
 use Psr\Http\Client\ClientInterface;
 use Psr\Http\Message\RequestInterface;
 use Psr\Http\Message\ResponseInterface;
+use Psr\Http\Message\StreamInterface;
 
 /**
  * Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks, and the others as the inner client does.
@@ -18,35 +19,38 @@ use Psr\Http\Message\ResponseInterface;
  */
 final class Psr18Client implements ClientInterface
 {
-    /** @var \Closure(float): ClientInterface */
+    /** @var \Closure(float, float): ClientInterface */
     private readonly \Closure $inner;
 
     /**
-     * @param ClientInterface|\Closure(float): ClientInterface $inner the client that sends the requests, or a function
-     *     that returns one whose requests end after that many seconds: PSR-18 has no timeouts
+     * @param ClientInterface|\Closure(float, float): ClientInterface $inner the client that sends the requests, or a
+     *     function that returns one whose requests end after that many seconds, and their connects after the second
+     *     number: PSR-18 has no timeouts
      * @param ?float $timeout deadline in seconds, after which there are no more tries. Default: that of the Client
      */
     public function __construct(private readonly Client $client, ClientInterface|\Closure $inner, private readonly ?float $timeout = null)
     {
-        $this->inner = $inner instanceof \Closure ? $inner : static fn (float $seconds): ClientInterface => $inner;
+        $this->inner = $inner instanceof \Closure ? $inner : static fn (float $seconds, float $connect): ClientInterface => $inner;
     }
 
     public function sendRequest(RequestInterface $request): ResponseInterface
     {
         $cluster = $this->client->clusterOf($request->getUri()->getHost());
         if ($cluster === null) {
-            return ($this->inner)($this->timeout ?? $this->client->timeout)->sendRequest($request);
+            return ($this->inner)($this->timeout ?? $this->client->timeout, $this->client->connectTimeout)->sendRequest($request);
         }
         $idempotent = in_array(strtoupper($request->getMethod()), Call::IDEMPOTENT, true) || $request->hasHeader('Idempotency-Key');
         $body = $request->getBody();
+        $begin = self::position($body);
         $call = $this->client->call($cluster, $this->timeout ?? $this->client->timeout, $idempotent && ($body->isSeekable() || $body->getSize() === 0));
         $attempt = $call->first();
         while (true) {
             try {
-                $inner = ($this->inner)(max(0.001, (float) $call->deadline->left()));
+                $left = max(0.001, (float) $call->deadline->left());
+                $inner = ($this->inner)($left, min($left, $attempt->connectTimeout));
                 $response = $inner->sendRequest(self::at($attempt->address, $request));
             } catch (ClientExceptionInterface $error) {
-                $next = HttpFailure::end($attempt, $error) ? $call->retry() : null;
+                $next = HttpFailure::end($attempt, $error) ? $call->retry(self::isUnread($body, $begin)) : null;
                 if ($next === null) {
                     throw $error;
                 }
@@ -62,6 +66,22 @@ final class Psr18Client implements ClientInterface
             $attempt->finish();
             $attempt = $next;
         }
+    }
+
+    /** @internal how much of a body was read; null if that is unknown */
+    public static function position(StreamInterface $body): ?int
+    {
+        try {
+            return $body->tell();
+        } catch (\RuntimeException) {
+            return null;
+        }
+    }
+
+    /** @internal whether nothing of a body was read since a position, or it can be read again */
+    public static function isUnread(StreamInterface $body, ?int $begin): bool
+    {
+        return $body->isSeekable() || $body->getSize() === 0 || ($begin !== null && self::position($body) === $begin);
     }
 
     /** The request to an address, with the Host of its URL. */

@@ -182,6 +182,61 @@ final class CoreTest extends RequestTestCase
         self::assertCount($calls, $lbd->requests());
     }
 
+    public function testTellsLbdAtOnceAndAsksAgainForWhatIsSetAside(): void
+    {
+        $lbd = new Upstream('excluding');
+        $client = $this->client(['lbd' => "http://$lbd->address", 'mode' => 'pick']);
+        foreach ([[false, true], [true, false, true]] as $excluded) {
+            $before = count($lbd->requests());
+            try {
+                $client->request('POST', 'http://orders.lbd/', 'x');
+                self::fail('no error');
+            } catch (ConnectionFailed) {
+            }
+            $client->tick(0.1);
+            $calls = array_slice($lbd->requests(), $before);
+            $picks = array_values(preg_grep('~^/v1/pick~', array_column($calls, 'path')));
+            self::assertSame($excluded, array_map(static fn (string $path): bool => str_contains($path, 'exclude='), $picks));
+            $reports = array_values(array_filter($calls, static fn (array $call): bool => $call['path'] === '/v1/reports'));
+            self::assertCount(1, $reports);
+            $report = json_decode($reports[0]['body'], true);
+            self::assertSame([['cluster' => 'orders', 'endpoints' => [['address' => '127.0.0.1:1', 'connect_failures' => 1]]]], $report['clusters']);
+            self::assertArrayNotHasKey('interval', $report);
+        }
+    }
+
+    public function testConnectsWithMoreTimeIfThereIsNoOtherEndpoint(): void
+    {
+        $address = $this->silent();
+        foreach (['batch', 'pick', 'lease'] as $mode) {
+            self::$daemon->push("far-$mode", [$address]);
+            $call = $this->client(['mode' => $mode, 'retries' => 0])->call("far-$mode", 10.0, false);
+            $first = $call->first();
+            self::assertSame(0.25, $first->connectTimeout);
+            $first->unsent(true);
+            $second = $call->retry();
+            self::assertSame([$address, 5.0], [$second?->address, $second?->connectTimeout]);
+            $second?->unsent(true);
+            self::assertNull($call->retry());
+        }
+    }
+
+    public function testAsksForFewerPicksIfLbdDoesNotPermitMore(): void
+    {
+        $lbd = new Upstream('quota');
+        $client = $this->client(['lbd' => "http://$lbd->address", 'maxAge' => 0.2]);
+        $n = [];
+        Process::until(static function () use ($client, $lbd, &$n): bool {
+            for ($i = 0; $i < 1000; $i++) {
+                $client->call('orders', 10.0, false)->first()->finish();
+            }
+            preg_match_all('/&n=(\d+)/', implode(' ', array_column($lbd->requests(), 'path')), $match);
+            $n = array_map(intval(...), $match[1]);
+            return max($n) > 100 && end($n) <= 100;
+        }, 'a batch is larger, and then not');
+        self::assertSame(100, $n[0]);
+    }
+
     public function testKeepsALeaseThatCannotBeRenewedNow(): void
     {
         $lbd = new Upstream('busy');

@@ -192,6 +192,22 @@ final class FpmTest extends TestCase
         self::assertSame(23, $tries, '3 retries of 10 tokens');
     }
 
+    public function testWorkersShareWhatIsSetAside(): void
+    {
+        $upstream = new Upstream();
+        $server = stream_socket_server('tcp://127.0.0.1:0');
+        $refuses = (string) stream_socket_get_name($server, false);
+        fclose($server);
+        $this->daemon->push('orders', [$upstream->address, $refuses]);
+        foreach ($this->parallel(200, $this->input()) as $answer) {
+            self::assertSame([$upstream->address], $answer['results']);
+        }
+        $failures = fn (): int => $this->daemon->metric('lbd_reported_connect_failures_total{cluster="orders"}');
+        self::assertGreaterThan(0, $failures());
+        self::assertLessThan(60, $failures(), 'of 100 picks, with a trial each second');
+        self::assertSame(0, $this->daemon->reported('orders', 'error'));
+    }
+
     public function testABudgetIsForOneSizeOfIt(): void
     {
         $upstreams = [new Upstream('503'), new Upstream('503')];

@@ -5,11 +5,15 @@ declare(strict_types=1);
 namespace Lbd\Tests;
 
 use GuzzleHttp\Exception\GuzzleException;
+use GuzzleHttp\Psr7\NoSeekStream;
+use GuzzleHttp\Psr7\Request;
+use GuzzleHttp\Psr7\Utils;
 use Lbd\Exception\Dropped;
 use Lbd\Exception\Failure;
 use Lbd\Exception\TimedOut;
 use Lbd\Exception\Unavailable;
 use Lbd\Exception\UnknownCluster;
+use Lbd\Psr18Client;
 use Psr\Http\Client\ClientExceptionInterface;
 
 /** Requests through each HTTP library. */
@@ -176,6 +180,52 @@ final class LibraryTest extends RequestTestCase
         self::assertSame(UnknownCluster::class, self::errorOf(self::sender($library, $this->client($fallback)), 'nobody'));
         self::assertSame([], $upstream->requests());
         self::assertSame(200, self::sender($library, $this->client($gone + $fallback))('GET', 'http://drops.lbd/')[0]);
+    }
+
+    /** @dataProvider modes */
+    public function testSendsElsewhereWhatWasNotSent(string $library, string $mode): void
+    {
+        $cluster = "unsent-$library-$mode";
+        $good = new Upstream();
+        self::$daemon->push($cluster, [$good->address, self::refuses()]);
+        $client = $this->client(['mode' => $mode, 'maxTokens' => 0.0, 'retries' => 0]);
+        $send = self::sender($library, $client);
+        for ($i = 0; $i < self::MANY; $i++) {
+            self::assertSame([200, $good->address], $send('POST', "http://$cluster.lbd/", 'x'));
+        }
+        self::assertSame(array_fill(0, self::MANY, 'x'), array_column($good->requests(), 'body'));
+        $client->close();
+        self::assertSame(0, self::$daemon->reported($cluster, 'error'));
+        self::assertGreaterThan(0, self::$daemon->metric($mode === 'lease'
+            ? "lbd_leases_finished_total{cluster=\"$cluster\",outcome=\"unreachable\"}"
+            : "lbd_reported_connect_failures_total{cluster=\"$cluster\"}"));
+    }
+
+    /** @dataProvider libraries */
+    public function testDoesNotWaitForAnEndpointThatIsSilent(string $library): void
+    {
+        $good = new Upstream();
+        self::$daemon->push('silent', [$this->silent(), $good->address]);
+        $send = self::sender($library, $this->client(['connectTimeout' => 60.0]));
+        for ($i = 0; $i < 8; $i++) {
+            self::assertSame([200, $good->address], $send('POST', 'http://silent.lbd/', 'x', 20.0));
+        }
+    }
+
+    public function testSendsABodyThatCannotBeReadAgainOnce(): void
+    {
+        $good = new Upstream();
+        self::$daemon->push('once', [$good->address, self::refuses()]);
+        $guzzle = self::guzzle($this->client());
+        $client = new Psr18Client($this->client(), $guzzle);
+        for ($i = 0; $i < self::MANY; $i++) {
+            try { // Guzzle reads a short body before there is a connection
+                $body = new NoSeekStream(Utils::streamFor('x'));
+                $i % 2 === 0 ? $guzzle->request('POST', 'http://once.lbd/', ['body' => $body]) : $client->sendRequest(new Request('POST', 'http://once.lbd/', [], $body));
+            } catch (GuzzleException) {
+            }
+        }
+        self::assertSame(['x'], array_values(array_unique(array_column($good->requests(), 'body'))));
     }
 
     public function testConnectsElsewhereAfterTheConnectTimeout(): void

@@ -51,6 +51,12 @@ abstract class RequestTestCase extends TestCase
         return new Guzzle(['handler' => $stack, 'http_errors' => false]);
     }
 
+    /** An address that refuses connections. */
+    protected static function refuses(): string
+    {
+        return (string) stream_socket_get_name(stream_socket_server('tcp://127.0.0.1:0'), false);
+    }
+
     /** The address of a server that does not accept connections. */
     protected function silent(): string
     {
@@ -85,7 +91,7 @@ abstract class RequestTestCase extends TestCase
             };
         }
         $stack = HandlerStack::create();
-        $inner = static fn (float $seconds): Guzzle => new Guzzle(['handler' => $stack, 'timeout' => $seconds]);
+        $inner = static fn (float $seconds, float $connect): Guzzle => new Guzzle(['handler' => $stack, 'timeout' => $seconds, 'connect_timeout' => $connect]);
         return static function (string $method, string $url, string $body = '', float $timeout = 10.0) use ($client, $inner): array {
             $response = (new Psr18Client($client, $inner, $timeout))->sendRequest(new Request($method, $url, [], $body));
             return [$response->getStatusCode(), (string) $response->getBody()];

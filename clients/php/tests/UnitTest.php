@@ -12,8 +12,10 @@ use Lbd\Exception\PermissionDenied;
 use Lbd\Exception\Unavailable;
 use Lbd\Exception\UnknownCluster;
 use Lbd\Internal\Api;
+use Lbd\Internal\Asides;
 use Lbd\Internal\Batch;
 use Lbd\Internal\Budget;
+use Lbd\Internal\Connects;
 use Lbd\Internal\Counts;
 use Lbd\Internal\Deadline;
 use Lbd\Internal\FollowedBatch;
@@ -198,11 +200,69 @@ final class UnitTest extends TestCase
 
     public function testTakesAnotherAddress(): void
     {
-        $batch = Batch::ofAnswer('orders', self::answer());
-        for ($turn = 0; $turn < 10; $turn++) {
-            self::assertSame('[::1]:80', $batch->other($turn, ['10.0.0.1:80']));
-            self::assertNull($batch->other($turn, ['10.0.0.1:80', '[::1]:80']));
+        $batch = Batch::ofAnswer('orders', ['dropped' => []] + self::answer());
+        self::assertSame('[::1]:80', $batch->draw(static fn (string $address): bool => $address !== '10.0.0.1:80'));
+        self::assertNull($batch->draw(static fn (): bool => false));
+        self::assertEqualsCanonicalizing(['10.0.0.1:80', '[::1]:80'], $batch->addresses());
+    }
+
+    public function testKeepsTheSharesOfTheAddressesThatAreNotAvoided(): void
+    {
+        $picks = [];
+        foreach (['a:1' => 10, 'b:1' => 20, 'c:1' => 30, 'd:1' => 40] as $address => $n) {
+            array_push($picks, ...array_fill(0, $n, ['address' => $address]));
         }
+        $batch = Batch::ofAnswer('orders', ['generation' => 7, 'picks' => $picks]);
+        $asides = new Asides();
+        $asides->failed('d:1', false, 2);
+        $turn = 0;
+        $taken = [];
+        for ($i = 0; $i < 600; $i++) {
+            $taken[] = $batch->take(static function () use (&$turn): int {
+                return $turn++;
+            }, $asides, 'orders');
+        }
+        self::assertEqualsCanonicalizing(['a:1' => 100, 'b:1' => 200, 'c:1' => 300], array_count_values($taken));
+        $drawn = array_count_values(array_map(static fn (): string => (string) $batch->draw(static fn (): bool => true), range(1, 2000)));
+        self::assertGreaterThan(2 * $drawn['a:1'], $drawn['d:1']);
+    }
+
+    public function testABatchHasThePicksOfTwoSeconds(): void
+    {
+        $batch = Batch::decode(sprintf("%.6F 7\na:1", Deadline::now() - 10));
+        foreach ([0 => 20, 500 => 100, 5000 => 1000, 9000 => 1000] as $requests => $n) {
+            self::assertEqualsWithDelta($n, $batch?->next($requests), 0.05 * $n);
+        }
+    }
+
+    /** @return iterable<string, array{bool}> */
+    public function memories(): iterable
+    {
+        yield 'of a process' => [false];
+        yield 'of all' => [true];
+    }
+
+    /** @dataProvider memories */
+    public function testSetsAddressesAside(bool $shared): void
+    {
+        $process = new Process([PHP_BINARY, '-d', 'apc.enable_cli=1', '-d', 'zend.assertions=1', __DIR__ . '/asides.php', (string) (int) $shared], 'php://stderr');
+        self::assertSame("done\n", stream_get_contents($process->stdout));
+    }
+
+    public function testAConnectHasThreeTimesTheUsual(): void
+    {
+        $connects = new Connects('orders', null);
+        foreach ([[0.01, 0.25], [0.4, 1.2], ...array_fill(0, 15, [0.002, 1.2]), [0.0, 1.2], [0.002, 0.25]] as [$took, $limit]) {
+            $connects->add($took);
+            self::assertEqualsWithDelta($limit, $connects->limit(), 1e-9);
+        }
+    }
+
+    /** Processes of php-fpm change the same entries of APCu at the same time. */
+    public function testProcessesShareMemory(): void
+    {
+        $process = new Process([PHP_BINARY, '-d', 'apc.enable_cli=1', __DIR__ . '/shared.php'], 'php://stderr');
+        self::assertSame("budget: 0 refused, none missing\ncounts: 1 and 20 of 20\ntrials: 1\n", stream_get_contents($process->stdout));
     }
 
     public function testTheBudgetPermitsRetriesUntilHalfOfTheTokensAreLeft(): void

@@ -4,7 +4,8 @@ declare(strict_types=1);
 
 // An HTTP server on loopback: php upstream.php BEHAVIOR. It prints its address, and ends with its standard input.
 // BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, or drip (a body that never ends). It
-// can also be that of an lbd: flapping (each answer is of another generation), or busy (rejects each call).
+// can also be that of an lbd: flapping (each answer is of another generation), busy (rejects each call), excluding (has
+// one endpoint, 127.0.0.1:1), or quota (permits 100 picks).
 // GET /requests answers with the requests so far, as JSON; a path /BEHAVIOR overrides it.
 
 $behavior = $argv[1];
@@ -19,6 +20,10 @@ $answer = static function ($connection, string $method, string $path, string $bo
         [$status, $address] = ['200', json_encode($requests)];
     } elseif ($status === 'flapping') {
         [$status, $address] = ['200', json_encode(['generation' => count($requests), 'picks' => [['address' => $address]]])];
+    } elseif ($status === 'excluding' || $status === 'quota') {
+        $refused = str_contains($path, 'exclude=') ? 'all_excluded' : (preg_match('/&n=\d{3}/', $path) === 1 && !str_contains($path, '&n=100&') ? 'invalid_argument' : null);
+        $pick = ['address' => '127.0.0.1:1'];
+        [$status, $address] = [$refused === null ? '200' : '503', json_encode(['code' => $refused, 'generation' => 1, 'picks' => [$pick]] + $pick)];
     } elseif ($status === 'busy') {
         [$status, $address] = ['503', '{"code":"internal"}'];
     }

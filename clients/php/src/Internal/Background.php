@@ -72,13 +72,26 @@ final class Background
     public function cluster(string $name): Cluster
     {
         $budget = $this->memory === null ? new Budget($this->maxTokens) : new SharedBudget($this->memory, $name, $this->maxTokens);
+        $asides = $this->memory === null ? new Asides() : new SharedAsides($this->memory, $name);
         $source = match (true) {
             $this->mode !== 'batch' => null,
             $this->memory === null || $this->sharedCounts === null
-                => new FollowedBatch($name, $this->api, $this->maxAge, $this->staleFor),
-            default => new SharedBatch($name, $this->api, $this->memory, $this->sharedCounts, $this->maxAge, $this->staleFor),
+                => new FollowedBatch($name, $this->api, $this->maxAge, $this->staleFor, $asides),
+            default => new SharedBatch($name, $this->api, $this->memory, $this->sharedCounts, $this->maxAge, $this->staleFor, $asides),
         };
-        return new Cluster($name, $source, $budget);
+        return new Cluster($name, $source, $budget, $asides, new Connects($name, $this->memory));
+    }
+
+    /** Tells lbd of a connect that failed. */
+    public function unreachable(string $cluster, string $address): void
+    {
+        $this->reports->unreachable($cluster, $address);
+        $this->reports->tell($this->reporter(...));
+    }
+
+    private function reporter(): string
+    {
+        return $this->sharedCounts?->reporter() ?? $this->reporter;
     }
 
     /**
@@ -105,6 +118,7 @@ final class Background
         if ($this->mode === 'batch' && !$this->web) {
             $this->reports->advance(self::counts($clusters), $this->reporter);
         }
+        $this->reports->tell($this->reporter(...));
         $this->leases->advance();
     }
 
@@ -148,7 +162,11 @@ final class Background
         } elseif ($this->mode === 'batch') {
             $this->reports->send(self::counts($clusters), $this->reporter, true);
         }
-        while (!($this->leases->settled() && $this->reports->settled()) && !$deadline->passed()) {
+        while (true) {
+            $this->reports->tell($this->reporter(...), 0.0);
+            if (($this->leases->settled() && $this->reports->settled()) || $deadline->passed()) {
+                break;
+            }
             $this->api->transfers->wait($deadline->atMost(self::WAIT));
             $this->leases->advance();
         }

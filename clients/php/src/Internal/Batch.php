@@ -16,8 +16,11 @@ use Lbd\Exception\LbdException;
  */
 final class Batch
 {
-    /** Picks to ask for. */
-    public const SIZE = 100;
+    /** Picks to ask for: those for TIME seconds. The first batch has FIRST. */
+    private const MIN = 20;
+    public const FIRST = 100;
+    public const MAX = 1000;
+    private const TIME = 2.0;
 
     private const REFUSALS = [
         'dropped' => Dropped::class,
@@ -33,10 +36,16 @@ final class Batch
     {
     }
 
-    /** The call for a batch, for which lbd waits for an endpoint for at most these seconds. */
-    public static function path(string $cluster, float $wait): string
+    /** The picks to ask for, after so many requests with this batch. */
+    public function next(int $requests): int
     {
-        return '/v1/pick?cluster=' . rawurlencode($cluster) . '&n=' . self::SIZE . '&reports=true&wait=' . Api::duration($wait);
+        return (int) min(max(self::MIN, $requests * self::TIME / max(0.1, Deadline::now() - $this->made)), self::MAX);
+    }
+
+    /** The call for a batch of n picks, for which lbd waits for an endpoint for at most these seconds. */
+    public static function path(string $cluster, float $wait, int $n): string
+    {
+        return '/v1/pick?cluster=' . rawurlencode($cluster) . "&n=$n&reports=true&wait=" . Api::duration($wait);
     }
 
     /** Whether a pick of lbd has this as its address. */
@@ -70,12 +79,12 @@ final class Batch
         }
         foreach ($dropped as $category => $count) {
             $element = self::refusal('dropped', "cluster $cluster: drop category $category dropped the request", 'dropped');
-            for ($i = min(self::SIZE, is_int($count) ? $count : 0); $i > 0; $i--) {
+            for ($i = min(self::MAX, is_int($count) ? $count : 0); $i > 0; $i--) {
                 $elements[] = $element;
             }
         }
         $element = self::refusal('circuit_broken', "cluster $cluster: the circuit breaker is full", 'circuit_broken');
-        for ($i = min(self::SIZE, $full); $i > 0; $i--) {
+        for ($i = min(self::MAX, $full); $i > 0; $i--) {
             $elements[] = $element;
         }
         if ($elements === []) {
@@ -113,20 +122,44 @@ final class Batch
     }
 
     /**
-     * The first address from a turn on that is not in tried, or null if there is none.
+     * The address of the next element that is not avoided: of the others, each keeps its share.
      *
-     * @param list<string> $tried
+     * @param \Closure(): int $turn the next turn
+     * @throws LbdException for a refusal
      */
-    public function other(int $turn, array $tried): ?string
+    public function take(\Closure $turn, Asides $asides, string $cluster): string
     {
         $n = count($this->elements);
-        for ($i = 0; $i < $n; $i++) {
-            $element = $this->elements[($turn + $i) % $n];
-            if ($element[0] !== '!' && !in_array($element, $tried, true)) {
+        for ($left = 2 * $n; ; $left--) { // other processes take some
+            $element = $this->elements[$turn() % $n];
+            if ($left === 0 || $element[0] === '!' || !$asides->avoids($element)) {
+                return self::address($element, $cluster);
+            }
+        }
+    }
+
+    /**
+     * An address that accept permits, drawn so that each keeps its share; null if there is none.
+     *
+     * @param \Closure(string): bool $accept
+     */
+    public function draw(\Closure $accept): ?string
+    {
+        $n = count($this->elements);
+        $first = mt_rand(0, $n - 1);
+        for ($i = -8; $i < $n; $i++) {
+            $element = $this->elements[$i < 0 ? mt_rand(0, $n - 1) : ($first + $i) % $n];
+            if ($element[0] !== '!' && $accept($element)) {
                 return $element;
             }
         }
         return null;
+    }
+
+    /** @return list<string> each address once */
+    public function addresses(): array
+    {
+        return array_values(array_filter(array_unique($this->elements), static fn (string $element): bool => $element[0] !== '!'));
     }
 
     public function encode(): string

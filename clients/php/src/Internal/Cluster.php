@@ -7,11 +7,26 @@ namespace Lbd\Internal;
 /** What a client knows of one cluster. source is null in the modes pick and lease. */
 final class Cluster
 {
+    /** Addresses that a request has tried, or that lbd excludes, at most. */
+    public const TRIED_MAX = 100;
+
     public readonly Counts $counts;
 
-    public function __construct(public readonly string $name, public readonly ?Source $source, public readonly Budget $budget)
-    {
+    public function __construct(
+        public readonly string $name,
+        public readonly ?Source $source,
+        public readonly Budget $budget,
+        public readonly Asides $asides,
+        public readonly Connects $connects,
+    ) {
         $this->counts = new Counts();
+    }
+
+    /** May set an address aside: a try was not sent, or got no answer. */
+    public function failed(string $address, bool $sent): void
+    {
+        $batch = $this->source?->batch();
+        $this->asides->failed($address, $sent, $batch === null ? self::TRIED_MAX : intdiv(count($batch->addresses()), 2));
     }
 
     /** Whether nothing is lost if the cluster is forgotten: there were no requests for long, or it has no batch. */

@@ -30,11 +30,11 @@ final class Counts
         return $now;
     }
 
-    /** Counts the outcome of a request: success, error or cancelled. */
+    /** Counts the outcome of a request: success, error, cancelled or unreachable. */
     public function ended(string $address, string $outcome, float $begin): void
     {
         $count = $this->endpoints[$address] ?? null;
-        if ($count !== null) {
+        if ($count !== null && $outcome !== 'unreachable') { // that is no request
             $count->requests++;
             $count->latency += Deadline::now() - $begin;
             $count->errors += (int) ($outcome === 'error');

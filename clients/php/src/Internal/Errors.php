@@ -16,6 +16,9 @@ final class Errors
     /** Mistakes and shortages of the caller: no endpoint is to blame. */
     private const LOCAL = [1, 2, 3, 4, 23, 26, 27, 41, 42, 43, 53, 54, 58, 59, 61, 66, 77];
 
+    /** No connection. */
+    private const CONNECT = [5, 6, 7, 35, 60];
+
     private const COULDNT_RESOLVE = 6;
     private const COULDNT_CONNECT = 7;
 
@@ -30,6 +33,13 @@ final class Errors
     public static function isConnection(int $error): bool
     {
         return in_array($error, self::CONNECTION, true);
+    }
+
+    /** Whether there was no connection. $size is what curl has sent of the request, in bytes. */
+    public static function isUnsent(int $error, int $size): bool
+    {
+        return in_array($error, self::CONNECT, true)
+            || ($size === 0 && ($error === CURLE_OPERATION_TIMEDOUT || self::isConnection($error)));
     }
 
     public static function isLocal(int $error): bool

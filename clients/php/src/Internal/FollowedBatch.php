@@ -28,6 +28,12 @@ final class FollowedBatch implements Source
 
     private ?Batch $batch = null;
     private int $turn = 0;
+
+    /** The turn when the batch came. */
+    private int $firstTurn = 0;
+
+    /** Picks to ask for, at most: the quota of the caller may permit less. */
+    private int $most = Batch::MAX;
     private float $old = 0.0;
     private ?LbdException $error = null;
     private int $failures = 0;
@@ -44,6 +50,7 @@ final class FollowedBatch implements Source
         private readonly Api $api,
         private readonly float $maxAge,
         private readonly float $staleFor,
+        private readonly Asides $asides = new Asides(),
     ) {
     }
 
@@ -51,12 +58,12 @@ final class FollowedBatch implements Source
     {
         $this->used = Deadline::now();
         $batch = $this->usable() ?? $this->await($deadline);
-        return Batch::address($batch->elements[$this->turn++ % count($batch->elements)], $this->cluster);
+        return $batch->take(fn (): int => $this->turn++, $this->asides, $this->cluster);
     }
 
-    public function other(array $tried): ?string
+    public function batch(): ?Batch
     {
-        return $this->batch?->other($this->turn++, $tried);
+        return $this->batch;
     }
 
     private function usable(): ?Batch
@@ -93,7 +100,8 @@ final class FollowedBatch implements Source
         $batch = $this->batch;
         $left = $batch === null ? 0.0 : $this->old - $now;
         if ($batch?->generation === null || $this->changed || $left <= 0) {
-            $this->call(Batch::path($this->cluster, self::FETCH_WAIT), self::FETCH_WAIT, $this->fetched(...));
+            $n = min($this->most, $batch?->next($this->turn - $this->firstTurn) ?? Batch::FIRST);
+            $this->call(Batch::path($this->cluster, self::FETCH_WAIT, $n), self::FETCH_WAIT, $this->fetched(...));
         } else {
             $wait = min($left, self::FOLLOW_WAIT);
             $path = '/v1/clusters/' . rawurlencode($this->cluster) . "?endpoints=false&index=$batch->generation&wait=" . Api::duration($wait);
@@ -115,6 +123,8 @@ final class FollowedBatch implements Source
                     $use($answer);
                 } elseif ($answer instanceof Unreachable && Deadline::now() - $this->looked > min(Pause::MAX, $this->staleFor)) {
                     $this->due = 0.0; // nobody looked for long: another call would have followed by now
+                } elseif ($answer instanceof LbdException && $answer->reason === 'invalid_argument' && $this->most > Batch::FIRST) {
+                    $this->most = Batch::FIRST;
                 } else {
                     $this->failed($answer);
                 }
@@ -137,6 +147,10 @@ final class FollowedBatch implements Source
     private function got(Batch $batch, float $pause): void
     {
         $this->batch = $batch;
+        $this->firstTurn = $this->turn;
+        if ($batch->generation !== null) {
+            $this->asides->keep($batch->addresses());
+        }
         // Drawn, because a change makes all clients get a batch at the same time.
         $this->old = $batch->made + max(self::FOLLOW_PAUSE, $this->maxAge * mt_rand(800, 1000) / 1000);
         $this->changed = false;
@@ -174,6 +188,6 @@ final class FollowedBatch implements Source
     {
         $this->stop = null;
         $this->due = 0.0;
-        $this->turn = mt_rand(0, Batch::SIZE);
+        $this->turn = $this->firstTurn = mt_rand(0, Batch::MAX);
     }
 }

@@ -18,6 +18,10 @@ final class HttpFailure
             $attempt->finish();
             return false;
         }
+        if ($curl !== null && Errors::isUnsent($curl, self::context($error)['request_size'] ?? 1)) {
+            $attempt->unsent($curl === CURLE_OPERATION_TIMEDOUT);
+            return true;
+        }
         $network = $error instanceof NetworkExceptionInterface;
         if ($curl !== null || $network) {
             $attempt->failed();
@@ -26,9 +30,6 @@ final class HttpFailure
         }
         if (method_exists($error, 'getResponse') && $error->getResponse() !== null) {
             return false;
-        }
-        if ($curl === CURLE_OPERATION_TIMEDOUT) {
-            return (self::context($error)['request_size'] ?? 1) === 0; // there was no connection
         }
         return $curl === null ? $network : Errors::isConnection($curl);
     }

@@ -61,11 +61,11 @@ final class Leases
      * Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. Returns whether
      * lbd has confirmed it: if not, it would not grant another lease, either.
      */
-    public function endFailed(string $id, Deadline $deadline): bool
+    public function endFailed(string $id, string $outcome, Deadline $deadline): bool
     {
         try {
             $timeout = $deadline->atMost(Api::CALL_TIMEOUT);
-            $this->api->call('POST', '/v1/leases/done', ['leases' => [['id' => $id, 'outcome' => 'error']]], '', $timeout);
+            $this->api->call('POST', '/v1/leases/done', ['leases' => [['id' => $id, 'outcome' => $outcome]]], '', $timeout);
             return true;
         } catch (Unreachable | LbdException) {
             return false;

@@ -12,8 +12,17 @@ final class Reports
     /** Endpoints in one report, at most. */
     public const ENDPOINTS = 1000;
 
+    /** Seconds between two calls about connects that failed, at least. */
+    private const TELL_PAUSE = 0.05;
+
     private float $due;
     private int $sending = 0;
+
+    /** @var array<string, array<string, int>> how many connects failed, by cluster and address */
+    private array $failures = [];
+
+    private bool $telling = false;
+    private float $told = -INF;
 
     public function __construct(private readonly Api $api, private readonly float $interval)
     {
@@ -51,10 +60,44 @@ final class Reports
         }
     }
 
+    public function unreachable(string $cluster, string $address): void
+    {
+        if (isset($this->failures[$cluster][$address]) || count($this->failures, COUNT_RECURSIVE) < self::ENDPOINTS) {
+            $this->failures[$cluster][$address] = 1 + ($this->failures[$cluster][$address] ?? 0);
+        }
+    }
+
+    /**
+     * Tells lbd of the connects that failed: of the first at once, of others after a pause, with one call at a time.
+     * What cannot be sent is forgotten.
+     *
+     * @param \Closure(): string $reporter
+     */
+    public function tell(\Closure $reporter, float $pause = self::TELL_PAUSE): void
+    {
+        if ($this->failures === [] || $this->telling || Deadline::now() < $this->told + $pause) {
+            return;
+        }
+        $clusters = [];
+        foreach ($this->failures as $cluster => $counts) {
+            $endpoints = [];
+            foreach ($counts as $address => $count) {
+                $endpoints[] = ['address' => $address, 'connect_failures' => $count];
+            }
+            $clusters[] = ['cluster' => (string) $cluster, 'endpoints' => $endpoints];
+        }
+        $this->failures = [];
+        $this->telling = true;
+        $this->told = Deadline::now();
+        $this->api->start('POST', '/v1/reports', function (): void {
+            $this->telling = false;
+        }, ['reporter' => $reporter(), 'clusters' => $clusters]);
+    }
+
     /** Whether lbd has got, or refused, all reports that were sent. */
     public function settled(): bool
     {
-        return $this->sending === 0;
+        return $this->sending === 0 && !$this->telling && $this->failures === [];
     }
 
     /**
@@ -80,6 +123,8 @@ final class Reports
     public function afterFork(): void
     {
         $this->sending = 0;
+        $this->telling = false;
+        $this->failures = [];
         $this->due = Deadline::now() + $this->interval;
     }
 }

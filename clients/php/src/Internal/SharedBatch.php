@@ -29,6 +29,9 @@ final class SharedBatch implements Source
     /** Seconds that the memory keeps entries about a cluster that lbd may not even know. */
     private const KEEP = 3600;
 
+    private string $text = '';
+    private ?Batch $decoded = null;
+
     public function __construct(
         private readonly string $cluster,
         private readonly Api $api,
@@ -36,29 +39,29 @@ final class SharedBatch implements Source
         private readonly SharedCounts $counts,
         private readonly float $maxAge,
         private readonly float $staleFor,
+        private readonly Asides $asides,
     ) {
     }
 
     public function take(Deadline $deadline): string
     {
         $batch = $this->usable() ?? $this->first($deadline);
-        return Batch::address($batch->elements[$this->turn() % count($batch->elements)], $this->cluster);
+        return $batch->take(fn (): int => $this->memory->add("turn:$this->cluster", 1) & PHP_INT_MAX, $this->asides, $this->cluster);
     }
 
-    public function other(array $tried): ?string
+    public function batch(): ?Batch
     {
-        return $this->usable()?->other($this->turn(), $tried);
-    }
-
-    private function turn(): int
-    {
-        return $this->memory->add("turn:$this->cluster", 1) & PHP_INT_MAX;
+        $text = $this->memory->get("batch:$this->cluster");
+        if ($text !== $this->text) {
+            $this->text = is_string($text) ? $text : '';
+            $this->decoded = Batch::decode($this->text);
+        }
+        return $this->decoded;
     }
 
     private function usable(): ?Batch
     {
-        $text = $this->memory->get("batch:$this->cluster");
-        $batch = is_string($text) ? Batch::decode($text) : null;
+        $batch = $this->batch();
         return $batch !== null && Deadline::now() - $batch->made < $this->staleFor ? $batch : null;
     }
 
@@ -86,8 +89,7 @@ final class SharedBatch implements Source
 
     private function old(): bool
     {
-        $text = $this->memory->get("batch:$this->cluster");
-        $batch = is_string($text) ? Batch::decode($text) : null;
+        $batch = $this->batch();
         return $batch === null || Deadline::now() - $batch->made >= $this->maxAge;
     }
 
@@ -95,9 +97,11 @@ final class SharedBatch implements Source
     private function refresh(float $wait, float $timeout): ?Batch
     {
         try {
-            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait), null, $this->cluster, $timeout);
-            $batch = Batch::ofAnswer($this->cluster, $answer);
+            $turn = $this->memory->add("turn:$this->cluster", 0) & PHP_INT_MAX;
+            $batch = $this->fetch($turn, $wait, $timeout);
+            $this->memory->set("first:$this->cluster", $turn, self::KEEP);
             $this->counts->know($this->cluster, $batch);
+            $this->asides->keep($batch->addresses());
         } catch (Dropped | CircuitBroken $error) {
             $batch = Batch::ofRefusal($error);
         } catch (Unreachable | LbdException $error) {
@@ -108,6 +112,24 @@ final class SharedBatch implements Source
         $this->memory->delete("error:$this->cluster");
         $this->memory->postpone("refresh:$this->cluster", max(self::PAUSE, min(self::REFRESH, $this->maxAge) * mt_rand(800, 1000) / 1000), self::KEEP);
         return $batch;
+    }
+
+    /** @throws Unreachable|LbdException */
+    private function fetch(int $turn, float $wait, float $timeout): Batch
+    {
+        $first = $this->memory->get("first:$this->cluster");
+        $most = $this->memory->get("most:$this->cluster");
+        $n = min(is_int($most) ? $most : Batch::MAX, $this->batch()?->next($turn - (is_int($first) ? $first : $turn)) ?? Batch::FIRST);
+        try {
+            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, $n), null, $this->cluster, $timeout);
+        } catch (LbdException $error) {
+            if ($error->reason !== 'invalid_argument' || $n <= Batch::FIRST) {
+                throw $error;
+            }
+            $this->memory->set("most:$this->cluster", Batch::FIRST, self::KEEP); // the quota of the caller permits less
+            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, Batch::FIRST), null, $this->cluster, $timeout);
+        }
+        return Batch::ofAnswer($this->cluster, $answer);
     }
 
     private function failed(Unreachable|LbdException $error): void

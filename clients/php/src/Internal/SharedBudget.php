@@ -4,33 +4,41 @@ declare(strict_types=1);
 
 namespace Lbd\Internal;
 
-/** The budget of retries of all processes of a php-fpm with one max. The tokens are an entry while some are missing. */
+/** The budget of retries of all processes of a php-fpm with one max. The entry has the tokens that are missing, absent 0. */
 final class SharedBudget extends Budget
 {
     private const UNIT = 1000;
+
+    /** Seconds after the first token was taken, after which none is missing. */
+    private const KEEP = 3600;
 
     private readonly string $name;
 
     public function __construct(private readonly SharedMemory $memory, string $cluster, float $max)
     {
         parent::__construct($max);
-        $this->name = "tokens:$max:$cluster";
+        $this->name = "missing:$max:$cluster";
     }
 
     public function failed(): bool
     {
-        $this->memory->setOnce($this->name, (int) ($this->max * self::UNIT));
-        $left = $this->memory->add($this->name, -self::UNIT);
-        if ($left < 0) {
-            $this->memory->set($this->name, 0);
+        $missing = $this->memory->add($this->name, self::UNIT, self::KEEP);
+        if ($missing > $this->max * self::UNIT) {
+            $this->memory->add($this->name, -self::UNIT, self::KEEP);
         }
-        return $left > $this->max * self::UNIT / 2;
+        return $missing < $this->max * self::UNIT / 2;
     }
 
     public function succeeded(): void
     {
-        if (is_int($this->memory->get($this->name)) && $this->memory->add($this->name, (int) (self::SUCCESS * self::UNIT)) >= $this->max * self::UNIT) {
-            $this->memory->delete($this->name);
+        $missing = $this->memory->get($this->name);
+        if (!is_int($missing) || $missing <= 0) {
+            return;
+        }
+        $given = (int) (self::SUCCESS * self::UNIT);
+        $missing = $this->memory->add($this->name, -$given, self::KEEP);
+        if ($missing < 0) { // others gave back, too: each takes its part
+            $this->memory->add($this->name, min($given, -$missing), self::KEEP);
         }
     }
 }

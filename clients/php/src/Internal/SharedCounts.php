@@ -36,7 +36,13 @@ final class SharedCounts
             }
         }
         arsort($seen);
-        $kept = array_filter(array_slice($seen, 0, Reports::ENDPOINTS, true), static fn (float $last): bool => $now - $last < self::KNOWN_FOR);
+        $kept = array_filter(
+            array_slice($seen, 0, Reports::ENDPOINTS, true),
+            // What is counted is reported first.
+            fn (float $last, string $address): bool => $now - $last < self::KNOWN_FOR
+                || array_filter($this->memory->integers($this->names($cluster, $address))) !== [],
+            ARRAY_FILTER_USE_BOTH,
+        );
         foreach (array_keys(array_diff_key($seen, $kept)) as $address) {
             foreach ($this->names($cluster, (string) $address) as $name) {
                 $this->memory->delete($name);
@@ -147,7 +153,10 @@ final class SharedCounts
             foreach ($names as $name) {
                 $value = max(0, $found[$name] ?? 0);
                 if ($value > 0) {
-                    $this->memory->add($name, -$value); // other processes may have added meanwhile
+                    $left = $this->memory->add($name, -$value); // other processes may have added meanwhile
+                    if ($left < 0) { // or deleted it, or APCu has
+                        $this->memory->add($name, min($value, -$left));
+                    }
                 }
                 $values[] = $value;
             }
@@ -201,7 +210,7 @@ final class SharedCounts
     }
 
     /** The name of the memory: all processes that share it are one reporter. */
-    private function reporter(): string
+    public function reporter(): string
     {
         $id = $this->memory->setOnce('reporter', bin2hex(random_bytes(6)));
         return substr((string) gethostname(), 0, 100) . '/' . PHP_SAPI . '/' . (is_string($id) ? $id : '');

@@ -51,10 +51,29 @@ final class SharedMemory
         apcu_delete($this->prefix . $name);
     }
 
-    /** Adds to an integer, which is 0 at first, and returns the sum. */
-    public function add(string $name, int $value): int
+    /** Adds to an integer, which is 0 at first and again these seconds later unless they are 0, and returns the sum. */
+    public function add(string $name, int $value, int $seconds = 0): int
     {
-        return (int) apcu_inc($this->prefix . $name, $value);
+        return (int) apcu_inc($this->prefix . $name, $value, ttl: $seconds);
+    }
+
+    /**
+     * Runs a function while no other process does. One that dies within it, or is slow, delays the others for a moment.
+     *
+     * @template T
+     * @param \Closure(): T $function
+     * @return T
+     */
+    public function locked(string $name, \Closure $function): mixed
+    {
+        for ($i = 0; $i < 100 && !apcu_add($this->prefix . $name, true, 1); $i++) {
+            usleep(50);
+        }
+        try {
+            return $function();
+        } finally {
+            apcu_delete($this->prefix . $name);
+        }
     }
 
     /**

@@ -10,16 +10,12 @@ use Lbd\Exception\LbdException;
 interface Source
 {
     /**
-     * The next address. It waits only if there is no batch that may be used.
+     * The next address that is not set aside. It waits only if there is no batch that may be used.
      *
      * @throws LbdException if the next element is a refusal, or there is no batch in time
      */
     public function take(Deadline $deadline): string;
 
-    /**
-     * The next address that is not in tried, or null if there is no other.
-     *
-     * @param list<string> $tried
-     */
-    public function other(array $tried): ?string;
+    /** The batch that take used, if there is one. */
+    public function batch(): ?Batch;
 }

@@ -81,7 +81,7 @@ final class UpstreamRequest
             CURLOPT_TCP_NODELAY => true,
             CURLOPT_NOSIGNAL => true,
             CURLOPT_TIMEOUT_MS => $left,
-            CURLOPT_CONNECTTIMEOUT_MS => max(1, min($left, (int) ($this->connectTimeout * 1000))),
+            CURLOPT_CONNECTTIMEOUT_MS => max(1, min($left, (int) (($attempt?->connectTimeout ?? $this->connectTimeout) * 1000))),
             CURLOPT_HTTPHEADER => $this->lines,
             CURLOPT_HEADERFUNCTION => fn (CurlHandle $_, string $line): int => $this->header($line, $attempt),
             CURLOPT_WRITEFUNCTION => fn (CurlHandle $_, string $part): int => $this->write($part),

@@ -78,6 +78,7 @@ final class Upstreams
         $handle = $request->to($attempt, $deadline);
         $error = $this->run($handle, $deadline);
         if ($error === 0) {
+            $attempt?->connected((float) (curl_getinfo($handle, CURLINFO_APPCONNECT_TIME) ?: curl_getinfo($handle, CURLINFO_CONNECT_TIME)));
             return $request->response();
         }
         $message = curl_error($handle) ?: (string) curl_strerror($error);
@@ -90,8 +91,9 @@ final class Upstreams
             $attempt?->finish();
             throw new ConnectionFailed("$where: $message");
         }
-        $attempt?->failed();
-        $elsewhere = !$request->answered() && (Errors::isConnection($error) || $error === CURLE_OPERATION_TIMEDOUT);
+        $unsent = Errors::isUnsent($error, (int) curl_getinfo($handle, CURLINFO_REQUEST_SIZE));
+        $unsent ? $attempt?->unsent($error === CURLE_OPERATION_TIMEDOUT) : $attempt?->failed();
+        $elsewhere = !$request->answered() && (Errors::isConnection($error) || $unsent);
         throw new ConnectionFailed("$where: $message", $elsewhere ? $error : 0);
     }
 

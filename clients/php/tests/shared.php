@@ -1,0 +1,80 @@
+<?php
+
+declare(strict_types=1);
+
+/** Prints what is left after processes have changed the same entries of APCu at the same time. */
+
+use Lbd\Internal\Api;
+use Lbd\Internal\Batch;
+use Lbd\Internal\Count;
+use Lbd\Internal\Deadline;
+use Lbd\Internal\SharedAsides;
+use Lbd\Internal\SharedBudget;
+use Lbd\Internal\SharedCounts;
+use Lbd\Internal\SharedMemory;
+
+require __DIR__ . '/autoload.php';
+
+const ADDRESS = '10.0.0.1:80';
+
+$memory = new SharedMemory('test:');
+$together = static function (\Closure ...$functions): void {
+    $children = [];
+    foreach ($functions as $function) {
+        $children[] = $pid = pcntl_fork();
+        if ($pid === 0) {
+            $function();
+            exit(0);
+        }
+    }
+    foreach ($children as $pid) {
+        pcntl_waitpid($pid, $status);
+    }
+};
+
+$budget = new SharedBudget($memory, 'orders', 100.0);
+$together(...array_fill(0, 4, static function () use ($budget, $memory): void {
+    for ($i = 0; $i < 5000; $i++) {
+        $memory->add('refused', (int) !$budget->failed());
+        for ($j = 0; $j < 11; $j++) {
+            $budget->succeeded();
+        }
+    }
+}));
+$missing = (fn (): mixed => $this->memory->get($this->name))->call($budget);
+echo 'budget: ', $memory->get('refused'), ' refused, ', $missing === 0 ? 'none' : var_export($missing, true), " missing\n";
+
+$counts = new SharedCounts(new Api('unix:/x', '', '', ''), $memory, 5.0);
+$batch = static fn (string $address): Batch => Batch::ofAnswer('orders', ['generation' => 1, 'picks' => [['address' => $address]]]);
+$add = static function (int $requests) use ($counts): void {
+    $count = new Count(Deadline::now());
+    $count->requests = $requests;
+    (fn () => $this->addAll('orders', [ADDRESS => $count]))->call($counts);
+};
+$take = static fn (): int => (fn (): int => ($this->take('orders')[ADDRESS] ?? new Count(0.0))->requests)->call($counts);
+$counts->know('orders', $batch(ADDRESS));
+$add(1);
+$memory->set('known:orders', [ADDRESS => Deadline::now() - 3600]);
+$counts->know('orders', $batch('10.0.0.2:80')); // forgets others that nothing is counted of
+$kept = $take();
+$counts->know('orders', $batch(ADDRESS));
+$loop = static fn (\Closure $function): \Closure => static function () use ($function): void {
+    for ($i = 0; $i < 20_000; $i++) {
+        $function();
+    }
+};
+$together($loop(static fn () => $add(1)), $loop($take), $loop(static fn () => $memory->delete("count:orders\0" . ADDRESS . "\0requests")));
+$take();
+$add(20);
+echo "counts: $kept and ", $take(), " of 20\n";
+
+$asides = new SharedAsides($memory, 'orders');
+$asides->failed(ADDRESS, false, 1);
+$memory->set('aside:orders', [ADDRESS => ['until' => Deadline::now() + 0.1] + $memory->get('aside:orders')[ADDRESS]]);
+$together(...array_fill(0, 8, static function () use ($asides, $memory): void {
+    $end = new Deadline(0.3);
+    while (!$end->passed()) {
+        $memory->add('trials', (int) !$asides->avoids(ADDRESS));
+    }
+}));
+echo 'trials: ', $memory->get('trials'), "\n";
