@@ -68,12 +68,18 @@ final class Attempt
     /** There was no connection. $timedOut says whether that is because it took too long. */
     public function unsent(bool $timedOut): void
     {
-        if ($timedOut && !$this->call->hasTime()) {
+        if ($timedOut && !$this->hasTime()) {
             $this->failed();
             return;
         }
         $limit = $this->client->connectTimeout;
         $this->fails('unreachable', $timedOut && $this->connectTimeout < $limit && Deadline::now() - $this->begin < $limit);
+    }
+
+    /** Whether a timeout is not that of the request. */
+    public function hasTime(): bool
+    {
+        return $this->call->hasTime();
     }
 
     private function fails(string $outcome, bool $cut): void

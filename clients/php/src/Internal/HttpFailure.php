@@ -31,6 +31,9 @@ final class HttpFailure
         if (method_exists($error, 'getResponse') && $error->getResponse() !== null) {
             return false;
         }
+        if ($curl === CURLE_OPERATION_TIMEDOUT) {
+            return $attempt->hasTime(); // curl sent it on an old connection, and had no time to connect again
+        }
         return $curl === null ? $network : Errors::isConnection($curl);
     }
 

@@ -93,7 +93,7 @@ final class Upstreams
         }
         $unsent = Errors::isUnsent($error, (int) curl_getinfo($handle, CURLINFO_REQUEST_SIZE));
         $unsent ? $attempt?->unsent($error === CURLE_OPERATION_TIMEDOUT) : $attempt?->failed();
-        $elsewhere = !$request->answered() && (Errors::isConnection($error) || $unsent);
+        $elsewhere = !$request->answered() && (Errors::isConnection($error) || $error === CURLE_OPERATION_TIMEDOUT);
         throw new ConnectionFailed("$where: $message", $elsewhere ? $error : 0);
     }
 
