@@ -150,16 +150,19 @@ class Try implements Handler, Answer {
     this.#began = performance.now();
     if (connectTime > TIMER_MAX) return;
     const late = () => {
+      if (this.#connecting === undefined) return;
       this.#attempt.cut = true;
       this.giveUp(connectTimeoutError(address, connectTime));
     };
-    this.#connecting = setTimeout(late, connectTime).unref();
+    // If this process was busy, the connect has succeeded as well, and its event comes between these two.
+    this.#connecting = setTimeout(() => setImmediate(late), connectTime).unref();
   };
 
   /** The connect has ended. */
   #connected(): void {
     endConnecting(this.#attempt.address, this.#connects);
     clearTimeout(this.#connecting);
+    this.#connecting = undefined;
   }
 
   /** Ends the try, which may have no connection yet. */

@@ -1,6 +1,7 @@
 // Requests through each HTTP library, with a real daemon and real upstreams.
 
 import assert from "node:assert/strict";
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { Readable } from "node:stream";
 import { after, afterEach, before, describe, test } from "node:test";
 
@@ -22,6 +23,8 @@ const rejectsWith = (promise, Kind) =>
     assert(causeOf(error) instanceof Kind, String(error));
     return true;
   });
+
+const CONNECTS = "undici:client:beforeConnect";
 
 /** So many requests that each of two endpoints gets one: the elements of a batch are in random order. */
 const MANY = 48;
@@ -131,6 +134,27 @@ for (const [library, connect] of Object.entries(libraries)) {
       for (let i = 0; i < 8; i++) {
         assert.deepEqual(await send("POST", url, { body: "x", timeout: 5000 }), [200, upstreams[0].address]);
       }
+    });
+
+    test("does not call a connect late because this process is busy", async () => {
+      const { cluster, url, upstreams } = await clusterOf([undefined, undefined]);
+      const { client, send } = open();
+      const hold = ({ connectParams: { host } }) => {
+        if (!upstreams.some(({ address }) => address === host)) return;
+        unsubscribe(CONNECTS, hold);
+        const end = performance.now() + 400;
+        process.nextTick(() =>
+          process.nextTick(() =>
+            process.nextTick(() => {
+              while (performance.now() < end);
+            }),
+          ),
+        );
+      };
+      subscribe(CONNECTS, hold);
+      assert.equal((await send("GET", url))[0], 200);
+      await client.close();
+      assert.equal(await daemon.metric(`lbd_reported_connect_failures_total{cluster="${cluster}"} `), 0);
     });
 
     test("retries a POST only with a key", async () => {
