@@ -1,8 +1,12 @@
 package conformance
 
 import (
+	"cmp"
 	"errors"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -10,43 +14,92 @@ import (
 	"github.com/lbd-dev/lbd/clients/conformance/stand"
 )
 
-// rateFaults are what one of four endpoints does under load.
-var rateFaults = []struct {
-	fault  string
-	method string
-}{
-	{"stop", "GET"}, {"kill", "GET"}, {"silent", "GET"}, {"resets", "GET"}, {"stop", "POST"},
+// story is what happens to four endpoints while requests arrive at a rate.
+type story struct {
+	name    string
+	method  string // default GET
+	cluster cluster
+	before  []event
+	part    time.Duration // between two events, and before and after them; default that of TestRate
+	events  []event
+	failing float64  // the most requests that may fail, as a share of all
+	errors  []string // what they may fail with; default no error
 }
 
-// TestRate sends requests at a rate while one of four endpoints fails and comes back: no request of a client fails that
-// can be sent again. nginx, whose path is in LBD_TEST_NGINX, does the same beside them.
-func TestRate(t *testing.T) {
-	rate, part := 200.0, 2*time.Second
-	if os.Getenv("RATE") == "full" {
-		rate, part = 1000, 20*time.Second
+// event begins or ends a fault of endpoints.
+type event struct {
+	what      string // "is" and a behavior of Upstream.Behave, "return", or a fault of Upstream.Fail
+	endpoints []int
+}
+
+var (
+	four  = []int{0, 1, 2, 3}
+	first = four[:1]
+
+	// brief is what CI plays, and stories are those of RATE=full.
+	brief = []story{
+		{name: "brief", part: 800 * time.Millisecond, events: []event{
+			{"kill", first}, {"return", first}, {"silent", four[1:2]}, {"return", four[1:2]}, {"stop", four[2:]}, {"return", four[2:]},
+		}},
+		{name: "POST brief", method: "POST", before: []event{{"stop", first}}, events: []event{{"return", first}}},
 	}
-	for _, f := range rateFaults {
-		t.Run(f.method+" "+f.fault, func(t *testing.T) {
+	stories = []story{
+		{name: "stop", events: []event{{"stop", first}, {"return", first}}},
+		{name: "kill", events: []event{{"kill", first}, {"return", first}}},
+		{name: "silent", events: []event{{"silent", first}, {"return", first}}},
+		{name: "resets", events: []event{{"resets", first}, {"return", first}}},
+		{name: "POST to three", method: "POST", before: []event{{"silent", first}}, events: []event{{"return", first}}},
+		// One may be sent while its connection is being closed: whether it arrived is unknown.
+		{
+			name: "POST stop", method: "POST", failing: 0.0002, errors: []string{"connection"},
+			events: []event{{"stop", first}, {"return", first}},
+		},
+		{name: "two", events: []event{{"kill", four[:2]}, {"return", four[:2]}}},
+		{
+			name: "priority", cluster: cluster{Priorities: map[string]int{"2": 1, "3": 1}},
+			events: []event{{"kill", four[:2]}, {"return", four[:2]}},
+		},
+		{name: "rolling restart", part: 2500 * time.Millisecond, events: []event{
+			{"stop", first},
+			{"return", first},
+			{"stop", four[1:2]},
+			{"return", four[1:2]},
+			{"stop", four[2:3]},
+			{"return", four[2:3]},
+			{"stop", four[3:]},
+			{"return", four[3:]},
+		}},
+		{name: "503", cluster: cluster{Outliers: true}, failing: 0.001, events: []event{{"is 503", first}, {"is ok", first}}},
+		{name: "1% 503", failing: 0.0001, events: []event{{"is 1% 503", four}}},
+		// They fail while no endpoint accepts, and for a second more.
+		{
+			name: "all", part: 5 * time.Second, failing: (5 + 1) / 20., errors: []string{"connection", "unavailable"},
+			events: []event{{"kill", four}, {"return", first}, {"return", four[1:]}},
+		},
+	}
+)
+
+// TestRate sends requests at a rate while endpoints fail and return: no request fails that can be sent elsewhere. With
+// RATE=full it plays all stories at 1,000 requests/s, and nginx, whose path is in LBD_TEST_NGINX, plays them as well.
+func TestRate(t *testing.T) {
+	rate, part, played := 100.0, time.Second, brief
+	full := os.Getenv("RATE") == "full"
+	if full {
+		rate, part, played = 1000, 20*time.Second, stories
+	}
+	for _, s := range played {
+		s.part = cmp.Or(s.part, part)
+		t.Run(s.name, func(t *testing.T) {
+			if nginx := os.Getenv("LBD_TEST_NGINX"); nginx != "" {
+				t.Run("nginx", func(t *testing.T) { s.nginx(t, nginx, rate) })
+			}
 			for _, name := range clients(t) {
 				for _, adapter := range adaptersOf(t, name) {
 					t.Run(name+" "+adapter, func(t *testing.T) {
-						c := newClient(t, name, adapter)
-						rate := rate
-						if name == "shell" { // starts processes for each request
-							rate /= 10
+						if !full {
+							t.Parallel()
 						}
-						a := c.underFault(t, f.fault, stand.Command{
-							Do: "load", Method: f.method, Path: "/slow?ms=1", Rate: rate, N: int(rate * 3 * part.Seconds()), Threads: 16, Timeout: 5,
-						}, part)
-						t.Logf("%v %v, p99 by second %.3f", a.Statuses, a.Errors, a.P99)
-						if a.Statuses["200"] != int(rate*3*part.Seconds()) {
-							t.Errorf("requests failed: %v, %v", a.Statuses, a.Errors)
-						}
-						if i := int(part.Seconds()); len(a.P99) < 3*i-1 {
-							t.Errorf("%d seconds", len(a.P99))
-						} else if before, after := a.P99[i-1], a.P99[i]; after > 2*before+0.25 {
-							t.Logf("p99 of the second after the fault: %.0f ms, %.0f before", 1000*after, 1000*before)
-						}
+						s.play(t, newClient(t, name, adapter), rate)
 					})
 				}
 			}
@@ -54,44 +107,133 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// underFault plays a load while an endpoint fails for a third of it.
-func (c *client) underFault(t *testing.T, fault string, load stand.Command, part time.Duration) stand.Answer {
-	t.Helper()
-	must := func(err error) {
-		if t.Helper(); err != nil {
-			t.Fatal(err)
+// play plays the story to a client.
+func (s *story) play(t *testing.T, c *client, rate float64) {
+	p := s.prepare(t, c)
+	mode := "batch"
+	p.open = stand.Command{Do: "open", LBD: "unix:" + c.daemon.Socket, Cluster: p.target, Mode: mode, Adapter: c.adapter}
+	_, err := c.do(p.open)
+	if not := (unsupportedError{}); errors.As(err, &not) {
+		p.open.Mode = "pick"
+		_, err = c.do(p.open)
+	}
+	must(t, err)
+	_, err = c.do(stand.Command{Do: "request", Method: "GET", Path: "/"}) // waits for the batch
+	must(t, err)
+	if c.name == "shell" { // starts processes for each request
+		rate /= 10
+	}
+	calls := p.handled(t)
+	a := s.load(t, p, stand.Command{Path: "/slow?ms=1"}, rate)
+	calls = p.handled(t) - calls
+	sent := int(rate * s.time().Seconds())
+	failed := sent - a.Statuses["200"]
+	t.Logf("%d of %d requests failed: %v %v; %.1f calls/s to lbd; p99 by second %.3f",
+		failed, sent, a.Statuses, a.Errors, calls/a.Seconds, a.P99)
+	if float64(failed) > s.failing*float64(sent) {
+		t.Errorf("%d requests failed, permitted are %.4f of all", failed, s.failing)
+	}
+	for name := range maps.Keys(a.Errors) {
+		if !slices.Contains(s.errors, name) {
+			t.Errorf("requests failed with %s", name)
 		}
 	}
+	most := 30*a.Seconds + 30
+	if c.name == "php" || c.name == "shell" { // nothing runs in the background
+		most += 2 * float64(sent)
+	}
+	if calls > most {
+		t.Errorf("%.0f calls to lbd, more than %.0f", calls, most)
+	}
+	if i := int(s.part.Seconds()); i > 0 && len(a.P99) > i {
+		t.Logf("p99 of the second after the fault %.0f ms, before %.0f ms", 1000*a.P99[i], 1000*a.P99[i-1])
+	}
+	if s.name == "all" { // the error has the cause
+		p.happens(t, event{"kill", four})
+		a, err := c.do(stand.Command{Do: "request", Method: "GET", Path: "/", Timeout: 5})
+		if must(t, err); !strings.Contains(strings.ToLower(a.Message), "refused") {
+			t.Errorf("the error does not name its cause: %s: %s", a.Error, a.Message)
+		}
+	}
+}
+
+// nginx plays the story to nginx.
+func (s *story) nginx(t *testing.T, binary string, rate float64) {
+	c := newClient(t, "go", "core")
+	p := s.prepare(t, c)
+	must(t, c.start())
+	var addresses []string
+	for _, u := range p.upstreams {
+		addresses = append(addresses, u.Address)
+	}
+	nginx, err := stand.StartNginx(binary, t.TempDir(), addresses...)
+	must(t, err)
+	defer nginx.Stop()
+	a := s.load(t, p, stand.Command{URL: "http://" + nginx.Address + "/slow?ms=1"}, rate)
+	t.Logf("%v %v; p99 by second %.3f", a.Statuses, a.Errors, a.P99)
+}
+
+func (s *story) time() time.Duration { return s.part * time.Duration(len(s.events)+1) }
+
+// prepare starts the upstreams, and lbd with a cluster of them.
+func (s *story) prepare(t *testing.T, c *client) *play {
+	t.Helper()
 	c.daemon.Stop(syscall.SIGTERM)
 	c.daemon.Connect = "tcp"
-	must(c.daemon.Start())
-	var meter stand.Meter
-	var addresses []string
-	upstreams := make([]*stand.Upstream, 4)
-	for i := range upstreams {
-		var err error
-		upstreams[i], err = stand.NewUpstream(&meter, "ok")
-		must(err)
-		t.Cleanup(upstreams[i].Close)
-		addresses = append(addresses, upstreams[i].Address)
+	must(t, c.daemon.Start())
+	p := &play{client: c, target: "orders"}
+	for range four {
+		u, err := stand.NewUpstream(&p.meter, "ok")
+		must(t, err)
+		t.Cleanup(u.Close)
+		p.upstreams = append(p.upstreams, u)
 	}
-	must(c.daemon.Push("orders", addresses...))
-	opened := stand.Command{Do: "open", LBD: "unix:" + c.daemon.Socket, Cluster: "orders", Mode: "batch", Adapter: c.adapter}
-	_, err := c.do(opened)
-	var not unsupportedError
-	if errors.As(err, &not) {
-		opened.Mode = "pick"
-		_, err = c.do(opened)
+	for _, e := range s.before {
+		p.happens(t, e)
 	}
-	must(err)
-	_, err = c.do(stand.Command{Do: "request", Method: "GET", Path: "/"}) // waits for the batch
-	must(err)
-	must(c.runner.Send(load))
-	time.Sleep(part)
-	must(upstreams[0].Fail(fault))
-	time.Sleep(part)
-	must(upstreams[0].Return())
-	a, err := c.runner.Receive(2*part + stand.Patience)
-	must(err)
+	must(t, p.push(&s.cluster))
+	return p
+}
+
+// load sends requests while the story happens.
+func (s *story) load(t *testing.T, p *play, command stand.Command, rate float64) stand.Answer {
+	t.Helper()
+	command.Do, command.Method, command.Rate, command.N = "load", cmp.Or(s.method, "GET"), rate, int(rate*s.time().Seconds())
+	command.Threads, command.Timeout = 16, 5
+	must(t, p.runner.Send(command))
+	for _, e := range s.events {
+		time.Sleep(s.part)
+		p.happens(t, e)
+	}
+	a, err := p.runner.Receive(s.part + 2*stand.Patience)
+	must(t, err)
 	return a
+}
+
+func (p *play) happens(t *testing.T, e event) {
+	t.Helper()
+	for _, i := range e.endpoints {
+		u := p.upstreams[i]
+		if behavior, ok := strings.CutPrefix(e.what, "is "); ok {
+			must(t, u.Behave(behavior))
+		} else if e.what == "return" {
+			must(t, u.Return())
+		} else {
+			must(t, u.Fail(e.what))
+		}
+	}
+}
+
+// handled returns how many requests lbd has answered.
+func (p *play) handled(t *testing.T) (n float64) {
+	t.Helper()
+	n, err := p.daemon.Sum("lbd_http_requests_total{")
+	must(t, err)
+	return n
+}
+
+func must(t *testing.T, err error) {
+	if t.Helper(); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -244,17 +244,25 @@ func (d *Daemon) Push(cluster string, addresses ...string) error {
 }
 
 // Metric returns the value of a metric, name{labels}, which is 0 if it is absent.
-func (d *Daemon) Metric(name string) (float64, error) {
+func (d *Daemon) Metric(name string) (float64, error) { return d.Sum(name + " ") }
+
+// Sum returns the sum of the metrics whose lines begin so.
+func (d *Daemon) Sum(begin string) (sum float64, err error) {
 	var text string
 	if err := d.Call(http.MethodGet, "/metrics", nil, &text); err != nil {
 		return 0, err
 	}
 	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if !strings.HasPrefix(line, begin) {
+			continue
 		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += value
 	}
-	return 0, nil
+	return sum, nil
 }
 
 // Label quotes a cluster for the labels of Metric.

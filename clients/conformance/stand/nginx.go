@@ -34,7 +34,8 @@ http {
 	upstream app { %[3]s keepalive 32; keepalive_requests 100000000; }
 	server {
 		listen %[2]s;
-		location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host; }
+		location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host;
+			proxy_next_upstream error timeout http_503; }
 	}
 }
 `
