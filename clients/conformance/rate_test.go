@@ -70,7 +70,8 @@ var (
 			{"return", four[3:]},
 		}},
 		{name: "503", cluster: cluster{Outliers: true}, failing: 0.001, events: []event{{"is 503", first}, {"is ok", first}}},
-		{name: "1% 503", failing: 0.0001, events: []event{{"is 1% 503", four}}},
+		// Three tries fail for one of 1,000,000.
+		{name: "1% 503", part: 50 * time.Second, failing: 0.0001, before: []event{{"is 1% 503", four}}, events: []event{{}}},
 		// They fail while no endpoint accepts, and for a second more.
 		{
 			name: "all", part: 5 * time.Second, failing: (5 + 1) / 20., errors: []string{"connection", "unavailable"},

@@ -17,6 +17,7 @@ import (
 // Meter counts the requests of several upstreams together.
 type Meter struct {
 	InFlight, Max atomic.Int64
+	upstreams     atomic.Uint64
 }
 
 func (m *Meter) enter() {
@@ -78,7 +79,8 @@ func parse(text string) (behavior, error) {
 // NewUpstream starts an upstream. It never listens if it behaves like "refuse" (connections
 // are refused) or "silent" (they are not answered at all, as if a firewall dropped them).
 func NewUpstream(meter *Meter, behaves string) (*Upstream, error) {
-	u := &Upstream{meter: meter, random: rand.New(rand.NewPCG(1, 2))} // the same draws in each run
+	// The draws are the same in each run, and not those of another upstream: a retry is not to fail because the try did.
+	u := &Upstream{meter: meter, random: rand.New(rand.NewPCG(1, meter.upstreams.Add(1)))}
 	u.closed, u.stop = context.WithCancel(context.Background())
 	if behaves == "refuse" || behaves == "silent" {
 		s, err := newSocket(behaves == "silent")

@@ -286,6 +286,7 @@ final class Runner
             exit(0);
         }
         fclose($writer);
+        stream_set_timeout($reader, 3600); // the default is a minute
         return [$pid, $reader];
     }
 

@@ -192,6 +192,21 @@ final class FpmTest extends TestCase
         self::assertSame(23, $tries, '3 retries of 10 tokens');
     }
 
+    /** RATE=full sends 100,000 requests. */
+    public function testFewErrorsAreVisible(): void
+    {
+        $upstreams = array_map(static fn (): Upstream => new Upstream('failing'), range(1, 4));
+        $this->daemon->push('orders', Upstream::addresses(...$upstreams));
+        $n = getenv('RATE') === 'full' ? 100_000 : 20_000;
+        $visible = [];
+        foreach ($this->parallel(intdiv($n, 10), $this->input([], ['n' => 10])) as $answer) {
+            array_push($visible, ...array_diff($answer['results'], Upstream::addresses(...$upstreams)));
+        }
+        self::assertLessThan($n / 10_000, count($visible), json_encode($visible)); // three tries fail for one of 1,000,000
+        $tries = array_sum(array_map(static fn (Upstream $upstream): int => count($upstream->requests()), $upstreams));
+        self::assertGreaterThan(1.005 * $n, $tries);
+    }
+
     public function testWorkersShareWhatIsSetAside(): void
     {
         $upstream = new Upstream();

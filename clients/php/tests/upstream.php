@@ -3,8 +3,8 @@
 declare(strict_types=1);
 
 // An HTTP server on loopback: php upstream.php BEHAVIOR. It prints its address, and ends with its standard input.
-// BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, or drip (a body that never ends). It
-// can also be that of an lbd: flapping (each answer is of another generation), busy (rejects each call), excluding (has
+// BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, drip (a body that never ends), or
+// failing (1 % of the answers are 503). It can also be that of an lbd: flapping (each answer is of another generation), busy (rejects each call), excluding (has
 // one endpoint, 127.0.0.1:1), or quota (permits 100 picks).
 // GET /requests answers with the requests so far, as JSON; a path /BEHAVIOR overrides it.
 
@@ -16,6 +16,9 @@ $connections = $buffers = $dripping = $requests = [];
 
 $answer = static function ($connection, string $method, string $path, string $body) use (&$behavior, $address, &$requests, &$dripping): bool {
     $status = preg_match('~^/(\d{3}|reset|hang|drip)\b~', $path, $match) === 1 ? $match[1] : $behavior;
+    if ($status === 'failing') {
+        $status = mt_rand(1, 100) === 1 ? '503' : '200';
+    }
     if ($path === '/requests') {
         [$status, $address] = ['200', json_encode($requests)];
     } elseif ($status === 'flapping') {
