@@ -176,15 +176,21 @@ class Upstream implements Transport<Received> {
         };
         if (!socket.connecting) return connected();
         const began = performance.now();
+        let ended = false;
         const time = Math.min(this.connectTimeout, attempt?.connectTime ?? TIMER_MAX);
         const late = () => {
+          if (ended) return;
           if (attempt !== undefined) attempt.cut = time < this.connectTimeout;
           request.destroy(connectTimeoutError(address, time));
         };
-        const timer = setTimeout(late, time).unref();
-        socket.once("close", () => clearTimeout(timer));
-        socket.once(this.#tls ? "secureConnect" : "connect", () => {
+        const timer = setTimeout(() => setImmediate(late), time).unref(); // as Try of exchange.ts
+        const end = () => {
+          ended = true;
           clearTimeout(timer);
+        };
+        socket.once("close", end);
+        socket.once(this.#tls ? "secureConnect" : "connect", () => {
+          end();
           connected(performance.now() - began);
         });
       });
