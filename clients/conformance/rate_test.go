@@ -225,6 +225,64 @@ func (p *play) happens(t *testing.T, e event) {
 	}
 }
 
+// TestNoticed logs how long clients use an endpoint that was stopped, by what they report of their connects at most 50 ms
+// later: four processes of each client with 50 requests/s each.
+func TestNoticed(t *testing.T) {
+	times := 3
+	if os.Getenv("RATE") == "full" {
+		times = 100
+	}
+	for _, name := range clients(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := story{}
+			p := s.prepare(t, newClient(t, name, "core"))
+			for range 4 {
+				c := &client{name: name, adapter: "core", daemon: p.daemon, credentials: p.credentials}
+				t.Cleanup(c.discard)
+				_, err := c.do(stand.Command{Do: "open", LBD: "unix:" + p.daemon.Socket, Cluster: p.target, Mode: "batch", Adapter: "core"})
+				if not := (unsupportedError{}); errors.As(err, &not) {
+					t.Skip(err)
+				}
+				must(t, err)
+				must(t, c.runner.Send(stand.Command{Do: "load", Method: "GET", Path: "/", Rate: 50, N: 1_000_000, Threads: 4, Timeout: 5}))
+			}
+			took := make([]time.Duration, 0, times)
+			u := p.upstreams[0]
+			for range times {
+				time.Sleep(time.Second) // a connection of lbd that fails earlier does not end its back-off
+				before := u.Tries.Load()
+				must(t, until(stand.Patience, func() error {
+					if u.Tries.Load() < before+20 {
+						return errors.New("the endpoint is not used")
+					}
+					return nil
+				}))
+				begin, last, known := time.Now(), time.Duration(0), p.unsent(t)
+				must(t, u.Fail("stop"))
+				for time.Since(begin) < 750*time.Millisecond { // clients try it again later
+					if n := p.unsent(t); n > known {
+						known, last = n, time.Since(begin)
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				took = append(took, last)
+				must(t, u.Return())
+			}
+			slices.Sort(took)
+			t.Logf("not used any more after %s (p50), %s (p99), %s (the longest) of %d", took[times/2], took[times*99/100], took[times-1], times)
+		})
+	}
+}
+
+// unsent returns how many connects that failed were reported.
+func (p *play) unsent(t *testing.T) float64 {
+	t.Helper()
+	n, err := p.daemon.Sum("lbd_reported_connect_failures_total{")
+	must(t, err)
+	return n
+}
+
 // handled returns how many requests lbd has answered.
 func (p *play) handled(t *testing.T) (n float64) {
 	t.Helper()
