@@ -261,24 +261,25 @@ func (a answer) address() string {
 	return v.Address + v.Code
 }
 
-// lastingAddresses are those that tests have, also while their servers are stopped.
-var lastingAddresses sync.Map
-
 // lastingAddress returns an address for a server that stops and starts again. The port is below
 // those that systems give to connections and to listeners on port 0: in the meantime, neither takes
-// it, and a dial cannot connect to itself.
+// it, and a dial cannot connect to itself. A socket for packets claims it from other tests, also
+// those of other processes.
 func lastingAddress(t testing.TB) string {
 	t.Helper()
 	const lowest, highest = 15_000, 32_000
 	for {
 		address := fmt.Sprintf("127.0.0.1:%d", lowest+rand.IntN(highest-lowest))
-		if _, taken := lastingAddresses.LoadOrStore(address, true); taken {
+		claim, err := net.ListenPacket("udp", address)
+		if err != nil {
 			continue
 		}
 		if l, err := net.Listen("tcp", address); err == nil {
+			t.Cleanup(func() { _ = claim.Close() })
 			noError(t, l.Close())
 			return address
 		}
+		_ = claim.Close()
 	}
 }
 
