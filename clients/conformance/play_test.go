@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -125,15 +124,13 @@ func (p *play) prepare() error {
 	return err
 }
 
-// opens opens the client. An option $0 is the address of upstream 0.
+// opens opens the client. An option $0 is the address of upstream 0, and $ the name of the cluster.
 func (p *play) opens(options map[string]any) error {
 	command := p.open
 	command.Options = make(map[string]any, len(options))
 	for name, value := range options {
 		if text, ok := value.(string); ok {
-			if i, err := strconv.Atoi(strings.TrimPrefix(text, "$")); err == nil {
-				value = p.upstreams[i].Address
-			}
+			value = filled(text, p.target, p.addresses())
 		}
 		command.Options[name] = value
 	}

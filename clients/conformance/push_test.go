@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,7 +16,42 @@ type object = map[string]any
 // push pushes the config and the endpoints of the cluster: a locality for each priority, or
 // for each endpoint if they have weights, because round_robin has weights of localities only.
 func (p *play) push(c *cluster) error {
+	if c.Routes != nil {
+		return p.pushRoutes(c)
+	}
+	return p.pushCluster(p.target, c)
+}
+
+// pushRoutes pushes a target of the name of the cluster, and clusters NAME-0, NAME-1 … for its routes.
+func (p *play) pushRoutes(c *cluster) error {
+	var routes []object
+	for i, r := range c.Routes {
+		name, own := fmt.Sprintf("%s-%d", p.target, i), *c
+		own.Endpoints = r.Endpoints
+		if err := p.pushCluster(name, &own); err != nil {
+			return err
+		}
+		match := object{"prefix": cmp.Or(r.Prefix, "/")}
+		for header, value := range r.Headers {
+			match["headers"] = []object{{"name": header, "string_match": object{"exact": value}}}
+		}
+		routes = append(routes, object{"match": match, "route": object{"cluster": name}})
+	}
+	manager := object{
+		"@type":        "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+		"route_config": object{"virtual_hosts": []object{{"name": p.target, "domains": []string{"*"}, "routes": routes}}},
+	}
+	listener := object{
+		"@type": "type.googleapis.com/envoy.config.listener.v3.Listener", "name": p.target, "api_listener": object{"api_listener": manager},
+	}
+	return p.daemon.Call("POST", "/v1/snapshot", object{"resources": []object{listener}}, nil)
+}
+
+func (p *play) pushCluster(name string, c *cluster) error {
 	config := object{"type": "EDS"}
+	if c.RingHash {
+		config["lb_policy"] = "RING_HASH"
+	}
 	if c.MaxRequests > 0 {
 		config["circuit_breakers"] = object{"thresholds": []object{{"max_requests": c.MaxRequests}}}
 	}
@@ -26,7 +62,7 @@ func (p *play) push(c *cluster) error {
 			"failure_percentage_minimum_hosts": 2, "failure_percentage_request_volume": 1, // some clients are slow
 		}
 	}
-	path := stand.ClusterPath(p.target)
+	path := stand.ClusterPath(name)
 	if err := p.daemon.Call("PUT", path+"/config", config, nil); err != nil {
 		return err
 	}

@@ -44,6 +44,15 @@ type cluster struct {
 	Drop        int            `json:"drop"` // percent
 	MaxRequests int            `json:"max_requests"`
 	Outliers    bool           `json:"outliers"`
+	RingHash    bool           `json:"ring_hash"`
+	Routes      []route        `json:"routes"` // of the target; each has a cluster of its own
+}
+
+// route is one of the target.
+type route struct {
+	Prefix    string            `json:"prefix"`  // default /
+	Headers   map[string]string `json:"headers"` // that a request has to have
+	Endpoints []int             `json:"endpoints"`
 }
 
 // call is a command of the runner that sends requests.
@@ -56,6 +65,10 @@ type call struct {
 	Body       string         `json:"body"`
 	Idempotent bool           `json:"idempotent"`
 	Timeout    float64        `json:"timeout"`
+
+	Headers map[string]string `json:"headers"`
+	Key     string            `json:"key"`  // hash key
+	Keys    int               `json:"keys"` // so many: -0, -1 … is added to key
 }
 
 // step is one action. Want and Within belong to those that send requests: with Within, they
@@ -100,6 +113,8 @@ type want struct {
 	SentOnce bool            `json:"sent_once"` // each request with a status was one try, the others none
 	InFlight *span           `json:"in_flight"` // the most at a time
 	Calls    *span           `json:"calls"`     // to lbd, through the proxy
+	Used     *span           `json:"used"`      // how many upstreams had tries
+	Choice   map[string]any  `json:"choice"`    // of the last try; $ is the name of the cluster, $0 the address of upstream 0
 }
 
 // alternatives is a string, or a list of them.

@@ -24,7 +24,7 @@ func (p *play) sends(do string, c *call, s step) error {
 		if o.ended {
 			return nil
 		}
-		problem := s.Want.problem(o, p.addresses())
+		problem := s.Want.problem(o, p.target, p.addresses())
 		if problem == "" {
 			return nil
 		}
@@ -63,7 +63,7 @@ func (p *play) calls() int {
 func (p *play) outcome(do string, c *call, during []step) (outcome, error) {
 	command := stand.Command{
 		Do: do, Method: cmp.Or(c.Method, "GET"), Path: cmp.Or(c.Path, "/"), Body: c.Body, Idempotent: c.Idempotent,
-		Timeout: cmp.Or(c.Timeout, 10), N: c.N, Threads: c.Threads,
+		Timeout: cmp.Or(c.Timeout, 10), N: c.N, Threads: c.Threads, Headers: c.Headers, Key: c.Key, Keys: c.Keys,
 	}
 	if fewer := c.Fewer[p.name]; fewer > 0 {
 		command.N = fewer

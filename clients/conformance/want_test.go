@@ -67,8 +67,8 @@ func (o outcome) String() string {
 }
 
 // problem says what is not as wanted, "" if all is. upstreams are the addresses.
-func (w want) problem(o outcome, upstreams []string) string {
-	for _, text := range []string{w.results(o), w.texts(o, upstreams), w.atUpstreams(o)} {
+func (w want) problem(o outcome, cluster string, upstreams []string) string {
+	for _, text := range []string{w.results(o), w.texts(o, upstreams), w.atUpstreams(o), w.choice(o, cluster, upstreams)} {
 		if text != "" {
 			return text
 		}
@@ -114,9 +114,7 @@ func (w want) results(o outcome) string {
 
 func (w want) texts(o outcome, upstreams []string) string {
 	for _, part := range w.Body {
-		for i, address := range upstreams {
-			part = strings.ReplaceAll(part, "$"+strconv.Itoa(i), address)
-		}
+		part = filled(part, "$", upstreams)
 		if !strings.Contains(o.answer.Body, part) {
 			return fmt.Sprintf("the body does not have %q", part)
 		}
@@ -129,6 +127,36 @@ func (w want) texts(o outcome, upstreams []string) string {
 	for _, part := range w.Message {
 		if !strings.Contains(o.answer.Message, part) {
 			return fmt.Sprintf("the message does not have %q", part)
+		}
+	}
+	return ""
+}
+
+// filled replaces $0 by the address of upstream 0, then $ by the cluster.
+func filled(text, cluster string, upstreams []string) string {
+	for i, address := range upstreams {
+		text = strings.ReplaceAll(text, "$"+strconv.Itoa(i), address)
+	}
+	return strings.ReplaceAll(text, "$", cluster)
+}
+
+func (w want) choice(o outcome, cluster string, upstreams []string) string {
+	if w.Choice == nil {
+		return ""
+	}
+	if o.answer.Choice == nil {
+		return "the answer has no choice"
+	}
+	c := o.answer.Choice
+	has := map[string]any{
+		"cluster": c.Cluster, "address": c.Address, "zone": c.Zone, "priority": float64(c.Priority), "attempt": float64(c.Attempt),
+	}
+	for key, wanted := range w.Choice {
+		if text, ok := wanted.(string); ok {
+			wanted = filled(text, cluster, upstreams)
+		}
+		if has[key] != wanted {
+			return fmt.Sprintf("%s of the choice is %v, not %v", key, has[key], wanted)
 		}
 	}
 	return ""
@@ -149,6 +177,13 @@ func (w want) atUpstreams(o outcome) string {
 		if s, ok := w.SharesAt[strconv.Itoa(i)]; ok && !s.has(float64(n)/float64(max(1, total))) {
 			return fmt.Sprintf("%.3f of the tries at upstream %d, not %s", float64(n)/float64(max(1, total)), i, &s)
 		}
+	}
+	used := 0
+	for _, n := range o.tries {
+		used += min(n, 1)
+	}
+	if w.Used != nil && !w.Used.has(float64(used)) {
+		return fmt.Sprintf("%d upstreams had tries, not %s", used, w.Used)
 	}
 	if w.SentOnce && total != o.statuses() {
 		return fmt.Sprintf("%d tries for %d requests with a status", total, o.statuses())

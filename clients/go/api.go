@@ -112,7 +112,8 @@ type call struct {
 	method  string
 	path    string
 	query   url.Values
-	body    any // encoded as JSON, unless it is nil
+	asks    string // added to query
+	body    any    // encoded as JSON, unless it is nil
 	cluster string
 	timeout time.Duration
 	// key makes a repetition of the call by net/http safe: a value for Idempotency-Key, or "" if it is safe in any case.
@@ -162,7 +163,7 @@ func (a *api) do(ctx context.Context, c call, answer any) error {
 func (a *api) exchange(ctx context.Context, c call, token string, body []byte) (int, http.Header, []byte, error) {
 	target := a.base + c.path
 	if len(c.query) > 0 {
-		target += "?" + c.query.Encode()
+		target += "?" + c.query.Encode() + c.asks
 	}
 	request, err := http.NewRequestWithContext(ctx, c.method, target, bytes.NewReader(body))
 	if err != nil {

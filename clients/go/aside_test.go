@@ -57,17 +57,14 @@ func TestAside(t *testing.T) {
 
 // TestAsideKeepsShares: without an endpoint, the others keep their shares of each other.
 func TestAsideKeepsShares(t *testing.T) {
-	var c counts
-	c.init()
+	c := newCluster(&Client{config: Config{MaxAge: time.Minute}}, "orders")
 	answer := answered{Generation: 1}
 	for i, n := range []int{10, 20, 30, 40} {
 		for range n {
-			answer.Picks = append(answer.Picks, struct {
-				Address string `json:"address"`
-			}{fmt.Sprint(i)})
+			answer.Picks = append(answer.Picks, Choice{Address: fmt.Sprint(i)})
 		}
 	}
-	b, err := batchOf("orders", answer, &c)
+	b, err := c.batchOf("", answer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package lbdclient
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
@@ -9,10 +10,8 @@ import (
 
 // answered is lbd's answer to a pick with n.
 type answered struct {
-	Generation int64 `json:"generation"`
-	Picks      []struct {
-		Address string `json:"address"`
-	} `json:"picks"`
+	Generation    int64          `json:"generation"`
+	Picks         []Choice       `json:"picks"`
 	Dropped       map[string]int `json:"dropped"`
 	CircuitBroken int            `json:"circuit_broken"`
 }
@@ -20,6 +19,8 @@ type answered struct {
 // element of a batch: an endpoint, or the refusal of a request.
 type element struct {
 	address string
+	choice  *Choice
+	counts  *counts // of the cluster
 	count   *count
 	refusal *Error
 }
@@ -27,22 +28,35 @@ type element struct {
 // batch has the picks of one answer of lbd, shuffled. Requests take them in turn.
 type batch struct {
 	generation int64 // that of the cluster; 0 if lbd refused all picks, because then it does not say
+	query      string
+	cluster    string // of the first pick
 	made       time.Duration
+	until      time.Duration // when lbd is asked again
 	elements   []element
 	endpoints  int // distinct addresses
 	turn       atomic.Uint64
 }
 
 // batchOf returns the batch in an answer.
-func batchOf(cluster string, a answered, counts *counts) (*batch, error) {
-	b := &batch{generation: a.Generation, made: now()}
+func (c *cluster) batchOf(query string, a answered) (*batch, error) {
+	cluster, at := c.name, now()
+	b := &batch{generation: a.Generation, query: query, made: at, until: at + spread(c.client.config.MaxAge)}
 	distinct := map[string]bool{}
-	for _, pick := range a.Picks {
-		if pick.Address == "" {
-			return nil, errors.New("the answer has a pick without an address")
+	for i := range a.Picks {
+		pick, counts := &a.Picks[i], &c.counts
+		if pick.Address == "" || pick.Cluster == "" && c.target != "" {
+			return nil, errors.New("the answer has a pick without an address or a cluster")
 		}
+		if pick.Cluster = cmp.Or(pick.Cluster, c.name); c.target != "" {
+			chosen, err := c.client.cluster(pick.Cluster)
+			if err != nil {
+				return nil, err
+			}
+			counts = &chosen.counts
+		}
+		b.cluster = pick.Cluster
 		distinct[pick.Address] = true
-		b.elements = append(b.elements, element{address: pick.Address, count: counts.of(pick.Address)})
+		b.elements = append(b.elements, element{address: pick.Address, choice: pick, counts: counts, count: counts.of(pick.Address)})
 	}
 	for category, n := range a.Dropped {
 		b.refuse(problem{Code: "dropped", Category: category}.error(cluster, 0, 0), n)
@@ -57,8 +71,9 @@ func batchOf(cluster string, a answered, counts *counts) (*batch, error) {
 }
 
 // refusedBatch is a batch of nothing but a refusal: lbd refused each pick.
-func refusedBatch(refusal *Error) *batch {
-	return &batch{made: now(), elements: []element{{refusal: refusal}}}
+func refusedBatch(query string, refusal *Error, maxAge time.Duration) *batch {
+	at := now()
+	return &batch{query: query, made: at, until: at + min(refusedAge, maxAge), elements: []element{{refusal: refusal}}}
 }
 
 func (b *batch) refuse(refusal *Error, n int) {

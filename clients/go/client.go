@@ -89,17 +89,23 @@ func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, e
 	return conn, err
 }
 
-// ClusterOf returns the cluster that a host names, without its port; "" if requests to it are not for lbd. As in a URL,
-// upper and lower case are the same.
+// ClusterOf returns the cluster that a host names, without its port, or the target, as xds:///NAME; "" if requests to it
+// are not for lbd. As in a URL, upper and lower case are the same.
 func (c *Client) ClusterOf(host string) string {
+	_, name := c.hostOf(host)
+	return name
+}
+
+func (c *Client) hostOf(host string) (known Host, name string) {
 	host = strings.ToLower(host)
-	if name, ok := c.config.Hosts[host]; ok {
-		return name
+	if known, ok := c.config.Hosts[host]; ok {
+		name, _ := known.name(host) // withDefaults has checked it
+		return known, name
 	}
 	if name, ok := strings.CutSuffix(host, suffix); ok {
-		return name
+		return known, name
 	}
-	return ""
+	return known, ""
 }
 
 // Mode returns the mode of the client.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,10 +39,12 @@ const (
 type cluster struct {
 	client   *Client // fixed
 	name     string  // fixed
+	target   string  // fixed: the target that name is; "" for a cluster
 	counts   counts
 	budget   budget
 	asides   asides
 	connects connects
+	asked    asked
 
 	used atomic.Bool // since the goroutine has looked
 
@@ -56,6 +59,9 @@ type cluster struct {
 
 func newCluster(client *Client, name string) *cluster {
 	c := &cluster{client: client, name: name}
+	if target, ok := strings.CutPrefix(name, targetPrefix); ok {
+		c.target = target
+	}
 	c.counts.init()
 	c.budget.init(client.config.MaxTokens)
 	return c
@@ -73,9 +79,10 @@ func (c *cluster) usable(at time.Duration) *batch {
 	return b
 }
 
-// wait starts the goroutine that follows the cluster, unless it runs, and waits for the end of its first try to get a
-// batch.
-func (c *cluster) wait(ctx context.Context) (*batch, error) {
+// wait starts the goroutine that follows the cluster, unless it runs, waits for the end of its first try to get a batch,
+// and returns that for a query.
+func (c *cluster) wait(ctx context.Context, query string) (*batch, error) {
+	known := c.asked.get(query)
 	c.mu.Lock()
 	if c.tried == nil {
 		tried := make(chan struct{})
@@ -96,7 +103,10 @@ func (c *cluster) wait(ctx context.Context) (*batch, error) {
 		return nil, c.client.closedError(c.name)
 	}
 	if b := c.usable(now()); b != nil {
-		return b, nil
+		if b.query == query {
+			return b, nil
+		}
+		return c.ask(ctx, query, known, b)
 	}
 	if err := c.err.Load(); err != nil {
 		return nil, err
@@ -111,7 +121,7 @@ func (c *cluster) run() {
 	backoff, used, n, most := firstBackoff, now(), firstBatch, maxBatch
 	for {
 		began := now()
-		b, err := c.fetch(ctx, n)
+		b, err := c.fetch(ctx, c.asked.query(), n)
 		if n > firstBatch && codeOf(err) == "invalid_argument" { // more than the quota of the caller permits
 			n, most = firstBatch, firstBatch
 			continue
@@ -155,6 +165,7 @@ func (c *cluster) publish(b *batch, err *Error) {
 	defer c.mu.Unlock()
 	if b != nil {
 		c.batch.Store(b)
+		c.asked.put(b, true)
 		c.asides.forget(func(address string) bool {
 			return b.generation != 0 && !slices.ContainsFunc(b.elements, func(e element) bool { return e.address == address })
 		})
@@ -167,40 +178,50 @@ func (c *cluster) publish(b *batch, err *Error) {
 	}
 }
 
-func (c *cluster) fetch(ctx context.Context, n int) (*batch, error) {
+// param returns the cluster, or the target, as a parameter.
+func (c *cluster) param() url.Values {
+	if c.target != "" {
+		return url.Values{"target": {c.target}}
+	}
+	return url.Values{"cluster": {c.name}}
+}
+
+func (c *cluster) fetch(ctx context.Context, query string, n int) (*batch, error) {
 	var answer answered
+	params := c.param()
+	params.Set("n", strconv.Itoa(n))
+	params.Set("reports", "true")
+	params.Set("wait", milliseconds(fetchWait))
 	err := c.client.api.do(ctx, call{
-		method: http.MethodGet,
-		path:   "/v1/pick",
-		query: url.Values{
-			"cluster": {c.name}, "n": {strconv.Itoa(n)}, "reports": {"true"}, "wait": {milliseconds(fetchWait)},
-		},
+		method:  http.MethodGet,
+		path:    "/v1/pick",
+		query:   params,
+		asks:    query,
 		cluster: c.name,
 		timeout: fetchWait + waitGrace,
 	}, &answer)
 	if errors.Is(err, ErrDropped) || errors.Is(err, ErrCircuitBroken) {
-		return refusedBatch(errorOf(c.name, err)), nil
+		return refusedBatch(query, errorOf(c.name, err), c.client.config.MaxAge), nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return batchOf(c.name, answer, &c.counts)
+	return c.batchOf(query, answer)
 }
 
 // follow returns when it is time for a new batch.
 func (c *cluster) follow(ctx context.Context, b *batch) error {
-	maxAge := c.client.config.MaxAge
 	if b.generation == 0 {
-		sleep(ctx, min(refusedAge, maxAge))
+		sleep(ctx, b.until-now())
 		return nil
 	}
-	for end := b.made + spread(maxAge); ; {
-		left := end - now()
+	for {
+		left := b.until - now()
 		if left <= 0 {
 			return nil
 		}
 		began := now()
-		state, err := c.client.state(ctx, c.name, b.generation, left, false)
+		state, err := c.client.state(ctx, b.cluster, c.target, b.generation, left, false)
 		if err != nil || state.Generation != b.generation {
 			return err
 		}

@@ -38,9 +38,9 @@ type Config struct {
 	CA string
 	// Owner is the name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID.
 	Owner string
-	// Hosts maps other hosts, in lower case, to clusters, for names that are not valid in a URL. Do not change it
-	// afterwards.
-	Hosts map[string]string
+	// Hosts says what requests to a host, in lower case, are for: a cluster whose name is not valid in a URL, a target, or
+	// a cluster with hash keys. Do not change it afterwards.
+	Hosts map[string]Host
 	// Fallback is HOST:PORT for requests while lbd is unreachable and the last batch is older than StaleFor. Default:
 	// such requests fail.
 	Fallback string
@@ -91,6 +91,11 @@ func (c Config) withDefaults() (Config, error) {
 		c.Token, c.TokenFile = os.Getenv("LBD_TOKEN"), os.Getenv("LBD_TOKEN_FILE")
 	}
 	c.CA = cmp.Or(c.CA, os.Getenv("LBD_CA"))
+	for name, host := range c.Hosts {
+		if _, err := host.name(name); err != nil {
+			return c, err
+		}
+	}
 	c.Owner = cmp.Or(c.Owner, os.Getenv("LBD_OWNER"), process())
 	c.StaleFor = cmp.Or(c.StaleFor, time.Minute)
 	c.MaxAge = cmp.Or(c.MaxAge, 10*time.Second)

@@ -17,7 +17,7 @@ var (
 	ErrCircuitBroken = errors.New("circuit broken")
 	// ErrUnavailable means that lbd has no endpoint, or is unreachable and the last batch is too old.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrUnknownCluster means that lbd does not know the cluster.
+	// ErrUnknownCluster means that lbd does not know the cluster, or the target.
 	ErrUnknownCluster = errors.New("unknown cluster")
 	// ErrPermissionDenied means that lbd rejected the token, or that it does not permit picks from this cluster.
 	ErrPermissionDenied = errors.New("permission denied")
@@ -104,7 +104,7 @@ func (p problem) error(cluster string, status int, retryAfter time.Duration) *Er
 		e.Kind = ErrDropped
 	case "circuit_broken":
 		e.Kind = ErrCircuitBroken
-	case "unknown_cluster":
+	case "unknown_cluster", "unknown_target":
 		e.Kind = ErrUnknownCluster
 	default:
 		if status == http.StatusUnauthorized || status == http.StatusForbidden {

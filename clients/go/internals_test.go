@@ -134,15 +134,12 @@ func TestCountsConcurrently(t *testing.T) {
 }
 
 func TestBatch(t *testing.T) {
-	var c counts
-	c.init()
+	c := newCluster(&Client{config: Config{MaxAge: time.Minute}}, "orders")
 	answer := answered{Generation: 1, Dropped: map[string]int{"a": 2, "b": 1}, CircuitBroken: 3}
 	for _, address := range []string{"x", "y", "x", "x"} {
-		answer.Picks = append(answer.Picks, struct {
-			Address string `json:"address"`
-		}{address})
+		answer.Picks = append(answer.Picks, Choice{Address: address})
 	}
-	b, err := batchOf("orders", answer, &c)
+	b, err := c.batchOf("", answer)
 	if err != nil {
 		t.Fatal(err)
 	}

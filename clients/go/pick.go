@@ -1,11 +1,11 @@
 package lbdclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"net/http"
-	"net/url"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -49,8 +49,10 @@ var (
 
 // Pick is an endpoint for one try of a request. The request counts as in flight until End.
 type Pick struct {
-	cluster *cluster
+	cluster *cluster // or target
+	query   string   // what the request asks
 	address string
+	choice  *Choice       // nil for the fallback
 	count   *count        // of ModeBatch, else nil
 	lease   *lease        // of ModeLease, else nil
 	before  *Pick         // the try before
@@ -68,12 +70,23 @@ type Pick struct {
 // Address returns HOST:PORT of the endpoint.
 func (p *Pick) Address() string { return p.address }
 
-// Pick returns an endpoint of a cluster for one request. Call [Pick.End] when the request has ended. The deadline of ctx
+// Choice returns what lbd has chosen.
+func (p *Pick) Choice() Choice {
+	c := Choice{Cluster: p.cluster.name, Address: p.address}
+	if p.choice != nil {
+		c = *p.choice
+	}
+	c.Attempt = 1 + p.moves + p.retries
+	return c
+}
+
+// Pick returns an endpoint of a cluster for one request. The name xds:///NAME is a target, whose routes choose the
+// cluster. [WithAsk] gives ctx a hash key, and what routes match. Call [Pick.End] when the request has ended. The deadline of ctx
 // is that of the request.
 //
 // In [ModeBatch], only the first picks of a cluster wait for lbd. All errors are an [*Error].
 func (c *Client) Pick(ctx context.Context, cluster string) (*Pick, error) {
-	p := new(Pick)
+	p := &Pick{query: new(Host).query(cluster, nil, AskOf(ctx))}
 	if err := c.pick(ctx, cluster, p); err != nil {
 		return nil, err
 	}
@@ -94,7 +107,7 @@ func (c *Client) TryPick(cluster string, accept func(address string) bool) (*Pic
 	}
 	at := now()
 	b := known.usable(at)
-	if b == nil {
+	if b == nil || b.query != "" {
 		return nil, ErrWait
 	}
 	e := b.take(&known.asides, at)
@@ -118,11 +131,7 @@ func (c *Client) pick(ctx context.Context, name string, p *Pick) error {
 		return err
 	}
 	p.cluster, p.hurries = known, true
-	if c.config.Mode == ModeBatch {
-		err = p.take(ctx)
-	} else {
-		err = p.ask(ctx)
-	}
+	err = p.get(ctx)
 	if err != nil && c.config.Fallback != "" && codeOf(err) == "" && ctx.Err() == nil && c.ctx.Err() == nil {
 		p.address, p.fallback, p.hurries = c.config.Fallback, true, false
 		return nil
@@ -130,13 +139,24 @@ func (c *Client) pick(ctx context.Context, name string, p *Pick) error {
 	return err
 }
 
+func (p *Pick) get(ctx context.Context) error {
+	switch {
+	case p.cluster.client.config.Mode != ModeBatch:
+		return p.ask(ctx)
+	case p.query != "":
+		return p.takeAsked(ctx)
+	default:
+		return p.take(ctx)
+	}
+}
+
 // take takes the next element of the batch.
 func (p *Pick) take(ctx context.Context) error {
 	at := now()
 	b := p.cluster.usable(at)
-	if b == nil {
+	if b == nil || b.query != "" {
 		var err error
-		if b, err = p.cluster.wait(ctx); err != nil {
+		if b, err = p.cluster.wait(ctx, ""); err != nil {
 			return err
 		}
 		if ctx.Err() != nil { // no endpoint is to blame
@@ -154,14 +174,14 @@ func (p *Pick) take(ctx context.Context) error {
 
 // start counts a request to an element of the batch.
 func (p *Pick) start(e *element, at time.Duration) {
-	p.address, p.begin = e.address, at
-	p.count = p.cluster.counts.begin(e.count, e.address, at)
+	p.address, p.choice, p.begin = e.address, e.choice, at
+	p.count = e.counts.begin(e.count, e.address, at)
 }
 
 // picked is lbd's answer to a pick.
 type picked struct {
-	Address string `json:"address"`
-	Lease   struct {
+	Choice
+	Lease struct {
 		ID string `json:"id"`
 	} `json:"lease"`
 }
@@ -177,10 +197,12 @@ func (p *Pick) ask(ctx context.Context) error {
 	request := call{
 		method:  http.MethodGet,
 		path:    "/v1/pick",
-		query:   url.Values{"cluster": {p.cluster.name}, "wait": {milliseconds(wait)}},
+		query:   p.cluster.param(),
+		asks:    p.query,
 		cluster: p.cluster.name,
 		timeout: wait + waitGrace,
 	}
+	request.query.Set("wait", milliseconds(wait))
 	for before := p.before; before != nil; before = before.before {
 		request.query.Add("exclude", before.address)
 	}
@@ -221,7 +243,8 @@ func (p *Pick) answer(ctx context.Context, answer picked, err error) error {
 	case p.cluster.client.config.Mode == ModeLease && answer.Lease.ID == "":
 		return unavailable(p.cluster.name, "lbd is unreachable", errors.New("the answer has no lease"))
 	}
-	p.address = answer.Address
+	p.address, p.choice = answer.Address, &answer.Choice
+	p.choice.Cluster = cmp.Or(p.choice.Cluster, p.cluster.name)
 	return nil
 }
 
@@ -295,7 +318,7 @@ func (p *Pick) answered(outcome Outcome) {
 	case outcome == Unreachable:
 		p.failed(false)
 		if p.lease == nil && !p.fallback {
-			p.cluster.client.unreachable(p.cluster.name, p.address)
+			p.cluster.client.unreachable(p.choice.Cluster, p.address)
 		}
 	case p.count != nil:
 		p.count.answered(outcome, now()-p.begin)
@@ -371,13 +394,13 @@ func (p *Pick) next(ctx context.Context, next *Pick, repeatable bool) bool {
 	if p.fallback || p.moves+p.retries == maxTried || ctx.Err() != nil || c.ctx.Err() != nil {
 		return false
 	}
-	next.cluster, next.before, next.retries, next.moves = p.cluster, p, p.retries, p.moves
+	next.cluster, next.query, next.before, next.retries, next.moves = p.cluster, p.query, p, p.retries, p.moves
 	if p.outcome == Unreachable {
 		next.moves++
 	} else {
 		next.retries++
 	}
-	if c.config.Mode != ModeBatch {
+	if c.config.Mode != ModeBatch || p.query != "" {
 		return p.askAgain(ctx, next)
 	}
 	b := p.cluster.batch.Load()
@@ -411,10 +434,10 @@ func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
 		return false
 	}
 	next.hurry(p.cut)
-	err := next.ask(ctx)
+	err := next.get(ctx)
 	if p.cut && codeOf(err) == "all_excluded" {
 		next.hurries, next.cut, next.before = false, false, nil
-		err = next.ask(ctx)
+		err = next.get(ctx)
 	}
 	if err != nil {
 		return false

@@ -40,10 +40,13 @@ func (s *state) usable() []string {
 	return addresses
 }
 
-// state returns the state of a cluster after its generation has changed, or after wait. With generation 0 it does not
-// wait.
-func (c *Client) state(ctx context.Context, cluster string, generation int64, wait time.Duration, endpoints bool) (*state, error) {
+// state returns the state of a cluster, maybe in a target, after its generation has changed, or after wait. With
+// generation 0 it does not wait.
+func (c *Client) state(ctx context.Context, cluster, target string, generation int64, wait time.Duration, endpoints bool) (*state, error) {
 	query := url.Values{"endpoints": {strconv.FormatBool(endpoints)}}
+	if target != "" {
+		query.Set("target", target)
+	}
 	timeout := callTimeout
 	if generation != 0 {
 		wait = min(wait, maxFollow)
@@ -78,7 +81,7 @@ func (c *Client) FollowEndpoints(ctx context.Context, cluster string, update fun
 	backoff, generation := firstBackoff, int64(0)
 	for {
 		began := now()
-		s, err := c.state(ctx, cluster, generation, maxFollow, true)
+		s, err := c.state(ctx, cluster, "", generation, maxFollow, true)
 		if ctx.Err() != nil {
 			return
 		}

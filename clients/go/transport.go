@@ -43,9 +43,10 @@ type Transport struct {
 
 // RoundTrip sends a request.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	var host Host
 	cluster := ""
 	if request.URL != nil {
-		cluster = t.Client.ClusterOf(request.URL.Hostname())
+		host, cluster = t.Client.hostOf(request.URL.Hostname())
 	}
 	if cluster == "" {
 		if t.Base == nil {
@@ -54,7 +55,10 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		return t.Base.RoundTrip(request)
 	}
 	ctx := request.Context()
-	current := new(try)
+	current, ask := new(try), AskOf(ctx)
+	if ask != nil || host.Hash != "" || strings.HasPrefix(cluster, targetPrefix) {
+		current.pick.query = host.query(cluster, request, ask)
+	}
 	err := ctx.Err() // no endpoint is to blame
 	if err == nil {
 		err = t.Client.pick(ctx, cluster, &current.pick)
@@ -67,6 +71,9 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	base, body, repeatable := t.base(request.URL), request.Body, repeatable(request)
 	for {
+		if ask != nil && ask.Choice != nil {
+			*ask.Choice = current.pick.Choice()
+		}
 		response, err := base.RoundTrip(current.prepare(request, body, t.Base == nil))
 		if !current.answered(ctx, response, err) {
 			return current.result(request, response, err)

@@ -31,6 +31,10 @@ type Command struct {
 	Idempotent bool           `json:"idempotent,omitempty"`
 	Timeout    float64        `json:"timeout,omitempty"`
 	Rate       float64        `json:"rate,omitempty"`
+
+	Headers map[string]string `json:"headers,omitempty"`
+	Key     string            `json:"key,omitempty"`
+	Keys    int               `json:"keys,omitempty"`
 }
 
 // Answer is what a runner says.
@@ -45,6 +49,16 @@ type Answer struct {
 	Errors      map[string]int `json:"errors"`
 	Seconds     float64        `json:"seconds"`
 	P99         []float64      `json:"p99"` // with a rate: of each second, in seconds
+	Choice      *Choice        `json:"choice"`
+}
+
+// Choice is what a client says of the last try of a request.
+type Choice struct {
+	Cluster  string `json:"cluster"`
+	Address  string `json:"address"`
+	Zone     string `json:"zone"`
+	Priority int    `json:"priority"`
+	Attempt  int    `json:"attempt"`
 }
 
 // Runner is the process of a runner.

@@ -44,6 +44,10 @@ type command struct {
 	N          int            `json:"n"`
 	Threads    int            `json:"threads"`
 	Rate       float64        `json:"rate"`
+
+	Headers map[string]string `json:"headers"`
+	Key     string            `json:"key"`
+	Keys    int               `json:"keys"`
 }
 
 type answer map[string]any
@@ -52,6 +56,8 @@ type runner struct {
 	client atomic.Pointer[lbdclient.Client]
 	sender *http.Client
 	plain  *http.Client
+	hash   string // where the hash key of a request is: header:NAME, cookie:NAME or code
+	choice bool   // the answers have it
 }
 
 func main() {
@@ -87,11 +93,19 @@ func (r *runner) run(c command) answer {
 	case "open":
 		return r.open(c)
 	case "request":
-		status, body, err := r.send(c)
+		var choice lbdclient.Choice
+		status, body, err := r.send(c, &choice)
+		a := answer{"status": status, "body": body}
 		if err != nil {
-			return answer{"error": name(err), "message": err.Error()}
+			a = answer{"error": name(err), "message": err.Error()}
 		}
-		return answer{"status": status, "body": body}
+		if r.choice && choice.Attempt > 0 {
+			a["choice"] = map[string]any{
+				"cluster": choice.Cluster, "address": choice.Address, "zone": choice.Locality.Zone, "priority": choice.Priority,
+				"attempt": choice.Attempt,
+			}
+		}
+		return a
 	case "load":
 		return r.load(c)
 	case "fork":
@@ -109,14 +123,31 @@ func (r *runner) open(c command) answer {
 	if c.Adapter != "" && c.Adapter != "core" {
 		return answer{"unsupported": "the upstreams of these tests speak HTTP/1.1; lbdgrpc has tests of its own"}
 	}
-	config := lbdclient.Config{
-		Address: c.LBD, Mode: c.Mode, Token: c.Token, TokenFile: c.TokenFile, Hosts: map[string]string{host: c.Cluster},
-	}
+	config := lbdclient.Config{Address: c.LBD, Mode: c.Mode, Token: c.Token, TokenFile: c.TokenFile}
+	upstream := lbdclient.Host{Cluster: c.Cluster}
+	r.hash, r.choice = "", false
 	for option, value := range c.Options {
-		if err := set(&config, option, value); err != nil {
-			return answer{"unsupported": err.Error()}
+		switch option {
+		case "target":
+			upstream.Cluster, upstream.Target = "", fmt.Sprint(value)
+		case "headers":
+			names, _ := value.([]any)
+			for _, name := range names {
+				upstream.Headers = append(upstream.Headers, fmt.Sprint(name))
+			}
+		case "hash":
+			if r.hash = fmt.Sprint(value); r.hash != "code" {
+				upstream.Hash = r.hash
+			}
+		case "choice":
+			r.choice = true
+		default:
+			if err := set(&config, option, value); err != nil {
+				return answer{"unsupported": err.Error()}
+			}
 		}
 	}
+	config.Hosts = map[string]lbdclient.Host{host: upstream}
 	client, err := lbdclient.New(config)
 	if err != nil {
 		return answer{"unsupported": err.Error()}
@@ -171,8 +202,16 @@ func (r *runner) close() {
 	}
 }
 
-func (r *runner) send(c command) (status int, content string, err error) {
+// send sends a request. Its choice may be nil.
+func (r *runner) send(c command, choice *lbdclient.Choice) (status int, content string, err error) {
 	ctx := context.Background()
+	if r.choice && choice != nil || r.hash == "code" {
+		ask := lbdclient.Ask{Choice: choice}
+		if r.hash == "code" {
+			ask.Hash = c.Key
+		}
+		ctx = lbdclient.WithAsk(ctx, ask)
+	}
 	if c.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.Timeout*float64(time.Second)))
@@ -197,6 +236,14 @@ func (r *runner) send(c command) (status int, content string, err error) {
 	}
 	if c.Idempotent {
 		request.Header.Set("Idempotency-Key", "1")
+	}
+	for name, value := range c.Headers {
+		request.Header.Set(name, value)
+	}
+	if kind, name, _ := strings.Cut(r.hash, ":"); kind == "header" && c.Key != "" {
+		request.Header.Set(name, c.Key)
+	} else if kind == "cookie" && c.Key != "" {
+		request.Header.Add("Cookie", name+"="+c.Key)
 	}
 	response, err := sender.Do(request)
 	if err != nil {
@@ -225,7 +272,11 @@ func (r *runner) load(c command) answer {
 					due = begin.Add(time.Duration(float64(i) / c.Rate * float64(time.Second)))
 					time.Sleep(time.Until(due))
 				}
-				status, _, err := r.send(c)
+				one := c
+				if c.Keys > 0 {
+					one.Key = fmt.Sprintf("%s-%d", c.Key, i%int64(c.Keys))
+				}
+				status, _, err := r.send(one, nil)
 				mu.Lock()
 				if second := int(due.Sub(begin).Seconds()); c.Rate > 0 {
 					took[second] = append(took[second], time.Since(due).Seconds())

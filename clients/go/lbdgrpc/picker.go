@@ -35,6 +35,9 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if r := p.balancer.rpcOf(info.Ctx); r != nil {
 		return p.pickQueued(r)
 	}
+	if lbdclient.AskOf(info.Ctx) != nil {
+		return p.queue(info.Ctx)
+	}
 	var unknown []string
 	pick, err := p.source.client.TryPick(p.source.cluster, func(address string) bool {
 		subConn, known := p.conns[address]

@@ -1,0 +1,247 @@
+package lbdclient
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+)
+
+const (
+	// targetPrefix begins the names that are targets, whose routes choose the cluster.
+	targetPrefix = "xds:///"
+	// maxAsked is the number of batches that a cluster has, at most: one for each hash key, or path and headers.
+	maxAsked = 1000
+	// excluding begins the part of a query for another try.
+	excluding = "&exclude="
+	// maxHash is the length of a hash key. What comes after it does not count.
+	maxHash = 1024
+)
+
+// Host says what requests to a host are for.
+type Host struct {
+	// Cluster is the cluster. Default: what is before .lbd in the host, unless Target is set.
+	Cluster string
+	// Target is the name of a target instead, such as shop for xds:///shop: its routes choose the cluster by the path of
+	// the request, and by Headers: those that the routes match, or that their hash policies need. Others are not sent to
+	// lbd.
+	Target  string
+	Headers []string
+	// Hash says what the hash key of a request is, for a cluster with a hash policy such as ring_hash: header:NAME or
+	// cookie:NAME. Requests without it go to any endpoint.
+	Hash string
+}
+
+// Ask is what a program asks of lbd for one request. [WithAsk] adds it to the context of the request.
+type Ask struct {
+	// Hash is the hash key, instead of that of [Host].
+	Hash string
+	// Path and Header are what the routes of a target match. Default: path and headers of the request, as [Host] says.
+	Path   string
+	Header http.Header
+	// Choice, unless it is nil, is where [Transport] writes what lbd has chosen for each try: in the end that for the last
+	// one.
+	Choice *Choice
+}
+
+type askKey struct{}
+
+// WithAsk returns a context for a request of [Transport], or for [Client.Pick].
+func WithAsk(ctx context.Context, ask Ask) context.Context {
+	return context.WithValue(ctx, askKey{}, &ask)
+}
+
+// AskOf returns what WithAsk has added last; nil for nothing.
+func AskOf(ctx context.Context) *Ask {
+	ask, _ := ctx.Value(askKey{}).(*Ask)
+	return ask
+}
+
+// Choice is what lbd has chosen for a try.
+type Choice struct {
+	Cluster  string   `json:"cluster"` // of a target, the one that its routes chose
+	Address  string   `json:"address"`
+	Hostname string   `json:"hostname"`
+	Locality Locality `json:"locality"`
+	Priority int      `json:"priority"`
+	// Attempt is 1 for the first try of a request.
+	Attempt int `json:"-"`
+}
+
+// Locality is where an endpoint is.
+type Locality struct {
+	Region  string `json:"region"`
+	Zone    string `json:"zone"`
+	SubZone string `json:"sub_zone"`
+}
+
+// name returns the cluster of requests to the host, or the target with its prefix.
+func (h *Host) name(host string) (string, error) {
+	kind, key, ok := strings.Cut(h.Hash, ":")
+	switch {
+	case h.Hash != "" && (!ok || key == "" || kind != "header" && kind != "cookie"):
+		return "", fmt.Errorf("host %s: hash: %q is not header:NAME or cookie:NAME", host, h.Hash)
+	case h.Target != "" && h.Cluster != "":
+		return "", fmt.Errorf("host %s: set either cluster or target, not both", host)
+	case h.Target != "":
+		return targetPrefix + strings.TrimPrefix(h.Target, targetPrefix), nil
+	}
+	name := cmp.Or(h.Cluster, strings.TrimSuffix(host, suffix))
+	return name, nil
+}
+
+// query returns what lbd has to know of a request beside its cluster, as a part of a URL; request may be nil.
+func (h *Host) query(name string, request *http.Request, ask *Ask) string {
+	if ask == nil {
+		ask = &Ask{}
+	}
+	hash, query := ask.Hash, ""
+	if hash == "" && request != nil {
+		kind, key, _ := strings.Cut(h.Hash, ":")
+		if kind == "header" {
+			hash = request.Header.Get(key)
+		} else if cookie, err := request.Cookie(key); err == nil {
+			hash = cookie.Value
+		}
+	}
+	if hash != "" {
+		query = "&hash=" + url.QueryEscape(hash[:min(len(hash), maxHash)])
+	}
+	if !strings.HasPrefix(name, targetPrefix) {
+		return query
+	}
+	path, header := ask.Path, ask.Header
+	if request != nil {
+		path = cmp.Or(path, request.URL.EscapedPath())
+		if header == nil {
+			header = request.Header
+		}
+	}
+	query += "&path=" + url.QueryEscape(cmp.Or(path, "/"))
+	keys := h.Headers
+	if ask.Header != nil {
+		keys = slices.Sorted(maps.Keys(ask.Header))
+	}
+	for _, key := range keys {
+		for _, value := range header[textproto.CanonicalMIMEHeaderKey(key)] {
+			query += "&header." + key + "=" + url.QueryEscape(value)
+		}
+	}
+	return query
+}
+
+// asked has the batches of a cluster for what requests ask, all of one generation: those that were used last.
+type asked struct {
+	mu            sync.Mutex
+	last          string // query of the last request, without what it excludes
+	generation    int64
+	recent, older map[string]*batch // by query
+}
+
+// get returns the batch for a query; nil if there is none.
+func (a *asked) get(query string) *batch {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !strings.Contains(query, excluding) {
+		a.last = query
+	}
+	b := a.recent[query]
+	if b == nil {
+		if b = a.older[query]; b != nil {
+			a.add(b)
+		}
+	}
+	return b
+}
+
+func (a *asked) add(b *batch) {
+	if len(a.recent) >= maxAsked/2 || a.recent == nil {
+		a.recent, a.older = map[string]*batch{}, a.recent
+	}
+	a.recent[b.query] = b
+}
+
+// put adds a batch. One of a later generation replaces all others, and so does one that is published, which is of the
+// generation that lbd has: one of an earlier generation comes too late.
+func (a *asked) put(b *batch, published bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if b.generation > a.generation || published && b.generation != 0 && b.generation != a.generation {
+		a.generation, a.recent, a.older = b.generation, nil, nil
+	}
+	if b.generation == 0 || b.generation == a.generation {
+		a.add(b)
+	}
+}
+
+// query returns that of the last request.
+func (a *asked) query() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.last
+}
+
+// ask returns the batch for a query: b if it is not old. Without an answer of lbd, it may be older, or the last one of
+// the cluster.
+func (c *cluster) ask(ctx context.Context, query string, b, last *batch) (*batch, error) {
+	at := now()
+	if b != nil && (at < b.until || c.err.Load() != nil && at-b.made < c.client.config.StaleFor) {
+		return b, nil
+	}
+	fresh, err := c.fetch(ctx, query, minBatch)
+	if err == nil {
+		c.asked.put(fresh, false)
+		return fresh, nil
+	}
+	rejection := errorOf(c.name, err)
+	if rejection.Code != "" || ctx.Err() != nil {
+		return nil, rejection
+	}
+	c.err.Store(rejection)
+	switch {
+	case b != nil && at-b.made < c.client.config.StaleFor:
+		return b, nil
+	case c.target == "" && !strings.Contains(query, excluding) && last.generation != 0:
+		return last, nil // better another endpoint than none
+	}
+	return nil, rejection
+}
+
+// takeAsked takes an endpoint for what the request asks that it has not tried.
+func (p *Pick) takeAsked(ctx context.Context) error {
+	avoided := p.cluster.asides.avoided()
+	slices.Sort(avoided)
+	for {
+		var excluded []string
+		for before := p.before; before != nil; before = before.before {
+			excluded = append(excluded, before.address)
+		}
+		excluded = append(excluded, avoided...)
+		query := p.query
+		if excluded = excluded[:min(len(excluded), maxTried)]; len(excluded) > 0 {
+			query += "&" + url.Values{"exclude": excluded}.Encode()
+		}
+		b, err := p.cluster.wait(ctx, query)
+		switch {
+		case ctx.Err() != nil: // no endpoint is to blame
+			return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
+		case err == nil:
+			at := now()
+			e := b.take(&p.cluster.asides, at)
+			if e.refusal != nil {
+				return e.refusal
+			}
+			p.start(e, at)
+			return nil
+		case len(avoided) == 0 || codeOf(err) != "all_excluded":
+			return err
+		}
+		avoided = nil
+	}
+}
