@@ -59,14 +59,22 @@ $counts->know('orders', $batch('10.0.0.2:80')); // forgets others that nothing i
 $kept = $take();
 $counts->know('orders', $batch(ADDRESS));
 $loop = static fn (\Closure $function): \Closure => static function () use ($function): void {
-    for ($i = 0; $i < 20_000; $i++) {
+    $end = new Deadline(0.5);
+    while (!$end->passed()) {
         $function();
     }
 };
-$together($loop(static fn () => $add(1)), $loop($take), $loop(static fn () => $memory->delete("count:orders\0" . ADDRESS . "\0requests")));
-$take();
-$add(20);
-echo "counts: $kept and ", $take(), " of 20\n";
+$entry = "count:orders\0" . ADDRESS . "\0requests";
+$check = static function () use ($take, $memory, $entry): void {
+    $take();
+    $memory->add('negative', (int) ($memory->get($entry) < 0)); // it would lack what is added next
+};
+$deletes = static function () use ($add, $memory, $entry): void {
+    $add(1);
+    $memory->delete($entry);
+};
+$together($loop($deletes), $loop($check));
+echo "counts: $kept, ", $memory->get('negative'), " negative\n";
 
 $asides = new SharedAsides($memory, 'orders');
 $asides->failed(ADDRESS, false, 1);
