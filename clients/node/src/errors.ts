@@ -82,6 +82,13 @@ export function connectTimeoutError(address: string, timeout: number): Error {
   return Object.assign(new Error(`no connection to ${address} in ${timeout} ms`), { code: "ETIMEDOUT" });
 }
 
+/** The error of a composition in which redirects are followed within a try: at its endpoint, whatever their host is. */
+export function orderError(): Error {
+  return new TypeError(
+    "lbd: the interceptor of lbd must be before that of redirects: compose(interceptor(client), redirect)",
+  );
+}
+
 const shortages = new Set(["EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "EADDRNOTAVAIL"]);
 const local = new Set([
   "UND_ERR_ABORTED",

@@ -5,19 +5,19 @@ import type { Client } from "./client.js";
 import { endConnecting, whenConnecting } from "./connecting.js";
 import { Deadline, TIMER_MAX } from "./deadline.js";
 import type { Controller, Dispatch, DispatchOptions, Handler } from "./dispatch.js";
-import { connectTimeoutError } from "./errors.js";
+import { connectTimeoutError, orderError } from "./errors.js";
 import { fieldsOf } from "./fields.js";
 import { Limit } from "./limit.js";
 import { type Answer, DRAIN_MAX, DRAIN_TIME, sendWithRetries, type Transport } from "./tries.js";
 
-/** Sends requests to hosts of clusters to the endpoints that lbd picks, and the others as dispatch does. */
-export function intercept(client: Client, dispatch: Dispatch): Dispatch {
+/** Sends requests to hosts of clusters to the endpoints that lbd picks, with endpoints, and the others as others does. */
+export function intercept(client: Client, others: Dispatch, endpoints: Dispatch): Dispatch {
   return (options, handler) => {
     const { origin = "", method } = options;
     const url = typeof origin !== "string" ? origin : URL.canParse(origin) ? new URL(origin) : undefined;
     const cluster = url && /^https?:$/.test(url.protocol) ? client.clusterOf(url.hostname) : undefined;
-    if (url === undefined || cluster === undefined || method === "CONNECT") return dispatch(options, handler);
-    void new Exchange(client, dispatch, options, url, handler).run(cluster);
+    if (url === undefined || cluster === undefined || method === "CONNECT") return others(options, handler);
+    void new Exchange(client, endpoints, options, url, handler).run(cluster);
     return true;
   };
 }
@@ -195,8 +195,9 @@ class Try implements Handler, Answer {
     else if (!this.#exchange.paused) this.controller?.resume();
   }
 
-  onRequestStart(controller: Controller): void {
+  onRequestStart(controller: Controller, context: unknown): void {
     this.#connected();
+    if (typeof context === "object" && context !== null && "history" in context) this.giveUp(orderError());
     // undici calls this just before it sends. abort would destroy the body, which another try may be sending.
     if (this.#over !== undefined) throw this.#over;
     this.controller = controller;

@@ -7,6 +7,7 @@ import { intercept } from "./exchange.js";
 import { forBothKinds } from "./legacy.js";
 
 type Fetch = typeof globalThis.fetch;
+type Dispatching = { readonly dispatch: Dispatch; readonly [key: symbol]: unknown };
 
 /**
  * The fetch of Node, with requests to hosts CLUSTER.lbd sent to the endpoints that lbd picks.
@@ -17,9 +18,10 @@ type Fetch = typeof globalThis.fetch;
  */
 export function createFetch(client: Client): Fetch {
   const send = async (...[input, init]: Parameters<Fetch>): Promise<Response> => {
-    const dispatch = (init?.dispatcher ?? nodeDispatcher()) as unknown as { dispatch: Dispatch };
+    const dispatch = (init?.dispatcher ?? nodeDispatcher()) as unknown as Dispatching;
     const inner: Dispatch = (options, handler) => dispatch.dispatch(options, handler);
-    const intercepted = forBothKinds(inner, (one) => intercept(client, one));
+    const direct: Dispatch = (options, handler) => withoutProxy(dispatch).dispatch(options, handler);
+    const intercepted = forBothKinds(inner, direct, (one, other) => intercept(client, one, other));
     // fetch makes a stream of every body, which could not be sent again.
     const body = copyOf(init?.body);
     const dispatcher = {
@@ -50,6 +52,12 @@ function isToCluster(client: Client, input: Parameters<Fetch>[0]): boolean {
 function nodeDispatcher(): unknown {
   void globalThis.Response; // loads Node's undici
   return (globalThis as Record<symbol, unknown>)[Symbol.for("undici.globalDispatcher.1")];
+}
+
+/** What an EnvHttpProxyAgent, also that of NODE_USE_ENV_PROXY, uses for hosts in no_proxy; others themselves. */
+function withoutProxy(dispatcher: Dispatching): Dispatching {
+  const direct = Object.getOwnPropertySymbols(dispatcher).find((key) => key.description === "no proxy agent");
+  return direct === undefined ? dispatcher : (dispatcher[direct] as Dispatching);
 }
 
 /** The bytes of a body that is no stream. */

@@ -13,10 +13,18 @@ export interface LegacyHandler {
   onError(error: Error): void;
 }
 
-/** dispatch for handlers of both kinds; inner gets handlers of the same kind. */
-export function forBothKinds(inner: Dispatch, intercept: (dispatch: Dispatch) => Dispatch): Dispatch {
-  const modern = intercept(inner);
-  const legacy = intercept((options, handler) => inner(options, new Old(handler) as unknown as Handler));
+/** dispatch for handlers of both kinds; others and endpoints get handlers of the same kind. */
+export function forBothKinds(
+  others: Dispatch,
+  endpoints: Dispatch,
+  intercept: (others: Dispatch, endpoints: Dispatch) => Dispatch,
+): Dispatch {
+  const old =
+    (inner: Dispatch): Dispatch =>
+    (options, handler) =>
+      inner(options, new Old(handler) as unknown as Handler);
+  const modern = intercept(others, endpoints);
+  const legacy = intercept(old(others), old(endpoints));
   return (options, handler) =>
     typeof handler.onRequestStart === "function"
       ? modern(options, handler)

@@ -12,6 +12,7 @@ export const status: number = response.status;
 export const text: string = await response.text();
 export const answer: globalThis.Response = await createFetch(client)(new URL("http://orders.lbd/"), { method: "PUT" });
 setGlobalDispatcher(new Agent().compose(interceptor(client)));
+setGlobalDispatcher(new Agent().compose(interceptor(client, new Agent())));
 export const code = (error: LbdError): string => error.code;
 // @ts-expect-error: there is no such mode
 export const wrong: Settings = { mode: "turbo" };

@@ -8,6 +8,7 @@ import http from "node:http";
 import net from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -152,6 +153,42 @@ export class Silent {
       full = await Promise.race([once(socket, "connect").then(() => false), sleep(500, true)]);
     }
     return silent;
+  }
+}
+
+/** A process that is a proxy of HTTP. It prints the addresses that requests are for. */
+export class HttpProxy {
+  targets = [];
+  url = "";
+
+  static async start(t) {
+    const program = `const http = require("node:http"), net = require("node:net");
+      const server = http.createServer((request, response) => {
+        const { host, pathname } = new URL(request.url);
+        console.log(host);
+        request.pipe(http.request({ host: host.split(":")[0], port: host.split(":")[1], path: pathname }, (answer) => {
+          response.writeHead(answer.statusCode, answer.headers);
+          answer.pipe(response);
+        }));
+      });
+      server.on("connect", (request, socket) => {
+        console.log(request.url);
+        const [host, port] = request.url.split(":");
+        const other = net.connect(port, host, () => {
+          socket.write("HTTP/1.1 200 OK\\r\\n\\r\\n");
+          socket.pipe(other).pipe(socket);
+        });
+        for (const one of [socket, other]) one.on("error", () => {});
+      });
+      server.listen(0, "127.0.0.1", () => console.log(server.address().port));`;
+    const child = spawn(process.execPath, ["-e", program], { stdio: ["ignore", "pipe", "inherit"] });
+    t.after(() => child.kill("SIGKILL"));
+    const proxy = new HttpProxy();
+    const lines = createInterface(child.stdout);
+    const [port] = await once(lines, "line");
+    lines.on("line", (line) => proxy.targets.push(line));
+    proxy.url = `http://127.0.0.1:${port}`;
+    return proxy;
   }
 }
 
