@@ -21,7 +21,7 @@ async def show(http: httpx.AsyncClient, number: str) -> str:
 
 async def main(numbers: list[str]) -> None:
     with lbd.Client() as client:
-        async with httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client), timeout=2) as http:
+        async with httpx.AsyncClient(mounts={"all://*.lbd": lbd.httpx.AsyncTransport(client)}, timeout=2) as http:
             for line in await asyncio.gather(*(show(http, number) for number in numbers)):
                 print(line)
 

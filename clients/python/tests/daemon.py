@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -150,3 +151,33 @@ class Upstream:
     def close(self):
         self._server.shutdown()
         self._server.server_close()
+
+
+class Proxy:
+    """A process that is a proxy of HTTP. It prints the addresses that requests are for."""
+
+    PROGRAM = """
+import http.server, urllib.parse, urllib.request
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        print(urllib.parse.urlsplit(self.path).netloc, flush=True)
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with direct.open(self.path) as response:
+            self.send_response(response.status)
+            self.end_headers()
+            self.wfile.write(response.read())
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+    def __init__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", self.PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def close(self):
+        """Ends it, and returns what it has printed."""
+        self._process.terminate()
+        return self._process.communicate()[0].decode().split()

@@ -5,16 +5,18 @@ import concurrent.futures
 import contextlib
 import gc
 import io
+import os
 import socket
 import threading
 import time
 import unittest
 import urllib.error
 import urllib.request
+from unittest import mock
 
 import httpx
 import requests
-from daemon import Daemon, Upstream, until
+from daemon import Daemon, Proxy, Upstream, until
 
 import lbd
 import lbd.httpx
@@ -78,6 +80,20 @@ class Library:
         send = self.sender(self.client())
         self.assertEqual(send("GET", f"http://{upstream.address}/x")[0], 200)
         self.assertEqual(upstream.requests, [("GET", "/x", upstream.address, b"")])
+
+    def test_the_proxy_of_the_environment_is_for_other_hosts(self):
+        (upstream,) = self.upstreams(None)
+        other = Upstream()
+        self.addCleanup(other.close)
+        proxy = Proxy()
+        try:
+            with mock.patch.dict(os.environ, {"http_proxy": proxy.url, "no_proxy": ""}):
+                send = self.sender(self.client())
+                self.assertEqual(send("GET", self.url), (200, upstream.address.encode()))
+                self.assertEqual(send("GET", f"http://{other.address}/"), (200, other.address.encode()))
+        finally:
+            targets = proxy.close()
+        self.assertEqual(targets, [] if isinstance(self, CoreTest) else [other.address])
 
     def test_retries_at_another_endpoint(self):
         for mode in ("batch", "pick", "lease"):
@@ -326,7 +342,7 @@ class HttpxTest(Library, unittest.TestCase):
     timeout = httpx.TimeoutException
 
     def sender(self, client):
-        session = httpx.Client(transport=lbd.httpx.Transport(client))
+        session = httpx.Client(mounts={"all://*.lbd": lbd.httpx.Transport(client)})
         self.addCleanup(session.close)
 
         def send(method, url, body=None, timeout=10):
@@ -362,7 +378,7 @@ class HttpxAsyncTest(Library, unittest.TestCase):
         runner = asyncio.Runner() if hasattr(asyncio, "Runner") else None
         if runner is None:
             self.skipTest("asyncio.Runner needs Python 3.11")
-        session = httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client))
+        session = httpx.AsyncClient(mounts={"all://*.lbd": lbd.httpx.AsyncTransport(client)})
 
         async def request(method, url, body, timeout):
             async def parts(file=body):

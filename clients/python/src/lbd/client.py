@@ -11,7 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from multiprocessing import util
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union, get_args
 
 from . import errors
 from ._api import Api, Unreachable, default_address, duration
@@ -37,6 +37,7 @@ LEASE_MAX = 600.0  # lbd's default of --max-ttl
 
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 
+Mode = Literal["batch", "pick", "lease"]
 Hosts = Union[Mapping[str, str], Callable[[str], Optional[str]]]
 
 
@@ -69,7 +70,7 @@ class Client:
         self,
         lbd: Optional[str] = None,
         *,
-        mode: str = "batch",
+        mode: Mode = "batch",
         token: Optional[str] = None,
         token_file: Optional[str] = None,
         ca: Optional[str] = None,
@@ -85,7 +86,7 @@ class Client:
         ttl: float = 30.0,
         report_interval: float = 5.0,
     ) -> None:
-        if mode not in ("batch", "pick", "lease"):
+        if mode not in get_args(Mode):
             raise ValueError(f"mode: {mode!r} is not batch, pick or lease")
         if fallback is not None and not is_address(fallback):
             raise ValueError(f"fallback: {fallback!r} is not HOST:PORT")

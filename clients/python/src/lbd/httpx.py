@@ -1,7 +1,7 @@
 """Transports for httpx.
 
-http = httpx.Client(transport=lbd.httpx.Transport(client))
-http = httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client))
+http = httpx.Client(mounts={"all://*.lbd": lbd.httpx.Transport(client)})
+http = httpx.AsyncClient(mounts={"all://*.lbd": lbd.httpx.AsyncTransport(client)})
 http.get("http://orders.lbd/items/7")
 """
 
