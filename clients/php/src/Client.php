@@ -58,6 +58,8 @@ final class Client
      * @param float $reportInterval seconds between two reports of how requests ended
      * @param bool $finishRequest whether to end the response of php-fpm (fastcgi_finish_request) before the calls to lbd
      *     at the end of the script
+     * @param ?string $upstreamCa PEM file of the certificates that may sign those of endpoints, in request. Default: the
+     *     system's
      * @throws \ValueError for a setting that is not valid
      */
     public function __construct(
@@ -78,6 +80,7 @@ final class Client
         public readonly float $ttl = 30.0,
         float $reportInterval = 5.0,
         bool $finishRequest = true,
+        public readonly ?string $upstreamCa = null,
     ) {
         if (!in_array($mode, self::MODES, true)) {
             throw new \ValueError("mode: '$mode' is not batch, pick or lease");

@@ -6,7 +6,10 @@ namespace Lbd;
 
 use GuzzleHttp\Promise\Create;
 use GuzzleHttp\Promise\PromiseInterface;
+use GuzzleHttp\PrepareBodyMiddleware;
+use GuzzleHttp\RedirectMiddleware;
 use GuzzleHttp\RequestOptions;
+use GuzzleHttp\RetryMiddleware;
 use GuzzleHttp\TransferStats;
 use Lbd\Exception\LbdException;
 use Lbd\Internal\FinishingStream;
@@ -16,7 +19,7 @@ use Psr\Http\Message\ResponseInterface;
 
 /**
  * A middleware of Guzzle that sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks, and does not touch
- * the others. Push it last.
+ * the others. Push it last: a LogicException says that redirects or retries are within it.
  *
  * The deadline of a request is the option timeout, else the timeout of the Client. The option idempotent permits
  * retries of a POST or PATCH, or forbids those of other methods.
@@ -36,6 +39,7 @@ final class GuzzleMiddleware
      */
     public function __invoke(callable $handler): \Closure
     {
+        self::checkOrder($handler);
         return function (RequestInterface $request, array $options) use ($handler): PromiseInterface {
             $cluster = $this->client->clusterOf($request->getUri()->getHost());
             if ($cluster === null) {
@@ -53,6 +57,21 @@ final class GuzzleMiddleware
                 return Create::rejectionFor($error);
             }
         };
+    }
+
+    /** What sends a request again has to be around this middleware: within it, it would do so at the same endpoint. */
+    private static function checkOrder(mixed $handler): void
+    {
+        while ($handler !== null) {
+            if ($handler instanceof RedirectMiddleware || $handler instanceof RetryMiddleware) {
+                throw new \LogicException('lbd: push Lbd\GuzzleMiddleware last: it has to be after ' . $handler::class);
+            }
+            $handler = match (true) {
+                $handler instanceof \Closure => (new \ReflectionFunction($handler))->getStaticVariables()['handler'] ?? null,
+                $handler instanceof PrepareBodyMiddleware => (fn (): callable => $this->nextHandler)->call($handler),
+                default => null,
+            };
+        }
     }
 
     /**

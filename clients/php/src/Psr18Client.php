@@ -48,7 +48,7 @@ final class Psr18Client implements ClientInterface
             try {
                 $left = max(0.001, (float) $call->deadline->left());
                 $inner = ($this->inner)($left, min($left, $attempt->connectTimeout));
-                $response = $inner->sendRequest(self::at($attempt->address, $request));
+                $response = self::send($inner, self::at($attempt->address, $request));
             } catch (ClientExceptionInterface $error) {
                 $next = HttpFailure::end($attempt, $error) ? $call->retry(self::isUnread($body, $begin)) : null;
                 if ($next === null) {
@@ -66,6 +66,14 @@ final class Psr18Client implements ClientInterface
             $attempt->finish();
             $attempt = $next;
         }
+    }
+
+    /** Guzzle, which has options for one request, uses no proxy: not even that of the environment. */
+    private static function send(ClientInterface $inner, RequestInterface $request): ResponseInterface
+    {
+        return $inner instanceof \GuzzleHttp\ClientInterface
+            ? $inner->send($request, ['allow_redirects' => false, 'http_errors' => false, 'proxy' => ''])
+            : $inner->sendRequest($request);
     }
 
     /** @internal how much of a body was read; null if that is unknown */

@@ -25,6 +25,25 @@ final class CoreTest extends RequestTestCase
         }
     }
 
+    public function testTrustsTheCertificatesOfASetting(): void
+    {
+        $file = tempnam(sys_get_temp_dir(), 'lbd') ?: '';
+        exec("openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=tls.lbd -addext subjectAltName=DNS:tls.lbd -keyout $file.key -out $file 2>&1", $output, $status);
+        self::assertSame(0, $status, implode("\n", $output));
+        file_put_contents($file, file_get_contents("$file.key"), FILE_APPEND);
+        $upstream = new Upstream('200', $file);
+        self::$daemon->push('tls', [$upstream->address]);
+        try {
+            self::assertSame($upstream->address, $this->client(['upstreamCa' => $file])->request('GET', 'https://tls.lbd/')->body);
+            $this->client()->request('GET', 'https://tls.lbd/');
+            self::fail('no error');
+        } catch (ConnectionFailed $error) {
+            self::assertStringContainsString('certificate', $error->getMessage());
+        } finally {
+            array_map(unlink(...), [$file, "$file.key"]);
+        }
+    }
+
     public function testUsesConnectionsAgain(): void
     {
         $upstream = new Upstream();

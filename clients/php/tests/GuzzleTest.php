@@ -4,6 +4,11 @@ declare(strict_types=1);
 
 namespace Lbd\Tests;
 
+use GuzzleHttp\Client as Guzzle;
+use GuzzleHttp\HandlerStack;
+use GuzzleHttp\Middleware;
+use Lbd\GuzzleMiddleware;
+
 /** What is special about Guzzle. */
 final class GuzzleTest extends RequestTestCase
 {
@@ -36,6 +41,35 @@ final class GuzzleTest extends RequestTestCase
         self::assertSame(1, self::$daemon->inFlight('stream'));
         self::assertSame($upstream->address, $response->getBody()->getContents());
         Process::until(static fn (): bool => self::$daemon->inFlight('stream') === 0, 'the lease is ended');
+    }
+
+    public function testSaysThatItHasToBePushedLast(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('order', [$upstream->address]);
+        $client = $this->client();
+        $lbd = new GuzzleMiddleware($client);
+        $retry = Middleware::retry(static fn (): bool => false);
+        $log = Middleware::tap(static function (): void {
+        });
+        $orders = [
+            [HandlerStack::create(), 'unshift', []],
+            [HandlerStack::create(), 'push', [$retry]],
+            [HandlerStack::create(), 'push', [$log, Middleware::prepareBody(), $retry]],
+            [HandlerStack::create(), 'push', [$log, Middleware::prepareBody()]],
+        ];
+        foreach ($orders as $i => [$stack, $add, $later]) {
+            $stack->$add($lbd);
+            array_map($stack->push(...), $later);
+            try {
+                (new Guzzle(['handler' => $stack]))->get('http://order.lbd/');
+                self::assertSame(3, $i);
+            } catch (\LogicException $error) {
+                self::assertStringContainsString('push Lbd\\GuzzleMiddleware last: it has to be after GuzzleHttp\\Re', $error->getMessage());
+                self::assertLessThan(3, $i);
+            }
+        }
+        self::assertCount(1, $upstream->requests());
     }
 
     public function testGuzzleDoesNotMixBodiesInASink(): void

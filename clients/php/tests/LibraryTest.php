@@ -42,6 +42,22 @@ final class LibraryTest extends RequestTestCase
         self::assertSame($upstream->address, $upstream->requests()[0]['host']);
     }
 
+    /** @dataProvider libraries */
+    public function testTheProxyOfTheEnvironmentIsForOtherHosts(string $library): void
+    {
+        [$endpoint, $other, $proxy] = [new Upstream(), new Upstream(), new Upstream()];
+        self::$daemon->push('proxied', [$endpoint->address]);
+        array_map(static fn (string $name) => putenv("$name=http://$proxy->address"), ['http_proxy', 'HTTP_PROXY']);
+        try {
+            $send = self::sender($library, $this->client());
+            self::assertSame([200, $endpoint->address], $send('GET', 'http://proxied.lbd/'));
+            self::assertSame([200, $proxy->address], $send('GET', "http://$other->address/x"));
+        } finally {
+            array_map(putenv(...), ['http_proxy', 'HTTP_PROXY']);
+        }
+        self::assertSame(["http://$other->address/x"], array_column($proxy->requests(), 'path'));
+    }
+
     /** @dataProvider modes */
     public function testRetriesAtAnotherEndpoint(string $library, string $mode): void
     {

@@ -10,9 +10,9 @@ final class Upstream
     public readonly string $address;
     private readonly Process $process;
 
-    public function __construct(string $behavior = '200')
+    public function __construct(string $behavior = '200', string ...$certificate)
     {
-        $this->process = new Process([PHP_BINARY, __DIR__ . '/upstream.php', $behavior]);
+        $this->process = new Process([PHP_BINARY, __DIR__ . '/upstream.php', $behavior, ...$certificate]);
         $this->address = trim((string) fgets($this->process->stdout));
     }
 

@@ -2,14 +2,16 @@
 
 declare(strict_types=1);
 
-// An HTTP server on loopback: php upstream.php BEHAVIOR. It prints its address, and ends with its standard input.
-// BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, drip (a body that never ends), or
-// failing (1 % of the answers are 503). It can also be that of an lbd: flapping (each answer is of another generation), busy (rejects each call), excluding (has
-// one endpoint, 127.0.0.1:1), or quota (permits 100 picks).
+// An HTTP server on loopback: php upstream.php BEHAVIOR [CERTIFICATE], the second for https. It prints its address, and
+// ends with its standard input. BEHAVIOR is a status, reset (ends connections when a request has arrived), hang, drip (a
+// body that never ends), or failing (1 % of the answers are 503). It can also be that of an lbd: flapping (each answer is
+// of another generation), busy (rejects each call), excluding (has one endpoint, 127.0.0.1:1), or quota (permits 100
+// picks).
 // GET /requests answers with the requests so far, as JSON; a path /BEHAVIOR overrides it.
 
 $behavior = $argv[1];
-$server = stream_socket_server('tcp://127.0.0.1:0') ?: exit(1);
+$context = stream_context_create(['ssl' => ['local_cert' => $argv[2] ?? '']]);
+$server = stream_socket_server((isset($argv[2]) ? 'tls' : 'tcp') . '://127.0.0.1:0', context: $context) ?: exit(1);
 $address = stream_socket_get_name($server, false);
 fwrite(STDOUT, "$address\n");
 $connections = $buffers = $dripping = $requests = [];
@@ -56,7 +58,10 @@ while (true) {
             exit;
         }
         if ($stream === $server) {
-            $connection = stream_socket_accept($server);
+            $connection = @stream_socket_accept($server);
+            if ($connection === false) {
+                continue; // a client that does not trust the certificate
+            }
             $connections[(int) $connection] = $connection;
             $buffers[(int) $connection] = '';
             continue;

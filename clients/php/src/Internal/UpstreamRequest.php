@@ -38,6 +38,7 @@ final class UpstreamRequest
         array $headers,
         private readonly bool $repeatable,
         private readonly float $connectTimeout,
+        private readonly ?string $ca,
         private readonly mixed $sink,
     ) {
         if (!self::isToken($method)) {
@@ -89,6 +90,7 @@ final class UpstreamRequest
         if ($attempt !== null) {
             $options[CURLOPT_CONNECT_TO] = ["::$attempt->address"];
             $options[CURLOPT_PROXY] = '';
+            $options += $this->ca === null ? [] : [CURLOPT_CAINFO => $this->ca];
         }
         curl_setopt_array($this->handle, $options + $this->payload());
         return $this->handle;

@@ -31,7 +31,7 @@ final class Upstreams
         }
         $names = array_map(static fn (int|string $name): string => strtolower((string) $name), array_keys($headers));
         $idempotent ??= in_array(strtoupper($method), Call::IDEMPOTENT, true) || in_array('idempotency-key', $names, true);
-        $request = new UpstreamRequest($method, $url, $body, $headers, $idempotent, $this->client->connectTimeout, $sink);
+        $request = new UpstreamRequest($method, $url, $body, $headers, $idempotent, $this->client->connectTimeout, $this->client->upstreamCa, $sink);
         try {
             $this->client->advance();
             $cluster = $this->client->clusterOf($host);
