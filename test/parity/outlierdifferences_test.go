@@ -89,7 +89,7 @@ type lbdOutlierPolicy struct {
 	leaf     policy.Child // but its endpoints
 }
 
-func lbdOutliers(t *testing.T, c resource.OutlierDetection) *lbdOutlierPolicy {
+func lbdOutliers(t *testing.T, c resource.OutlierDetection, others ...policy.Factory) *lbdOutlierPolicy {
 	side := &lbdOutlierPolicy{interval: outlierInterval, leaf: policy.Child{Policy: roundrobin.Name}}
 	side.lbdPolicy = newLBDPolicy(t, func(all []*resource.Endpoint) policy.Child {
 		own, leaf := c, side.leaf
@@ -101,8 +101,8 @@ func lbdOutliers(t *testing.T, c resource.OutlierDetection) *lbdOutlierPolicy {
 				Service: resource.ServiceKey{Cluster: "c"}, MaxRequests: 1 << 20, Child: leaf,
 			}},
 		}}
-	}, outlierdetection.Builder(), clusterimpl.Builder(), priority.Builder(), weightedtarget.Builder(),
-		roundrobin.Builder(), pickfirst.Builder())
+	}, outlierdetection.Builder(), append(others, clusterimpl.Builder(), priority.Builder(), weightedtarget.Builder(),
+		roundrobin.Builder(), pickfirst.Builder())...)
 	return side
 }
 

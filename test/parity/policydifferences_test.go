@@ -1,6 +1,7 @@
 package parity_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -13,14 +14,31 @@ import (
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
 
+	"github.com/lbd-dev/lbd/lb/foreign"
 	"github.com/lbd-dev/lbd/lb/leastrequest"
 	"github.com/lbd-dev/lbd/lb/policy"
 	"github.com/lbd-dev/lbd/lb/weightedroundrobin"
+	"github.com/lbd-dev/lbd/lb/weightedtarget"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 // policyDifferences are those of endpoint policies and of cluster_impl.
 var policyDifferences = []difference{
+	{
+		row: "weighted_target: another policy of a locality",
+		grpc: inBubble(func(t *testing.T) string {
+			side := newGRPCPolicy(t, policy.WeightedTarget, `{"targets": {"x": {"weight": 1, "childPolicy": [{"`+servingName+`": {}}]}}}`)
+			return otherChild(side, func() { side.config = strings.Replace(side.config, servingName, waitingName, 1) })
+		}),
+		lbd: inBubble(func(t *testing.T) string {
+			leaf, locality := servingName, &policy.Locality{Weight: 1}
+			side := newLBDPolicy(t, func([]*resource.Endpoint) policy.Child {
+				return policy.Child{Config: &policy.WeightedTargetConfig{Targets: []policy.Target{{Locality: locality, Child: policy.Child{Policy: leaf}}}}}
+			}, weightedtarget.Builder(), foreign.Wrap(balancer.Get(servingName)), foreign.Wrap(balancer.Get(waitingName)))
+			return otherChild(side, func() { leaf = waitingName })
+		}),
+		grpcDoes: "picks wait for the new one", lbdDoes: "picks get the answer of the old one",
+	},
 	byPolicy("least_request: an endpoint that was lost and is READY again", "picks a b", "picks b", func(t *testing.T) policySide {
 		return newGRPCPolicy(t, leastrequest.Name, `{"choiceCount": 10}`)
 	}, lbdLeastRequest, lostWhileHeld),
@@ -31,6 +49,21 @@ var policyDifferences = []difference{
 	},
 	byPolicy("weighted_round_robin without load reports", "b gets 1 × as many as a", "b gets 3 × as many as a", grpcWeighted, lbdWeighted, ratio),
 	byPolicy("weighted_round_robin: an endpoint that weighs less than a 131,070th of the heaviest", "picks a", "picks a b", grpcWeighted, lbdWeighted, heaviest),
+}
+
+// otherChild replaces a child that serves by one that connects.
+func otherChild(side policySide, other func()) string {
+	side.endpoints("a")
+	other()
+	side.endpoints("a", "b")
+	switch _, _, err := side.pick(); {
+	case errors.Is(err, balancer.ErrNoSubConnAvailable):
+		return "picks wait for the new one"
+	case errors.Is(err, errRequest):
+		return "picks get the answer of the old one"
+	default:
+		return fmt.Sprint(err)
+	}
 }
 
 func lbdLeastRequest(t *testing.T) policySide {

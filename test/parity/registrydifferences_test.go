@@ -1,8 +1,10 @@
 package parity_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -10,10 +12,14 @@ import (
 
 	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
+	_ "google.golang.org/grpc/balancer/leastrequest" // grpc's, in both
+	"google.golang.org/grpc/balancer/weightedtarget"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -37,13 +43,22 @@ var registryDifferences = []difference{
 	}),
 	byDuel("Producers of a policy of grpc-go's registry, such as load reports out of band",
 		"the upstream answers its call", "its call is UNIMPLEMENTED", func(d *duel) func() string {
-			d.leaves[0].asked = &clusterv3.Cluster{LoadBalancingPolicy: listed(&xdsv3.TypedStruct{
-				TypeUrl: "type.googleapis.com/" + producingName, Value: &structpb.Struct{},
-			})}
+			d.leaves[0].asked = &clusterv3.Cluster{LoadBalancingPolicy: listed(scriptedBy(producingName))}
 			d.serve()
 			return d.failsWith("unknown service parity.Producer", "the upstream answers its call", // the error of the upstream's server
 				"Unimplemented", "its call is UNIMPLEMENTED")
 		}),
+	byDuel("the attributes of endpoints and of the resolver's state, for such a policy", "has a locality", "has none", func(d *duel) func() string {
+		d.leaves[0].asked = &clusterv3.Cluster{LoadBalancingPolicy: listed(&wrrlocalityv3.WrrLocality{EndpointPickingPolicy: listed(scriptedBy(readingName))})}
+		d.serve()
+		return d.failsWith("{region=", "has a locality", "no locality", "has none")
+	}),
+	{
+		row:      "the second address of an ejected endpoint, for such a policy over pick_first",
+		grpc:     inBubble(secondOfGRPC),
+		lbd:      inBubble(secondOfLBD),
+		grpcDoes: "connects to []", lbdDoes: `connects to ["second"]`,
+	},
 	byPolicy("a SubConn that cannot be made, for such a policy",
 		"NewSubConn returns an error", "the SubConn is in TRANSIENT_FAILURE", unmadeByGRPC, unmadeByLBD, func(_ *testing.T, side policySide) string {
 			side.endpoints("a")
@@ -55,11 +70,25 @@ var registryDifferences = []difference{
 const (
 	producingName = "parity_producing"
 	makingName    = "parity_making"
+	readingName   = "parity_reading"
+	servingName   = "parity_serving"
+	waitingName   = "parity_waiting"
 )
 
 func init() {
 	balancer.Register(scripted{producingName, produce})
 	balancer.Register(scripted{makingName, makeSubConn})
+	balancer.Register(scripted{readingName, readLocality})
+	balancer.Register(scripted{servingName, func(p *scriptedPolicy, _ balancer.ClientConnState) error {
+		p.cc.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: base.NewErrPicker(errRequest)})
+		return nil
+	}})
+	balancer.Register(scripted{waitingName, func(*scriptedPolicy, balancer.ClientConnState) error { return nil }})
+}
+
+// scriptedBy is the config that asks for a scripted policy.
+func scriptedBy(name string) *xdsv3.TypedStruct {
+	return &xdsv3.TypedStruct{TypeUrl: "type.googleapis.com/" + name, Value: &structpb.Struct{}}
 }
 
 // scripted builds policies that do one thing with their first config.
@@ -154,6 +183,46 @@ func makeSubConn(p *scriptedPolicy, s balancer.ClientConnState) error {
 		p.fail("NewSubConn returns an error")
 	}
 	return nil
+}
+
+// readLocality reports the locality whose endpoints the policy has.
+func readLocality(p *scriptedPolicy, s balancer.ClientConnState) error {
+	p.fail(cmp.Or(weightedtarget.LocalityFromResolverState(s.ResolverState), "no locality"))
+	return nil
+}
+
+// secondOfGRPC ejects an endpoint with two addresses.
+func secondOfGRPC(t *testing.T) string {
+	side := grpcOutliers(t, alone)
+	side.config = strings.Replace(side.config, "round_robin", "least_request_experimental", 1)
+	side.update([]resolver.Endpoint{{Addresses: []resolver.Address{{Addr: "a"}, {Addr: "second"}}}, {Addresses: []resolver.Address{{Addr: "b"}}}})
+	complete(t, side, 40, "a")
+	side.connects = nil
+	pass()
+	return fmt.Sprintf("connects to %q", side.connects)
+}
+
+// secondOfLBD does the same with grpc-go's policy in lbd's tree.
+func secondOfLBD(t *testing.T) string {
+	leastRequest := balancer.Get("least_request_experimental")
+	config, err := parseConfig(leastRequest, []byte(`{}`))
+	must(t, err)
+	side := lbdOutliers(t, resource.OutlierDetection{FailurePercentage: aloneToo}, foreign.Wrap(leastRequest))
+	side.leaf = policy.Child{Policy: leastRequest.Name(), Config: config}
+	side.values["a"] = &resource.Endpoint{Addresses: []string{"a", "second"}, Weight: 1}
+	side.endpoints("a", "b")
+	side.tree.Batch(func() {
+		for _, sc := range side.tree.SubConns {
+			for _, healthy := range sc.Healths {
+				healthy(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+			}
+		}
+	})
+	complete(t, side, 40, "a")
+	side.tree.Connected = nil
+	pass()
+	side.tree.Batch(func() {})
+	return fmt.Sprintf("connects to %q", side.tree.Connected)
 }
 
 // unmadeByGRPC has a ClientConn that rejects SubConns, with a policy of grpc-go between it

@@ -86,6 +86,7 @@ func TestClustersAreSecured(t *testing.T) {
 		{"deprecated beside what is not supported", common(`"tls_certificates":[{}]`, `"validation_context_certificate_provider_instance":{"instance_name":"roots","certificate_name":"r"}`), with(none), ""},
 
 		{"another name", strings.Replace(common(valid(root)), "sockets.tls", "sockets.x", 1), nil, `transport_socket.name: is "envoy.transport_sockets.x": it must be "envoy.transport_sockets.tls"`},
+		{"TLS through a proxy, which gRPC has by GRPC_EXPERIMENTAL_XDS_HTTP_CONNECT only", `"transport_socket":{"name":"envoy.transport_sockets.http_11_proxy","typed_config":{"@type":"type.googleapis.com/envoy.extensions.transport_sockets.http_11_proxy.v3.Http11ProxyUpstreamTransport"}}`, nil, `transport_socket.name: is "envoy.transport_sockets.http_11_proxy": it must be "envoy.transport_sockets.tls"`},
 		{"no configuration", `"transport_socket":{"name":"envoy.transport_sockets.tls"}`, nil, `transport_socket.typed_config: is "": it must be a envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext`},
 		{"no context", upstream(`"sni":"n"`), nil, context[:len(context)-1] + ": is absent"},
 		{"an empty context", common(), nil, context + "validation_context: " + noRoot},
