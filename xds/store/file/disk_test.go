@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,17 +60,24 @@ func refusesUntilThereIsSpace(t *testing.T, dir string, fill, free func()) {
 	checkReopened(t, s, dir, want)
 }
 
-// TestDiskWithoutSpace runs on a small file system of its own, where it may.
-func TestDiskWithoutSpace(t *testing.T) {
+// tmpfs mounts a small file system.
+func tmpfs(t *testing.T, size string) string {
+	t.Helper()
 	mount := t.TempDir()
-	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4m"); err != nil {
-		t.Skipf("TestFileWithoutSpace tests the same without a mount: %v", err)
+	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("TestFileWithoutSpace tests what is possible without a mount: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(mount, 0); err != nil {
 			t.Error(err)
 		}
 	})
+	return mount
+}
+
+// TestDiskWithoutSpace runs on a small file system of its own, where it may.
+func TestDiskWithoutSpace(t *testing.T) {
+	mount := tmpfs(t, "4m")
 	filler := filepath.Join(mount, "filler")
 	refusesUntilThereIsSpace(t, filepath.Join(mount, "data"), func() {
 		if err := os.WriteFile(filler, make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
@@ -93,6 +101,42 @@ func TestDiskWithoutSpace(t *testing.T) {
 	checkFiles(t, dir, 0)
 	noError(t, os.Remove(filler))
 	put(t, open(t, dir, Options{}), clusterKey("a"), "1")
+}
+
+// TestDeletionsOfFullDisk: nothing can be put, also not again and again, and deletions free the disk.
+func TestDeletionsOfFullDisk(t *testing.T) {
+	mount := tmpfs(t, "16m")
+	dir := filepath.Join(mount, "data")
+	s := open(t, dir, Options{})
+	large := strings.Repeat("large ", 200_000) // 1.2 MB
+	for _, name := range []string{"a", "b", "c", "d"} {
+		put(t, s, clusterKey(name), large)
+	}
+	if err := os.WriteFile(filepath.Join(mount, "filler"), make([]byte, 16<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling: %v", err)
+	}
+	before := fileSize(t, s)
+	history := strings.Repeat("h", 4000)
+	for _, name := range []string{"a", "b", "c", "d"} {
+		for i := range 3 {
+			value := large
+			if name != "a" {
+				value = strconv.Itoa(i) // there is no space for another reserve
+			}
+			if _, err := s.Update(t.Context(), func(tx *store.Tx) error { return tx.Put(clusterKey("refused"), []byte(value)) }); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("a push on a full disk: %v", err)
+			}
+		}
+		update(t, s, func(tx *store.Tx) error {
+			tx.Delete(clusterKey(name))
+			return tx.Put(clusterKey("history of "+name), []byte(history))
+		})
+	}
+	if after := fileSize(t, s); after > before/10 {
+		t.Errorf("the file had %d bytes, and has %d", before, after)
+	}
+	put(t, s, clusterKey("refused"), large)
+	checkReopened(t, s, dir, contentsOf(t, s.Snapshot()))
 }
 
 const fileLimitEnv = "LBD_STORE_TEST_FILE_LIMIT"

@@ -1,11 +1,13 @@
 package file
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/lbd-dev/lbd/xds/resource"
@@ -17,6 +19,12 @@ const (
 	minGarbage = 1 << 20
 	// compactPeriod is the time after which a compaction that failed is repeated: the disk may have space again.
 	compactPeriod = time.Minute
+
+	// reserveSize is the size of the file that a deletion removes if the disk is full.
+	reserveSize   = 1 << 20
+	reserveSuffix = ".reserve"
+	// maxEntry is what a deletion may put besides what it deletes: its entry in the history.
+	maxEntry = 4 << 10
 )
 
 // A file is the store's file, open and locked. Only the writer uses it.
@@ -32,14 +40,65 @@ type file struct {
 	renamed bool
 	// unsynced: the acknowledged size may not be durable.
 	unsynced bool
-	// compactAt is the size below which a compaction that failed is not repeated before compactAfter.
-	compactAt    int64
-	compactAfter time.Time
+	// compactAt is the size below which a compaction that failed is not repeated before compactAfter, unless the
+	// contents are half of what they were, compacted.
+	compactAt, compacted int64
+	compactAfter         time.Time
+	// reserved: the file of reserve exists.
+	reserved bool
 }
 
-// commit appends the changed keys of after. After an error, the file is restored before the
+// commit appends the changed keys of after. On a full disk, a deletion takes the reserve, and nothing else is stored
+// until there is space for another one.
+func (f *file) commit(before, after *store.Snapshot, changed []resource.Key) error {
+	if !shrinks(before, after, changed) {
+		if err := f.reserve(); err != nil {
+			return err
+		}
+		return f.append(after, changed)
+	}
+	err := f.append(after, changed)
+	if f.reserved && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && os.Remove(f.path+reserveSuffix) == nil {
+		f.reserved, f.compactAt = false, 0
+		err = f.append(after, changed)
+	}
+	return err
+}
+
+// shrinks reports whether a commit deletes more than it puts, not counting its entry in the history.
+func shrinks(before, after *store.Snapshot, changed []resource.Key) bool {
+	deletes, shrunk := false, maxEntry
+	for _, key := range changed {
+		if e, found := after.Get(key); found {
+			shrunk -= len(e.Raw)
+		} else if e, found = before.Get(key); found {
+			deletes = true
+			shrunk += len(e.Raw)
+		}
+	}
+	return deletes && shrunk >= 0
+}
+
+// reserve makes sure that the disk has room for deletions. What is in the file cannot be compressed.
+func (f *file) reserve() error {
+	if f.reserved {
+		return nil
+	}
+	path := f.path + reserveSuffix
+	if info, err := os.Stat(path); err != nil || info.Size() != reserveSize {
+		noise := make([]byte, reserveSize)
+		_, _ = rand.Read(noise)
+		if err := os.WriteFile(path, noise, fileMode); err != nil {
+			return errors.Join(err, os.Remove(path))
+		}
+	}
+	f.reserved = true
+	return nil
+}
+
+// append appends the changed keys of after. After an error, the file is restored before the
 // next commit at the latest.
-func (f *file) commit(after *store.Snapshot, changed []resource.Key) error {
+func (f *file) append(after *store.Snapshot, changed []resource.Key) error {
 	if err := f.ready(); err != nil {
 		return err
 	}
@@ -106,12 +165,13 @@ func (f *file) acknowledge() {
 // compact replaces the file by one with s only, if that is less than half of it. If it fails,
 // the old file stays in use.
 func (f *file) compact(s *store.Snapshot) {
-	if f.end.size < max(2*sizeWith(s)+minGarbage, f.compactAt) || f.ready() != nil {
+	compacted := sizeWith(s)
+	if f.end.size < 2*compacted+minGarbage || f.end.size < f.compactAt && compacted > f.compacted/2 || f.ready() != nil {
 		return
 	}
 	f.compactAt = 0
 	if err := f.replace(s); err != nil {
-		f.compactAt, f.compactAfter = 2*f.end.size, time.Now().Add(compactPeriod)
+		f.compactAt, f.compacted, f.compactAfter = 2*f.end.size, compacted, time.Now().Add(compactPeriod)
 		f.logger.Warn("cannot compact lbd.db; the file keeps growing",
 			"file", f.path, "bytes", f.end.size, "error", err)
 	}

@@ -66,6 +66,7 @@ func openFile(dir string, earlier []string, logger *slog.Logger, now func() time
 	f := &file{path: path, os: opened, logger: logger}
 	snapshot, err := f.load()
 	if err == nil {
+		_ = f.reserve() // else the next commit does it
 		return f, snapshot, nil
 	}
 	// Renamed while locked: no other process can have begun to use it.
