@@ -23,8 +23,6 @@ const (
 	// reserveSize is the size of the file that a deletion removes if the disk is full.
 	reserveSize   = 1 << 20
 	reserveSuffix = ".reserve"
-	// maxEntry is what a deletion may put besides what it deletes: its entry in the history.
-	maxEntry = 4 << 10
 )
 
 // A file is the store's file, open and locked. Only the writer uses it.
@@ -48,44 +46,35 @@ type file struct {
 	reserved bool
 }
 
-// commit appends the changed keys of after. On a full disk, a deletion takes the reserve, and nothing else is stored
-// until there is space for another one.
-func (f *file) commit(before, after *store.Snapshot, changed []resource.Key) error {
-	if !shrinks(before, after, changed) {
+// commit appends the changed keys of after. On a full disk, what deletes as many as it puts, such as a resource for an
+// entry in the history, takes the reserve, and nothing else is stored until there is space for another one.
+func (f *file) commit(after *store.Snapshot, changed []resource.Key) error {
+	deleted := 0
+	for _, key := range changed {
+		if _, put := after.Get(key); put {
+			deleted--
+		} else {
+			deleted++
+		}
+	}
+	if deleted < 0 {
 		if err := f.reserve(); err != nil {
 			return err
 		}
-		return f.append(after, changed)
 	}
 	err := f.append(after, changed)
-	if f.reserved && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && os.Remove(f.path+reserveSuffix) == nil {
+	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+	if deleted >= 0 && full && f.reserved && os.Remove(f.path+reserveSuffix) == nil {
 		f.reserved, f.compactAt = false, 0
 		err = f.append(after, changed)
 	}
 	return err
 }
 
-// shrinks reports whether a commit deletes more than it puts, not counting its entry in the history.
-func shrinks(before, after *store.Snapshot, changed []resource.Key) bool {
-	deletes, shrunk := false, maxEntry
-	for _, key := range changed {
-		if e, found := after.Get(key); found {
-			shrunk -= len(e.Raw)
-		} else if e, found = before.Get(key); found {
-			deletes = true
-			shrunk += len(e.Raw)
-		}
-	}
-	return deletes && shrunk >= 0
-}
-
 // reserve makes sure that the disk has room for deletions. What is in the file cannot be compressed.
 func (f *file) reserve() error {
-	if f.reserved {
-		return nil
-	}
 	path := f.path + reserveSuffix
-	if info, err := os.Stat(path); err != nil || info.Size() != reserveSize {
+	if info, err := os.Stat(path); !f.reserved && (err != nil || info.Size() != reserveSize) {
 		noise := make([]byte, reserveSize)
 		_, _ = rand.Read(noise)
 		if err := os.WriteFile(path, noise, fileMode); err != nil {
