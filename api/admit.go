@@ -137,7 +137,7 @@ func (w *recorder) acquire(r quota.Resource, n int64) error {
 // reserve reserves bytes of the memory of all requests until finish, or until the answer is complete.
 func (w *recorder) reserve(bytes int64) error {
 	if err := w.router.limits.Shedding.budget().Reserve(bytes, w.reserved); err != nil {
-		refused := fault.Errorf(overloaded, "%v", err)
+		refused := fault.Errorf(overloaded, "the request %v", err)
 		if e, ok := errors.AsType[*overload.MemoryError](err); !ok || !e.Never() {
 			refused.RetryAfter = retryAfter
 		}

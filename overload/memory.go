@@ -2,6 +2,7 @@ package overload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime/metrics"
@@ -16,11 +17,14 @@ const (
 	// collectPause is the minimum time between two collections that requests wait for, in times of how long the last
 	// one took: they must not keep the CPUs busy.
 	collectPause = 4
+	// maxAwait is how long a source waits for memory that the data does not leave.
+	maxAwait = 30 * time.Second
 )
 
 // MemoryBudget is the budget of bytes that requests take while they are served: what bodies and answers take, and what it
-// takes to compute them. It is what the memory limit leaves beside the data, so that accepted data and requests
-// never take more together. Its methods are safe for concurrent use. A nil MemoryBudget has no limit.
+// takes to compute them; and of those that resources of sources take until they are decoded. It is what the memory limit
+// leaves beside the data, so that accepted data and requests never take more together. Its methods are safe for
+// concurrent use. A nil MemoryBudget has no limit.
 type MemoryBudget struct {
 	// Fixed after NewMemoryBudget.
 	limit   int64
@@ -36,6 +40,7 @@ type MemoryBudget struct {
 	data        int64  // as of the last collection, without what is reserved
 	collections uint64 // when data was computed
 	refused     uint64
+	awaited     int64 // what a source waits for, and requests leave
 }
 
 // MemoryError is why a reservation is refused.
@@ -47,9 +52,9 @@ func (e *MemoryError) Never() bool { return e.bytes+e.data > e.limit }
 func (e *MemoryError) Error() string {
 	rest := fmt.Sprintf(", and other requests, with those that have just ended, %d", e.others>>20)
 	if e.Never() {
-		rest = ": a retry does not help, lbd needs more memory or a smaller request"
+		rest = ": a retry does not help, lbd needs more memory"
 	}
-	return fmt.Sprintf("the request takes about %d MiB, and of the %d MiB that lbd may use (GOMEMLIMIT) data takes %d%s",
+	return fmt.Sprintf("takes about %d MiB, and of the %d MiB that lbd may use (GOMEMLIMIT) data takes %d%s",
 		e.bytes>>20, e.limit>>20, e.data>>20, rest)
 }
 
@@ -89,8 +94,46 @@ func (m *MemoryBudget) Reserve(n, own int64) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	err := m.reserve(n, own, m.awaited)
+	if err != nil {
+		m.refused++
+	}
+	return err
+}
+
+// Await is Reserve for a source, which waits for n bytes: meanwhile, requests leave them. It calls waits each second, and
+// fails after a while if the data leaves too little: with a *[MemoryError], or with the error of ctx.
+func (m *MemoryBudget) Await(ctx context.Context, n int64, waits func(error)) error {
+	if m == nil || n == 0 {
+		return nil
+	}
+	for end := time.Now().Add(maxAwait); ; {
+		m.mu.Lock()
+		m.awaited = 0
+		err := ctx.Err()
+		if err == nil {
+			err = m.reserve(n, 0, 0)
+		}
+		full, ok := errors.AsType[*MemoryError](err)
+		if ok && !full.Never() {
+			m.awaited = n
+		}
+		m.mu.Unlock()
+		if !ok || full.Never() && time.Now().After(end) {
+			return err
+		}
+		waits(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(RetryPause):
+		}
+	}
+}
+
+// reserve reserves n bytes if they fit beside those that others wait for. It is called under mu.
+func (m *MemoryBudget) reserve(n, own, awaited int64) error {
 	m.measure()
-	if !m.fits(n) { // data, and what was released, may have become garbage
+	if !m.fits(n + awaited) { // data, and what was released, may have become garbage
 		m.mu.Unlock()
 		m.collecting.Lock() // others wait for the result
 		if begin := time.Now(); !begin.Before(m.nextCollect) {
@@ -102,8 +145,7 @@ func (m *MemoryBudget) Reserve(n, own int64) error {
 		m.mu.Lock()
 		m.measure()
 	}
-	if !m.fits(n) {
-		m.refused++
+	if !m.fits(n + awaited) {
 		return &MemoryError{own + n, m.limit, m.data, m.reserved + m.released - own}
 	}
 	m.reserved += n

@@ -112,6 +112,60 @@ func TestMemoryError(t *testing.T) {
 	}
 }
 
+// A source waits for memory that requests have, and they leave it what it waits for. It fails if the data has that.
+func TestSourcesAwaitMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var live, collections uint64
+		turns := NewTurns(1)
+		turns.Memory, turns.Monitor = NewMemoryBudget(10*SmallWork, func() (uint64, uint64) { return live, collections }, func() { collections++ }), NewMonitor(nil)
+		defer turns.Monitor.Close()
+		const size = SmallWork + 1 // of the limit of 9 · SmallWork
+		begin := func(ctx context.Context) (turn *Turn, waited time.Duration, err error) {
+			began := time.Now()
+			turn, err = turns.BeginSource(ctx, "server", size, 3)
+			return turn, time.Since(began).Truncate(time.Second), err
+		}
+		reserve := func(n int64, ok bool) {
+			t.Helper()
+			if err := turns.Memory.Reserve(n, 0); (err == nil) != ok {
+				t.Errorf("reserve %d: %v", n, err)
+			}
+		}
+		reserve(8*SmallWork, true)
+		go func() {
+			time.Sleep(3500 * time.Millisecond)
+			if s := turns.Monitor.Current(); len(s) != 1 || s[0].Resource != SourceMemory || !strings.HasPrefix(s[0].Err.Error(), "server: takes about") {
+				t.Errorf("while it waits: %v", s)
+			}
+			turns.Memory.Release(5 * SmallWork)
+			reserve(3*SmallWork, false) // it would fit
+		}()
+		turn, waited, err := begin(t.Context())
+		if err != nil || waited != 4*time.Second {
+			t.Fatalf("%v after %v", err, waited)
+		}
+		reserve(3*SmallWork, false)
+		turn.End()
+		reserve(3*SmallWork, true)
+		turns.Memory.Release(6 * SmallWork)
+
+		live, collections = 8*SmallWork, collections+1
+		if _, waited, err = begin(t.Context()); !errors.As(err, new(*MemoryError)) || waited != maxAwait+RetryPause {
+			t.Errorf("where data has the memory: %v after %v", err, waited)
+		}
+		reserve(SmallWork/2, true) // requests do not wait for it
+		live, collections = 0, collections+1
+		reserve(8*SmallWork, true)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if _, waited, err = begin(ctx); !errors.Is(err, context.DeadlineExceeded) || waited != 10*time.Second {
+			t.Errorf("until its context ends: %v after %v", err, waited)
+		}
+		turns.Memory.Release(8 * SmallWork)
+		reserve(8*SmallWork, true) // nothing waits any more
+	})
+}
+
 // Reserve asks the request of its context, for what is not small.
 func TestReserve(t *testing.T) {
 	var reserved int64

@@ -50,7 +50,7 @@ type State struct {
 // ProcessWide reports whether the shortage can affect all operations.
 func (s State) ProcessWide() bool {
 	switch s.Resource {
-	case LocalPorts, HeldConnections, APIConnections, MemoryLimit, CPU:
+	case LocalPorts, HeldConnections, APIConnections, MemoryLimit, SourceMemory, CPU:
 		return false
 	default:
 		return true

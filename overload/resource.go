@@ -35,12 +35,14 @@ const (
 	APIConnections Resource = "api_connections"
 	// MemoryLimit: most of the memory that lbd may use is in use (GOMEMLIMIT).
 	MemoryLimit Resource = "memory_limit"
+	// SourceMemory: resources of a management server or of a file wait for memory ([MemoryBudget.Await]).
+	SourceMemory Resource = "source_memory"
 	// CPU: work waits long for a CPU.
 	CPU Resource = "cpu"
 )
 
 // Resources are all of them.
-var Resources = []Resource{Descriptors, SystemDescriptors, Buffers, Memory, Watches, LocalPorts, HeldConnections, APIConnections, MemoryLimit, CPU}
+var Resources = []Resource{Descriptors, SystemDescriptors, Buffers, Memory, Watches, LocalPorts, HeldConnections, APIConnections, MemoryLimit, SourceMemory, CPU}
 
 // errnos are the errors that always mean a shortage. For ENOSPC see [OfSocket], for EADDRNOTAVAIL
 // [OfDial].
@@ -58,6 +60,7 @@ var texts = map[Resource]string{
 	HeldConnections:   "lbd holds as many connections to endpoints as its limit on descriptors allows",
 	APIConnections:    "API connection limit reached (--max-connections), none is idle",
 	MemoryLimit:       "lbd uses most of the memory that it may use (GOMEMLIMIT)",
+	SourceMemory:      "resources that lbd has received wait for memory, and their last version stays in use",
 	CPU:               "lbd waits long for a CPU",
 }
 

@@ -68,6 +68,10 @@ type Turns struct {
 	n        int
 	maxBegun [works]int
 
+	// Memory is what resources of sources wait for, and Monitor has those that wait. They are set before the first turn.
+	Memory  *MemoryBudget
+	Monitor *Monitor
+
 	mu     sync.Mutex // guards the rest
 	free   int        // turns
 	begun  [works]int // including those that pause
@@ -102,9 +106,10 @@ type Turn struct {
 	size   int           // of the work in bytes; 0 if it is not known
 	ready  chan struct{} // gets a value with the turn
 
-	steps   int
-	since   time.Time // when the turn, or the wait for it, began
-	yielded time.Time
+	reserved int64 // in Memory
+	steps    int
+	since    time.Time // when the turn, or the wait for it, began
+	yielded  time.Time
 }
 
 // Begin waits for a turn, which [Turn.End] returns. Callers by name take turns to begin; the
@@ -142,6 +147,27 @@ func (b *Turns) BeginSized(ctx context.Context, work Work, caller string, size i
 		return nil, nil //nolint:nilnil // a nil Turn is valid
 	}
 	return b.begin(ctx, work, caller, size)
+}
+
+// BeginSource is BeginSized for resources of a source, which take factor times their size. It waits for this memory before
+// the turn, and fails with a *[MemoryError] if the data leaves too little.
+func (b *Turns) BeginSource(ctx context.Context, source string, size, factor int) (*Turn, error) {
+	if b == nil || size <= SmallWork {
+		return nil, nil //nolint:nilnil // a nil Turn is valid
+	}
+	bytes := int64(factor) * int64(size)
+	if err := b.Memory.Await(ctx, bytes, func(err error) {
+		b.Monitor.Report(SourceMemory, fmt.Errorf("%s: %w", source, err))
+	}); err != nil {
+		return nil, err
+	}
+	t, err := b.begin(ctx, SourceWork, source, size)
+	if err != nil {
+		b.Memory.Release(bytes)
+		return nil, err
+	}
+	t.reserved = bytes
+	return t, nil
 }
 
 // leave removes a turn that waits to begin. It reports false if the turn has begun.
@@ -202,6 +228,7 @@ func (t *Turn) End() {
 		return
 	}
 	b := t.turns
+	b.Memory.Release(t.reserved)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begun[t.work]--

@@ -55,7 +55,8 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	_, _ = x509.SystemCertPool() // the first handshake reports an error
 	lacks := overload.NewMonitor(nil)
 	defer lacks.Close()
-	budget, turns := budgetOf(c, log), overload.NewTurns(0)
+	budget, turns, limit := budgetOf(c, log), overload.NewTurns(0), debug.SetMemoryLimit(-1)
+	turns.Memory, turns.Monitor = overload.NewMemoryBudget(limit, overload.LiveMemory(), runtime.GC), lacks
 	own := new(listenerAddresses)
 	permit, err := c.permit(own)
 	if err != nil {
@@ -150,9 +151,8 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	}
 	defer peers.Close()
 	quotas := c.quotas(c.maxStreams(budget))
-	limit := debug.SetMemoryLimit(-1)
 	shedder := overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(limit), Wait: overload.SchedulingWait(), Monitor: lacks})
-	shedding := api.NewShedding(shedder.Sheds, overload.NewMemoryBudget(limit, overload.LiveMemory(), runtime.GC))
+	shedding := api.NewShedding(shedder.Sheds, turns.Memory)
 	svc.Metrics.MustRegister(quotas, shedding, lines.lost(), reportedChecks(dialer))
 	served := api.OptionsFor(svc)
 	served.Peers, served.Callers, served.Audit, served.AccessLog, served.Logger = peers, sec.callers(), sec.audit, sec.access, log

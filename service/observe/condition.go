@@ -179,6 +179,7 @@ var remedies = map[overload.Resource]string{
 	overload.LocalPorts:        "widen net.ipv4.ip_local_port_range, or find the process with so many connections to that address",
 	overload.HeldConnections:   "raise the limit on open files (LimitNOFILE=, ulimit -n), or use connect mode tcp",
 	overload.MemoryLimit:       "give the container more memory and raise GOMEMLIMIT with it, or find the caller with the most leases, streams and pushes",
+	overload.SourceMemory:      "give the container more memory and raise GOMEMLIMIT with it, or have fewer endpoints in it",
 	overload.CPU:               "give the machine or the container more CPU, or find the caller with the most requests",
 	overload.APIConnections:    "raise --max-connections, and the limit on open files with it, or ask for fewer streams and shorter waits",
 }

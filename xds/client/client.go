@@ -194,14 +194,17 @@ func (c *Client) startTransport(ch *xdsChannel) {
 	c.running.Go(func() { t.run(ch.ctx) })
 }
 
+// memoryFactor is about how many times its size a resource takes when it is decoded and in a balancer tree.
+const memoryFactor = 25
+
 // decode decodes the resources of a response of a server that are not cached. It waits for its
-// turn. The error is that of ctx.
+// turn, and for memory. The error is that of ctx, or a *[overload.MemoryError].
 func (c *Client) decode(ctx context.Context, server string, m *discoveryv3.DiscoveryResponse) (*response, error) {
 	size := 0
 	for _, a := range m.GetResources() {
 		size += len(a.GetValue())
 	}
-	turn, err := c.options.Turns.BeginSized(ctx, overload.SourceWork, server, size)
+	turn, err := c.options.Turns.BeginSource(ctx, server, size, memoryFactor)
 	if err != nil {
 		return nil, err
 	}

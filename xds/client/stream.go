@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -55,7 +56,7 @@ type transport struct {
 	jitter      func() float64 // in [0, 1)
 	overload    *overload.Monitor
 	handler     streamHandler
-	// decode fails only if the context ends.
+	// decode fails if the context ends, or if data leaves too little memory.
 	decode func(ctx context.Context, server string, m *discoveryv3.DiscoveryResponse) (*response, error)
 	// post has the owner call a function. postAndWait also returns a channel that is
 	// closed when the updates that the function caused were taken.
@@ -138,7 +139,7 @@ func (t *transport) runStream(ctx context.Context, conn *grpc.ClientConn) (answe
 		st.processing.Store(true)
 		r, err := t.decode(ctx, t.server.URI, m)
 		if err != nil {
-			return st.answered.Load(), context.Cause(ctx)
+			return st.answered.Load(), cmp.Or(context.Cause(ctx), err)
 		}
 		select {
 		case <-t.postAndWait(func() { t.handler.responseReceived(st, r) }):

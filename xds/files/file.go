@@ -74,8 +74,10 @@ type file struct {
 type budget struct {
 	ctx   context.Context // ends when the watcher is closed
 	turns *overload.Turns
-	dir   string
 }
+
+// memoryFactor is about how many times its size a file takes when it is decoded and in a balancer tree.
+const memoryFactor = 10
 
 // freshness is the coarsest resolution of the modification times of file systems.
 const freshness = 2 * time.Second
@@ -97,9 +99,12 @@ func (f *file) read(path string, info fs.FileInfo, k *look) {
 		}
 		return
 	}
-	turn, err := f.turns.BeginSized(f.ctx, overload.SourceWork, f.dir, len(body))
-	if err != nil {
-		return // the watcher is closed
+	turn, err := f.turns.BeginSource(f.ctx, path, len(body), memoryFactor)
+	if err != nil { // there is no memory, or the watcher is closed
+		if f.short = true; f.stamp == nil {
+			f.fail(err, now)
+		}
+		return
 	}
 	defer turn.End()
 	f.stamp, f.tried, f.fresh = stamp, nil, now.Sub(stamp.ModTime()) < freshness

@@ -4,9 +4,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
+	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // TestLargeFilesTakeTurns: a large file waits for its turn, and a watcher that waits can be closed.
@@ -52,4 +54,36 @@ func TestLargeFilesTakeTurns(t *testing.T) {
 	if len(scans) != 0 {
 		t.Errorf("a scan after Close: %s", next())
 	}
+}
+
+// TestLargeFilesAwaitMemory: a large file waits for memory. If the data has it, the file stays as it was, and is read later.
+func TestLargeFilesAwaitMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "a.yaml")
+		data, collections := uint64(0), uint64(0)
+		turns := overload.NewTurns(1)
+		turns.Memory = overload.NewMemoryBudget(2*memoryFactor*overload.SmallWork, func() (uint64, uint64) { return data, collections }, func() { collections++ })
+		d := &directory{budget: &budget{t.Context(), turns}, path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
+		now := time.Now()
+		read := func() *file {
+			d.read(readListing(dir, nil), &look{now: now.Add(time.Hour)}, nil)
+			return d.files["a.yaml"]
+		}
+		write(t, path, assignment("a", "h"))
+		before := *read()
+		write(t, path, strings.Repeat("#", overload.SmallWork)+"\n"+assignment("a", "other"))
+		data, collections = memoryFactor*overload.SmallWork, collections+1
+		if a := read(); a.state != before.state || !d.fresh() {
+			t.Errorf("a file without memory: %+v", a)
+		}
+		go func() {
+			time.Sleep(9500 * time.Millisecond)
+			data, collections = 0, collections+1
+		}()
+		began := time.Now()
+		if a := read(); a.state.Err != nil || a.state == before.state || time.Since(began) != 10*time.Second {
+			t.Errorf("after %v: %+v", time.Since(began), a)
+		}
+	})
 }

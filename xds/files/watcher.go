@@ -91,7 +91,7 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 		ignored: map[string]bool{},
 	}
 	w.quit, w.end = context.WithCancel(context.Background())
-	w.directory.budget = &budget{w.quit, o.Turns, path}
+	w.directory.budget = &budget{w.quit, o.Turns}
 	w.notify = newNotifier(path, w.logger)
 	seen := w.list()
 	if seen.err != nil && !o.MayBeAway {
