@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -78,7 +79,7 @@ func (e *route) admit(w *recorder, r *http.Request, now time.Time) error {
 	}
 	w.account = l.accountOf(w, r, now)
 	if err := w.account.Request(1, now); err != nil {
-		return limitProblem(err)
+		return limitProblem(err, 1)
 	}
 	resource := quota.Bulk
 	switch e.permission.work {
@@ -111,21 +112,27 @@ func shedProblem(level overload.Level, retry time.Duration) error {
 	return fault.Errorf(overloaded, "lbd is overloaded: %s. GET /readyz?verbose names the cause", level).Retry(retry)
 }
 
-// limitProblem returns an error of package quota as that of a request.
-func limitProblem(err error) *fault.Error {
+// limitProblem returns an error of package quota as that of a request that asks for n in total.
+func limitProblem(err error, n int64) *fault.Error {
+	f := &fault.Error{Code: fault.RateLimited, Detail: err.Error(), RetryAfter: retryAfter}
 	if e, ok := errors.AsType[*quota.RateError](err); ok {
-		return &fault.Error{Code: fault.RateLimited, Detail: e.Error(), RetryAfter: e.RetryAfter}
+		f.RetryAfter = e.RetryAfter
 	}
-	if e, ok := errors.AsType[*quota.LimitError](err); ok && !e.Own {
-		return &fault.Error{Code: overloaded, Detail: e.Error(), RetryAfter: retryAfter}
+	if e, ok := errors.AsType[*quota.LimitError](err); ok {
+		if !e.Own {
+			f.Code = overloaded
+		}
+		if n > e.Limit {
+			f.RetryAfter, f.Detail = 0, fmt.Sprintf("%s: this request alone needs %d, and a retry does not help", f.Detail, n)
+		}
 	}
-	return &fault.Error{Code: fault.RateLimited, Detail: err.Error(), RetryAfter: retryAfter}
+	return f
 }
 
 // acquire acquires n of a resource until finish.
 func (w *recorder) acquire(r quota.Resource, n int64) error {
 	if err := w.account.Acquire(r, n); err != nil {
-		return limitProblem(err)
+		return limitProblem(err, w.acquired[r]+n)
 	}
 	w.acquired[r] += n
 	if r != quota.Bytes {
@@ -155,7 +162,7 @@ func reserving(w *recorder, r *http.Request) context.Context {
 // answered acquires a complete answer instead of what it took to compute it.
 func (w *recorder) answered(bytes int64) error {
 	if err := w.account.Acquire(quota.Bytes, bytes); err != nil {
-		return limitProblem(err)
+		return limitProblem(err, w.acquired[quota.Bytes]+bytes)
 	}
 	w.acquired[quota.Bytes] += bytes
 	if more := bytes - w.reserved; more > 0 {

@@ -31,7 +31,7 @@ const statusCallerGone = 499
 type answer struct {
 	status int
 	title  string
-	// retries is true if the response says when to retry.
+	// retries is true if the response says when to retry, where a retry can help.
 	retries bool
 	// means and fix are the texts of GET /problems/CODE: what happened, and what the caller
 	// or the operator can do.
@@ -143,12 +143,12 @@ var answers = map[fault.Code]answer{
 	fault.RateLimited: {
 		status: http.StatusTooManyRequests, title: "Rate limited", retries: true,
 		means: "A limit of lbd is reached: too many waiting picks, leases, pushes or streams (see detail). Endpoints are not affected.",
-		fix:   "Retry after retry_after_ms. docs/overload.md lists the limits.",
+		fix:   "Retry after retry_after_ms. Without it, a retry does not help: detail says what to do. docs/overload.md lists the limits.",
 	},
 	overloaded: {
 		status: http.StatusServiceUnavailable, title: "Overloaded", retries: true,
 		means: "lbd is overloaded, or a limit of all callers together is reached (see detail). Endpoints are not affected, and picks without a lease are not rejected.",
-		fix:   "Retry after retry_after_ms. GET /readyz?verbose names the cause; docs/overload.md lists the limits and the order in which work is rejected.",
+		fix:   "Retry after retry_after_ms. Without it, a retry does not help: detail says what to do. GET /readyz?verbose names the cause; docs/overload.md lists the limits and the order in which work is rejected.",
 	},
 	fault.CallerGone: {
 		status: statusCallerGone, title: "Caller gone",

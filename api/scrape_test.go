@@ -83,7 +83,10 @@ func TestScrapesCountBytes(t *testing.T) {
 	d.must(http.StatusOK, http.MethodGet, "/metrics", "")
 	size = len(noise)
 	for _, encoding := range []string{"identity", "gzip"} {
-		_, w := d.refused(fault.RateLimited, http.MethodGet, "/metrics", "", "Accept-Encoding: "+encoding)
+		p, w := d.refused(fault.RateLimited, http.MethodGet, "/metrics", "", "Accept-Encoding: "+encoding)
+		if w.Header().Get("Retry-After") != "" || p.RetryAfterMS != 0 || !strings.HasSuffix(p.Detail, "a retry does not help") {
+			t.Errorf("%s: more than the limit by itself: %v %s", encoding, w.Header(), p.Detail)
+		}
 		if got := w.Header().Get("Content-Encoding"); got != "" {
 			t.Errorf("%s: the problem has the Content-Encoding %q", encoding, got)
 		}
