@@ -80,13 +80,18 @@ var (
 	}
 )
 
+// isFull reports whether the tests at a rate take as long as they need to be exact.
+func isFull() bool { return os.Getenv("RATE") == "full" }
+
 // TestRate sends requests at a rate while endpoints fail and return: no request fails that can be sent elsewhere. With
 // RATE=full it plays all stories at 1,000 requests/s, and nginx, whose path is in LBD_TEST_NGINX, plays them as well.
 func TestRate(t *testing.T) {
 	rate, part, played := 100.0, time.Second, brief
-	full := os.Getenv("RATE") == "full"
+	full := isFull()
 	if full {
 		rate, part, played = 1000, 20*time.Second, stories
+	} else {
+		t.Parallel()
 	}
 	for _, s := range played {
 		s.part = cmp.Or(s.part, part)
@@ -229,12 +234,16 @@ func (p *play) happens(t *testing.T, e event) {
 // later: four processes of each client with 50 requests/s each.
 func TestNoticed(t *testing.T) {
 	times := 3
-	if os.Getenv("RATE") == "full" {
+	if isFull() {
 		times = 100
+	} else {
+		t.Parallel()
 	}
 	for _, name := range clients(t) {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+			if !isFull() {
+				t.Parallel()
+			}
 			s := story{}
 			p := s.prepare(t, newClient(t, name, "core"))
 			for range 4 {

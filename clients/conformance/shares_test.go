@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"errors"
-	"os"
 	"strconv"
 	"testing"
 
@@ -13,8 +12,10 @@ import (
 // chi-square test at p = 0.01. RATE=full does it 20 times, with as many requests as independent draws would need.
 func TestShares(t *testing.T) {
 	n, runs := 1030, 1
-	if os.Getenv("RATE") == "full" {
+	if isFull() {
 		n, runs = 5000, 20
+	} else {
+		t.Parallel()
 	}
 	for _, c := range []struct {
 		name     string
@@ -26,6 +27,9 @@ func TestShares(t *testing.T) {
 	} {
 		for _, name := range clients(t) {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
+				if !isFull() {
+					t.Parallel()
+				}
 				n := n
 				if name == "shell" { // starts processes for each request
 					n /= 20
