@@ -157,7 +157,7 @@ func (d *Doctor) Examine(ctx context.Context, e *Examination, tried []doctor.Att
 		}
 	} else {
 		for i := range daemon.Clusters {
-			if !suspicious(&daemon.Clusters[i]) {
+			if c := &daemon.Clusters[i]; !suspicious(c) && !d.unhashed(c.Name) {
 				continue
 			}
 			if len(clusters) == doctor.MaxClusters {
@@ -259,6 +259,17 @@ func suspicious(c *observe.ClusterSummary) bool {
 		c.PriorityInUse > 0 || c.Endpoints.TransientFailure > 0 || c.Endpoints.Ejected > 0 || c.Endpoints.Total == c.Endpoints.Unhealthy
 }
 
+// unhashed reports whether a cluster whose policy needs hash keys had picks without one in the last minutes.
+func (d *Doctor) unhashed(cluster string) bool {
+	m, err := d.parts.targets.Find(cluster, "")
+	if err != nil {
+		return false
+	}
+	now := time.Now()
+	at := m.SampleUnhashed(now)
+	return at != nil && now.Sub(*at) < doctor.UnhashedAge
+}
+
 // find returns a cluster in the tree of a target, or in any, with its state.
 func (d *Doctor) find(ctx context.Context, name, target string) (m *ledger.Cluster, state *observe.ClusterState, err error) {
 	if m, err = d.parts.targets.Find(name, target); err == nil {
@@ -290,7 +301,7 @@ func (d *Doctor) examineCluster(ctx context.Context, name string, in *ledger.Sco
 	for _, leaf := range m.Leaves {
 		out.Holders[leaf.Cluster.Name] = leaf.Totals.Leases.LargestNow(time.Now())
 	}
-	out.Picks = d.samples.of(m, time.Now())
+	out.Picks, out.Unhashed = d.samples.of(m, time.Now()), d.unhashed(name)
 	return out
 }
 

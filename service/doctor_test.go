@@ -74,6 +74,39 @@ func TestTroubleOfAnotherTree(t *testing.T) {
 	})
 }
 
+// TestPicksWithoutHashKey: a cluster with ring_hash whose picks have no key is a warning, for some minutes.
+func TestPicksWithoutHashKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := servicetest.Start(t, "", nil)
+		servicetest.PushAll(t, s, servicetest.Assigned("orders", "a-0", "a-1"))
+		servicetest.Push(t, s, sources.Config, "orders", []byte(`{"type": "EDS", "lb_policy": "RING_HASH"}`))
+		warned := func(want bool) {
+			t.Helper()
+			for _, cluster := range []string{"orders", ""} {
+				r := s.Doctor.Examine(t.Context(), &service.Examination{Cluster: cluster}, nil, "")
+				if got := slices.ContainsFunc(r.Checks, func(c doctor.Check) bool { return c.Check == "hash keys" }); got != want {
+					t.Errorf("cluster %q: warned: %v, want %v", cluster, got, want)
+				}
+			}
+		}
+		pick := func(hash string) {
+			t.Helper()
+			if _, err := servicetest.Pick(s, picks.Request{Cluster: "orders", Hash: hash, Wait: time.Second}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pick("alice")
+		warned(false)
+		pick("")
+		warned(true)
+		time.Sleep(4 * time.Minute)
+		pick("alice")
+		warned(true)
+		time.Sleep(2 * time.Minute)
+		warned(false)
+	})
+}
+
 // TestPicksAreComparedWithShares: picks that follow the shares of localities are good, and those that do
 // not are a warning.
 func TestPicksAreComparedWithShares(t *testing.T) {

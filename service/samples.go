@@ -63,6 +63,7 @@ func (p *pickSamples) take(now time.Time) {
 	for t := range p.ledger.Hosted().All() {
 		generation := t.Channel.Generation()
 		for _, m := range t.View().Clusters.All() {
+			m.SampleUnhashed(now)
 			s, ok := p.last[m.Record]
 			if ok && s.generation == generation && now.Sub(s.newer.at) < sampleAge {
 				p.spare[m.Record] = s

@@ -59,6 +59,8 @@ type Call struct {
 	// if a policy that is not lbd's has made a SubConn of its own.
 	Upstream *Upstream
 	Load     *LocalityLoad
+	// Unhashed means that the policy has drawn a hash, because the request has none.
+	Unhashed bool
 	// Generation is the number of the picker that answered.
 	Generation int64
 	// Waiter is asked before the pick waits; nil permits it.
@@ -155,7 +157,7 @@ func (c *Call) Repick() {
 // forget clears the result, and all but the first steps of the trace.
 func (c *Call) forget(kept int) {
 	c.Endpoint, c.Address, c.Priority, c.Upstream, c.Load = nil, "", 0, nil, nil
-	c.held = Held{}
+	c.held, c.Unhashed = Held{}, false
 	if c.spread.point = c.spread.place; c.Trace != nil {
 		c.Trace.Steps = c.Trace.Steps[:kept]
 	}

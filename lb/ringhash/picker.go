@@ -41,6 +41,7 @@ type seat struct {
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	call := policy.CallOf(info.Ctx)
 	hash, drawn := call.Hash, !call.HasHash
+	call.Unhashed = drawn
 	if drawn {
 		hash = call.Draw(p.draw)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lbd-dev/lbd/service/difference"
 	"github.com/lbd-dev/lbd/service/fault"
@@ -38,7 +39,12 @@ type Cluster struct {
 	NotTried string
 	// Picks are those since a time.
 	Picks Sample
+	// Unhashed: picks of the last UnhashedAge had no hash key, and the policy needs one.
+	Unhashed bool
 }
+
+// UnhashedAge is how long doctor warns of picks without a hash key.
+const UnhashedAge = 5 * time.Minute
 
 // Part is one cluster with endpoints.
 type Part struct {
@@ -122,6 +128,10 @@ func (c *Cluster) checks(d *Daemon) []Check {
 	out := slices.Concat([]Check{c.routes()}, causes, c.ambient(), c.overlays(d), c.covers())
 	if usable {
 		out = append(out, c.priorities(d), c.localities(), c.picks(d))
+	}
+	if c.Unhashed {
+		out = append(out, c.found("hash keys", Warning, "picks of the last %v had no hash key, so ring_hash took random endpoints for them", UnhashedAge).
+			do("set where a client finds the key (hash in its hosts), give hash= with a pick, or a hash policy to the route; or choose another lb_policy"))
 	}
 	return append(out, c.leftOut()...)
 }

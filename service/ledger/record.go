@@ -40,6 +40,11 @@ type Record struct {
 	// pass.
 	Limited atomic.Pointer[time.Time]
 
+	// unhashed is set by picks without the hash key that the policy needs, and unhashedAt is when
+	// SampleUnhashed last found it set.
+	unhashed   atomic.Bool
+	unhashedAt atomic.Pointer[time.Time]
+
 	stale   atomic.Bool
 	ambient atomic.Pointer[Ambient]
 
@@ -47,6 +52,22 @@ type Record struct {
 	// that leaves the config move here under mu.
 	elsewhere atomic.Uint64
 	mu        sync.Mutex
+}
+
+// MarkUnhashed records a pick without the hash key that the policy needs. It writes only what picks share if it has to.
+func (r *Record) MarkUnhashed() {
+	if !r.unhashed.Load() {
+		r.unhashed.Store(true)
+	}
+}
+
+// SampleUnhashed returns when it last found that there were picks without the hash key that the policy needs, since
+// the sample before; nil for never.
+func (r *Record) SampleUnhashed(now time.Time) *time.Time {
+	if r.unhashed.Swap(false) {
+		r.unhashedAt.Store(&now)
+	}
+	return r.unhashedAt.Load()
 }
 
 // closePlaces moves the counts of places that have left the config.

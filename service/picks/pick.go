@@ -339,6 +339,9 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 		if refusal == nil {
 			m := t.Cluster(call.Cluster)
 			m.CountPick(&call.Call)
+			if call.Unhashed {
+				m.MarkUnhashed()
+			}
 			if m.Stale() {
 				out.Stale, out.Age = true, max(out.Age, time.Since(ledger.Updated(m.ClusterConfig())))
 			}
