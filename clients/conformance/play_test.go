@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -229,6 +230,8 @@ func (p *play) step(s step) error {
 		return p.rotates()
 	case s.End != "":
 		return p.ends(s.End)
+	case s.Events != nil:
+		return p.events(s.Events)
 	case s.Counted != nil:
 		return p.counted(s.Counted)
 	}
@@ -316,6 +319,32 @@ func (p *play) ends(how string) error {
 		return fmt.Errorf("the runner ended with status %d", status)
 	}
 	return nil
+}
+
+// events waits until the hooks have got what a scenario wants.
+func (p *play) events(want *events) error {
+	var got, wanted events
+	wanted.States = want.States
+	for _, text := range want.Attempts {
+		wanted.Attempts = append(wanted.Attempts, filled(text, p.target, p.addresses()))
+	}
+	return until(8*time.Second, func() error {
+		a, err := p.do(stand.Command{Do: "events"})
+		if err != nil {
+			return err
+		}
+		for _, one := range a.Attempts {
+			if one.Cluster != p.target || one.Seconds < 0 || one.Seconds > 8 {
+				return fmt.Errorf("attempt %+v", one)
+			}
+			got.Attempts = append(got.Attempts, fmt.Sprintf("%s %d %s", one.Address, one.Number, one.Outcome))
+		}
+		got.States = append(got.States, a.States...)
+		if wanted.Attempts != nil && !slices.Equal(got.Attempts, wanted.Attempts) || wanted.States != nil && !slices.Equal(got.States, wanted.States) {
+			return fmt.Errorf("the hooks got %+v, not %+v", got, wanted)
+		}
+		return nil
+	})
 }
 
 // counted waits until lbd has counted requests: by reports in the mode batch, as leases in

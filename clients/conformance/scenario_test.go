@@ -94,7 +94,14 @@ type step struct {
 	Release bool              `json:"release"` // ends them
 	Rotate  bool              `json:"rotate"`  // replaces the token in lbd, then in the file
 	End     string            `json:"end"`     // of the runner: close, input, SIGTERM
+	Events  *events           `json:"events"`  // what its hooks got since they were asked last
 	Counted map[string]int    `json:"counted"` // requests that lbd knows of, by outcome; -1 for all tries
+}
+
+// events are what the hooks of a client got; what is absent is not compared.
+type events struct {
+	Attempts []string `json:"attempts"` // ADDRESS NUMBER OUTCOME, as in want
+	States   []string `json:"states"`
 }
 
 // want is the outcome of a step.

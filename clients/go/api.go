@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -32,12 +33,14 @@ const (
 // api calls lbd. It is safe for concurrent use.
 type api struct {
 	base      string
+	at        string          // address of lbd, and how it was found
+	reached   func(err error) // called with the result of each call
 	client    *http.Client
 	tokenFile string
 	token     atomic.Pointer[string]
 }
 
-func newAPI(c Config) (*api, error) {
+func newAPI(c Config, reached func(error)) (*api, error) {
 	transport := &http.Transport{ // without Proxy: calls to lbd never use one
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: idleConnections,
@@ -45,6 +48,8 @@ func newAPI(c Config) (*api, error) {
 		TLSHandshakeTimeout: callTimeout,
 	}
 	a := &api{
+		at:        fmt.Sprintf("%s (%s)", c.Address, c.found),
+		reached:   reached,
 		tokenFile: c.TokenFile,
 		client: &http.Client{
 			Transport:     transport,
@@ -122,8 +127,20 @@ type call struct {
 }
 
 // do decodes the answer to a call into answer. It returns an *Error if lbd rejects the call; with any other error, lbd
-// is unreachable, or the answer is not complete and valid.
+// is unreachable, or the answer is not complete and valid. The text of an error has no query.
 func (a *api) do(ctx context.Context, c call, answer any) error {
+	err := a.call(ctx, c, answer)
+	var rejection *Error
+	if err != nil && !errors.As(err, &rejection) {
+		err = fmt.Errorf("%s %s at %s: %w", c.method, c.path, a.at, err)
+	}
+	if ctx.Err() == nil {
+		a.reached(err)
+	}
+	return err
+}
+
+func (a *api) call(ctx context.Context, c call, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	var body []byte
@@ -139,13 +156,14 @@ func (a *api) do(ctx context.Context, c call, answer any) error {
 		status, header, content, err = a.exchange(ctx, c, *a.token.Load(), body)
 	}
 	if err != nil {
+		var failed *url.Error
+		if errors.As(err, &failed) {
+			return failed.Err // without the URL
+		}
 		return err
 	}
 	if status == http.StatusOK || status == http.StatusCreated {
-		if err := json.Unmarshal(content, answer); err != nil {
-			return fmt.Errorf("%s %s: %w", c.method, c.path, err)
-		}
-		return nil
+		return json.Unmarshal(content, answer)
 	}
 	var p problem
 	if json.Unmarshal(content, &p) != nil {
@@ -155,7 +173,7 @@ func (a *api) do(ctx context.Context, c call, answer any) error {
 	case p.Code != "", status == http.StatusUnauthorized, status == http.StatusForbidden, status == http.StatusTooManyRequests:
 		return p.error(c.cluster, status, seconds(header.Get("Retry-After")))
 	default:
-		return fmt.Errorf("%s %s: status %d without a code of lbd", c.method, c.path, status)
+		return fmt.Errorf("status %d without a code of lbd", status)
 	}
 }
 
@@ -189,10 +207,10 @@ func (a *api) exchange(ctx context.Context, c call, token string, body []byte) (
 	defer response.Body.Close()
 	content, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
-		return 0, nil, nil, fmt.Errorf("%s %s: %w", c.method, c.path, err)
+		return 0, nil, nil, err
 	}
 	if len(content) > maxAnswer {
-		return 0, nil, nil, fmt.Errorf("%s %s: the answer has more than %d bytes", c.method, c.path, maxAnswer)
+		return 0, nil, nil, fmt.Errorf("the answer has more than %d bytes", maxAnswer)
 	}
 	return response.StatusCode, response.Header, content, nil
 }

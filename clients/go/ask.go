@@ -220,7 +220,7 @@ func (p *Pick) takeAsked(ctx context.Context) error {
 	for {
 		var excluded []string
 		for before := p.before; before != nil; before = before.before {
-			excluded = append(excluded, before.address)
+			excluded = append(excluded, before.choice.Address)
 		}
 		excluded = append(excluded, avoided...)
 		query := p.query

@@ -35,6 +35,7 @@ type Client struct {
 	reports       context.Context
 	cancelReports context.CancelFunc
 
+	is       atomic.Value                        // State of lbd
 	clusters atomic.Pointer[map[string]*cluster] // copied with mu held
 
 	mu        sync.Mutex
@@ -50,11 +51,10 @@ func New(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	calls, err := newAPI(config)
-	if err != nil {
+	c := &Client{config: config, reporter: reporter()}
+	if c.api, err = newAPI(config, c.reached); err != nil {
 		return nil, err
 	}
-	c := &Client{config: config, api: calls, reporter: reporter()}
 	c.leases = newLeases(c)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.reports, c.cancelReports = context.WithCancel(context.Background())

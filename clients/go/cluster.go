@@ -73,7 +73,13 @@ func (c *cluster) usable(at time.Duration) *batch {
 		c.used.Store(true)
 	}
 	b := c.batch.Load()
-	if b == nil || at-b.made >= c.client.config.StaleFor && c.err.Load() != nil {
+	if b == nil || at-b.made < c.client.config.StaleFor {
+		return b
+	}
+	if err := c.err.Load(); err != nil {
+		if err.Code == "" {
+			c.client.changed(StateStale, err)
+		}
 		return nil
 	}
 	return b

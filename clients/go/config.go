@@ -3,6 +3,7 @@ package lbdclient
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"time"
@@ -60,6 +61,16 @@ type Config struct {
 	TTL time.Duration
 	// ReportInterval is the time between two reports of how requests ended. Default: 5 s.
 	ReportInterval time.Duration
+	// OnAttempt is called when a try has ended, before the next one, and OnState when the state of lbd has changed. They
+	// are called in any goroutine, also at the same time. What they do takes the time of a request; a panic is
+	// recovered.
+	OnAttempt func(Attempt)
+	OnState   func(State)
+	// Logger gets changes of the state, and at the level debug each try. No token, hash key or query is logged. Default:
+	// no logs.
+	Logger *slog.Logger
+	// found says how Address was found.
+	found string
 }
 
 // reporter returns a name for the reports of one client. In containers, other processes may have the same host name and
@@ -83,9 +94,12 @@ func (c Config) withDefaults() (Config, error) {
 	default:
 		return c, fmt.Errorf("mode: %q is not batch, pick or lease", c.Mode)
 	}
-	c.Address = cmp.Or(c.Address, os.Getenv("LBD"))
+	c.found = "the setting Address"
 	if c.Address == "" {
-		c.Address = defaultAddress()
+		c.Address, c.found = os.Getenv("LBD"), "environment LBD"
+	}
+	if c.Address == "" {
+		c.Address, c.found = defaultAddress(), "default; set LBD"
 	}
 	if c.Token == "" && c.TokenFile == "" {
 		c.Token, c.TokenFile = os.Getenv("LBD_TOKEN"), os.Getenv("LBD_TOKEN_FILE")

@@ -39,7 +39,7 @@ func TestBudgetOfPicks(t *testing.T) {
 	known.budget.init(10)
 	known.budget.failed()
 	for _, outcome := range []Outcome{Failure, Cancelled, Success} {
-		answered, ended := &Pick{cluster: known}, &Pick{cluster: known}
+		answered, ended := &Pick{cluster: known, choice: new(Choice)}, &Pick{cluster: known, choice: new(Choice)}
 		answered.Answered(outcome)
 		answered.Answered(Success)
 		answered.End(Success)

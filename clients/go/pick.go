@@ -51,32 +51,29 @@ var (
 type Pick struct {
 	cluster *cluster // or target
 	query   string   // what the request asks
-	address string
-	choice  *Choice       // nil for the fallback
+	choice  *Choice
 	count   *count        // of ModeBatch, else nil
 	lease   *lease        // of ModeLease, else nil
 	before  *Pick         // the try before
-	retries int           // tries before of which something was sent
-	moves   int           // tries before that were not sent
+	attempt *Attempt      // nil if nobody wants to know
+	begin   time.Duration // of the try
+	outcome Outcome       // "" until it is known
+	retries int32         // tries before of which something was sent
+	moves   int32         // tries before that were not sent
 	hurries bool          // the connect has less time, as there may be other endpoints
 	cut     bool          // for want of that time, this try or one before was not sent
-	begin   time.Duration // of ModeBatch
 	// fallback is true if the address is not from lbd.
 	fallback bool
-	outcome  Outcome // "" until it is known
 	ended    atomic.Bool
 }
 
 // Address returns HOST:PORT of the endpoint.
-func (p *Pick) Address() string { return p.address }
+func (p *Pick) Address() string { return p.choice.Address }
 
 // Choice returns what lbd has chosen.
 func (p *Pick) Choice() Choice {
-	c := Choice{Cluster: p.cluster.name, Address: p.address}
-	if p.choice != nil {
-		c = *p.choice
-	}
-	c.Attempt = 1 + p.moves + p.retries
+	c := *p.choice
+	c.Attempt = int(1 + p.moves + p.retries)
 	return c
 }
 
@@ -119,7 +116,7 @@ func (c *Client) TryPick(cluster string, accept func(address string) bool) (*Pic
 			return nil, ErrNotAccepted
 		}
 	}
-	p := &Pick{cluster: known}
+	p := &Pick{cluster: known, attempt: c.newAttempt()}
 	p.start(e, at)
 	return p, nil
 }
@@ -130,10 +127,11 @@ func (c *Client) pick(ctx context.Context, name string, p *Pick) error {
 	if err != nil {
 		return err
 	}
-	p.cluster, p.hurries = known, true
+	p.cluster, p.hurries, p.attempt = known, true, c.newAttempt()
 	err = p.get(ctx)
 	if err != nil && c.config.Fallback != "" && codeOf(err) == "" && ctx.Err() == nil && c.ctx.Err() == nil {
-		p.address, p.fallback, p.hurries = c.config.Fallback, true, false
+		p.choice = &Choice{Cluster: name, Address: c.config.Fallback}
+		p.fallback, p.hurries, p.begin = true, false, now()
 		return nil
 	}
 	return err
@@ -174,7 +172,7 @@ func (p *Pick) take(ctx context.Context) error {
 
 // start counts a request to an element of the batch.
 func (p *Pick) start(e *element, at time.Duration) {
-	p.address, p.choice, p.begin = e.address, e.choice, at
+	p.choice, p.begin = e.choice, at
 	p.count = e.counts.begin(e.count, e.address, at)
 }
 
@@ -204,7 +202,7 @@ func (p *Pick) ask(ctx context.Context) error {
 	}
 	request.query.Set("wait", milliseconds(wait))
 	for before := p.before; before != nil; before = before.before {
-		request.query.Add("exclude", before.address)
+		request.query.Add("exclude", before.choice.Address)
 	}
 	tried := request.query["exclude"]
 	for _, address := range p.cluster.asides.avoided() {
@@ -223,7 +221,7 @@ func (p *Pick) ask(ctx context.Context) error {
 		}
 		if len(request.query["exclude"]) == len(tried) || codeOf(err) != "all_excluded" {
 			if err == nil {
-				p.cluster.asides.avoids(p.address, now()) // it may be the trial
+				p.cluster.asides.avoids(p.choice.Address, now()) // it may be the trial
 			}
 			return err
 		}
@@ -243,7 +241,7 @@ func (p *Pick) answer(ctx context.Context, answer picked, err error) error {
 	case p.cluster.client.config.Mode == ModeLease && answer.Lease.ID == "":
 		return unavailable(p.cluster.name, "lbd is unreachable", errors.New("the answer has no lease"))
 	}
-	p.address, p.choice = answer.Address, &answer.Choice
+	p.choice, p.begin = &answer.Choice, now()
 	p.choice.Cluster = cmp.Or(p.choice.Cluster, p.cluster.name)
 	return nil
 }
@@ -304,7 +302,7 @@ func (p *Pick) takeLease(ctx context.Context, request call, ttl time.Duration) e
 func (p *Pick) Answered(outcome Outcome) {
 	if outcome == Success && p.outcome == "" {
 		p.cluster.budget.succeeded()
-		p.cluster.asides.answered(p.address)
+		p.cluster.asides.answered(p.choice.Address)
 	}
 	p.answered(outcome)
 }
@@ -318,10 +316,13 @@ func (p *Pick) answered(outcome Outcome) {
 	case outcome == Unreachable:
 		p.failed(false)
 		if p.lease == nil && !p.fallback {
-			p.cluster.client.unreachable(p.choice.Cluster, p.address)
+			p.cluster.client.unreachable(p.choice.Cluster, p.choice.Address)
 		}
 	case p.count != nil:
 		p.count.answered(outcome, now()-p.begin)
+	}
+	if p.attempt != nil {
+		p.attempted(p.attempt)
 	}
 }
 
@@ -332,7 +333,7 @@ func (p *Pick) failed(sent bool) {
 		most = b.endpoints / 2
 	}
 	if !p.fallback {
-		p.cluster.asides.failed(p.address, sent, most)
+		p.cluster.asides.failed(p.choice.Address, sent, most)
 	}
 }
 
@@ -387,7 +388,7 @@ func (p *Pick) again(ctx context.Context, outcome Outcome) (*Pick, error) {
 func (p *Pick) next(ctx context.Context, next *Pick, repeatable bool) bool {
 	c := p.cluster.client
 	if p.outcome != Unreachable {
-		if permitted := p.cluster.budget.failed(); !permitted || !repeatable || p.retries >= c.config.Retries {
+		if permitted := p.cluster.budget.failed(); !permitted || !repeatable || int(p.retries) >= c.config.Retries {
 			return false
 		}
 	}
@@ -395,6 +396,7 @@ func (p *Pick) next(ctx context.Context, next *Pick, repeatable bool) bool {
 		return false
 	}
 	next.cluster, next.query, next.before, next.retries, next.moves = p.cluster, p.query, p, p.retries, p.moves
+	next.attempt = c.newAttempt()
 	if p.outcome == Unreachable {
 		next.moves++
 	} else {
@@ -442,7 +444,7 @@ func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
 	if err != nil {
 		return false
 	}
-	if p.tried(next.address) && next.before != nil {
+	if p.tried(next.choice.Address) && next.before != nil {
 		next.End(Cancelled)
 		return false
 	}
@@ -452,7 +454,7 @@ func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
 // tried reports whether this try or one before had an address.
 func (p *Pick) tried(address string) bool {
 	for ; p != nil; p = p.before {
-		if p.address == address {
+		if p.choice.Address == address {
 			return true
 		}
 	}

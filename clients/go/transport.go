@@ -75,7 +75,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			*ask.Choice = current.pick.Choice()
 		}
 		response, err := base.RoundTrip(current.prepare(request, body, t.Base == nil))
-		if !current.answered(ctx, response, err) {
+		if !current.answered(ctx, request, response, err) {
 			return current.result(request, response, err)
 		}
 		unread := current.pick.outcome == Unreachable && current.sent.unread()
@@ -198,7 +198,7 @@ func (t *try) prepare(original *http.Request, body io.ReadCloser, own bool) *htt
 		t.request = *original
 	}
 	t.request.URL = &t.url
-	t.url.Host = t.pick.address
+	t.url.Host = t.pick.choice.Address
 	if t.request.Host == "" {
 		t.request.Host = original.URL.Host
 	}
@@ -211,15 +211,20 @@ func (t *try) prepare(original *http.Request, body io.ReadCloser, own bool) *htt
 }
 
 // answered tells lbd how the try ended, and reports whether a retry may help.
-func (t *try) answered(ctx context.Context, response *http.Response, err error) (failed bool) {
+func (t *try) answered(ctx context.Context, original *http.Request, response *http.Response, err error) (failed bool) {
+	if a := t.pick.attempt; a != nil {
+		if a.Request, a.Err = original, err; err == nil {
+			a.Status = response.StatusCode
+		}
+	}
 	switch {
 	case err == nil && isOverload(response.StatusCode):
 		t.pick.answered(Failure)
-		t.pick.cluster.asides.answered(t.pick.address)
+		t.pick.cluster.asides.answered(t.pick.choice.Address)
 		return true
 	case err == nil && response.StatusCode >= http.StatusInternalServerError:
 		t.pick.answered(Failure)
-		t.pick.cluster.asides.answered(t.pick.address)
+		t.pick.cluster.asides.answered(t.pick.choice.Address)
 		t.pick.cluster.budget.succeeded()
 		return false
 	case err == nil:

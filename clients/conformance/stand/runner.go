@@ -50,6 +50,17 @@ type Answer struct {
 	Seconds     float64        `json:"seconds"`
 	P99         []float64      `json:"p99"` // with a rate: of each second, in seconds
 	Choice      *Choice        `json:"choice"`
+	Attempts    []Attempt      `json:"attempts"`
+	States      []string       `json:"states"`
+}
+
+// Attempt is what a client says of a try, by its hook.
+type Attempt struct {
+	Cluster string  `json:"cluster"`
+	Address string  `json:"address"`
+	Number  int     `json:"number"`
+	Outcome string  `json:"outcome"`
+	Seconds float64 `json:"seconds"`
 }
 
 // Choice is what a client says of the last try of a request.

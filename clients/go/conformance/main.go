@@ -58,6 +58,10 @@ type runner struct {
 	plain  *http.Client
 	hash   string // where the hash key of a request is: header:NAME, cookie:NAME or code
 	choice bool   // the answers have it
+
+	mu       sync.Mutex
+	attempts []map[string]any // what hooks got
+	states   []lbdclient.State
 }
 
 func main() {
@@ -108,6 +112,12 @@ func (r *runner) run(c command) answer {
 		return a
 	case "load":
 		return r.load(c)
+	case "events":
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		a := answer{"attempts": r.attempts, "states": r.states}
+		r.attempts, r.states = nil, nil
+		return a
 	case "fork":
 		return answer{"unsupported": "a Go process does not fork"}
 	case "close":
@@ -141,6 +151,8 @@ func (r *runner) open(c command) answer {
 			}
 		case "choice":
 			r.choice = true
+		case "hooks":
+			r.hook(&config, value == "fail")
 		default:
 			if err := set(&config, option, value); err != nil {
 				return answer{"unsupported": err.Error()}
@@ -155,6 +167,26 @@ func (r *runner) open(c command) answer {
 	r.client.Store(client)
 	r.sender = &http.Client{Transport: &lbdclient.Transport{Client: client}}
 	return answer{"ok": true}
+}
+
+// hook makes the client call hooks, which fail if they should.
+func (r *runner) hook(config *lbdclient.Config, fail bool) {
+	r.attempts, r.states = nil, nil
+	config.OnAttempt = func(a lbdclient.Attempt) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.attempts = append(r.attempts, map[string]any{
+			"cluster": a.Cluster, "address": a.Address, "number": a.Choice.Attempt, "outcome": a.Outcome, "seconds": a.Duration.Seconds(),
+		})
+		if fail {
+			panic("a hook of the test")
+		}
+	}
+	config.OnState = func(state lbdclient.State) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.states = append(r.states, state)
+	}
 }
 
 func set(config *lbdclient.Config, option string, value any) error {

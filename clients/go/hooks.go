@@ -1,0 +1,92 @@
+package lbdclient
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Attempt is a try of a request that has ended.
+type Attempt struct {
+	// Choice is what lbd has chosen; its Attempt is the number of the try.
+	Choice
+	Outcome Outcome
+	// Duration is the time until status and headers were there, or the try had failed.
+	Duration time.Duration
+	// Request is the request of [Transport], and Status and Err are its result: a status, or an error. They are not set
+	// for [Client.Pick].
+	Request *http.Request
+	Status  int
+	Err     error
+}
+
+// State is how calls to lbd end.
+type State string
+
+const (
+	// StateUnreachable means that a call to lbd has failed. In ModeBatch, requests go on with the last batch.
+	StateUnreachable State = "unreachable"
+	// StateStale means that lbd is unreachable, and the last batch is older than StaleFor: requests fail, or go to the
+	// fallback.
+	StateStale State = "stale"
+	// StateRecovered means that lbd has answered again.
+	StateRecovered State = "recovered"
+)
+
+// newAttempt returns nil if nobody wants to know of attempts.
+func (c *Client) newAttempt() *Attempt {
+	if c.config.OnAttempt == nil && (c.config.Logger == nil || !c.config.Logger.Enabled(c.ctx, slog.LevelDebug)) {
+		return nil
+	}
+	return new(Attempt)
+}
+
+// attempted tells of the end of a try.
+func (p *Pick) attempted(a *Attempt) {
+	c := p.cluster.client
+	a.Choice, a.Outcome, a.Duration = p.Choice(), p.outcome, now()-p.begin
+	if c.config.Logger != nil {
+		c.config.Logger.Debug("lbd: a try has ended", "cluster", a.Cluster, "address", a.Address, "attempt", a.Choice.Attempt,
+			"outcome", a.Outcome, "duration", a.Duration)
+	}
+	if c.config.OnAttempt != nil {
+		defer c.recovered()
+		c.config.OnAttempt(*a)
+	}
+}
+
+// reached tells of changes of the state, by how a call to lbd has ended.
+func (c *Client) reached(err error) {
+	var rejection *Error
+	is := c.is.Load()
+	switch away := is == StateUnreachable || is == StateStale; {
+	case away && (err == nil || errors.As(err, &rejection)):
+		c.changed(StateRecovered, nil)
+	case !away && err != nil && !errors.As(err, &rejection):
+		c.changed(StateUnreachable, err)
+	}
+}
+
+// changed tells of a state, unless it is the old one.
+func (c *Client) changed(state State, err error) {
+	if c.is.Swap(state) == state || c.ctx.Err() != nil {
+		return
+	}
+	if log := c.config.Logger; log != nil && err == nil {
+		log.Info("lbd: lbd answers again")
+	} else if log != nil {
+		log.Warn("lbd: lbd does not answer", "state", state, "error", err)
+	}
+	if c.config.OnState != nil {
+		defer c.recovered()
+		c.config.OnState(state)
+	}
+}
+
+// recovered keeps a hook that panics from breaking a request.
+func (c *Client) recovered() {
+	if reason := recover(); reason != nil && c.config.Logger != nil {
+		c.config.Logger.Error("lbd: a hook has panicked", "reason", reason)
+	}
+}
