@@ -172,7 +172,11 @@ func (s *story) nginx(t *testing.T, binary string, rate float64) {
 	for _, u := range p.upstreams {
 		addresses = append(addresses, u.Address)
 	}
-	nginx, err := stand.StartNginx(binary, t.TempDir(), addresses...)
+	next := ""
+	if s.name == "503" {
+		next = " http_503"
+	}
+	nginx, err := stand.StartNginx(binary, t.TempDir(), next, addresses...)
 	must(t, err)
 	defer nginx.Stop()
 	a := s.load(t, p, stand.Command{URL: "http://" + nginx.Address + "/slow?ms=1"}, rate)

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +33,35 @@ func TestRequestsGoToAllEndpoints(t *testing.T) {
 			}
 			if seen[first] < 40 || seen[second] < 40 {
 				t.Errorf("requests by endpoint: %v", seen)
+			}
+		})
+	}
+}
+
+// TestPriorityIsLost: lbd hears that the only endpoint of a priority is gone from the request that finds it, which goes
+// to the next priority as soon as lbd does.
+func TestPriorityIsLost(t *testing.T) {
+	d := lbdtest.Start(t, "--connect=tcp")
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModePick, lbdclient.ModeLease} {
+		t.Run(string(mode), func(t *testing.T) {
+			first, second := httptest.NewServer(http.NotFoundHandler()), upstream(t, nil)
+			defer first.Close()
+			var localities []string
+			for priority, address := range []string{first.Listener.Addr().String(), second} {
+				_, port, _ := net.SplitHostPort(address)
+				localities = append(localities, fmt.Sprintf(`{"priority":%d,"locality":{"zone":"%d"},"lb_endpoints":[{"endpoint":
+					{"address":{"socket_address":{"address":"127.0.0.1","port_value":%s}}}}]}`, priority, priority, port))
+			}
+			name := "orders-" + string(mode)
+			d.Call(t, http.MethodPut, "/v1/clusters/"+name+"/endpoints", `{"endpoints":[`+strings.Join(localities, ",")+`]}`)
+			_, client := connect(t, lbdclient.Config{Address: d.Address, Mode: mode})
+			target := "http://" + name + ".lbd/"
+			if status, _, err := get(client, target); status != http.StatusNotFound {
+				t.Fatal(status, err)
+			}
+			first.Close()
+			if status, body, err := get(client, target); status != http.StatusOK || body != second {
+				t.Error(status, body, err)
 			}
 		})
 	}

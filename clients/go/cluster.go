@@ -31,6 +31,10 @@ const (
 	maxBackoff    = 5 * time.Second
 	maxRetryAfter = time.Minute
 
+	// otherTime is how long a request waits for other endpoints after all that are known could not be connected to.
+	// In the modes without a batch, it asks again after otherPause.
+	otherTime, otherPause = time.Second, 200 * time.Millisecond
+
 	// idleTime is the time without a request after which a cluster is no longer followed.
 	idleTime = 5 * time.Minute
 )
@@ -55,6 +59,7 @@ type cluster struct {
 
 	mu    sync.Mutex
 	tried chan struct{} // closed after the first try to get a batch; nil if the goroutine does not run
+	next  chan struct{} // closed with the next batch; nil if nobody waits for it
 }
 
 func newCluster(client *Client, name string) *cluster {
@@ -177,11 +182,36 @@ func (c *cluster) publish(b *batch, err *Error) {
 		})
 	}
 	c.err.Store(err)
+	if b != nil && c.next != nil {
+		close(c.next)
+		c.next = nil
+	}
 	select {
 	case <-c.tried:
 	default:
 		close(c.tried)
 	}
+}
+
+// other waits for another batch than b, and reports whether there is one.
+func (c *cluster) other(ctx context.Context, b *batch) bool {
+	c.mu.Lock()
+	if c.batch.Load() != b {
+		c.mu.Unlock()
+		return true
+	}
+	if c.next == nil {
+		c.next = make(chan struct{})
+	}
+	next := c.next
+	c.mu.Unlock()
+	select {
+	case <-next:
+		return true
+	case <-ctx.Done():
+	case <-c.client.ctx.Done():
+	}
+	return false
 }
 
 // param returns the cluster, or the target, as a parameter.

@@ -406,6 +406,25 @@ func (p *Pick) next(ctx context.Context, next *Pick, repeatable bool) bool {
 		return p.askAgain(ctx, next)
 	}
 	b := p.cluster.batch.Load()
+	if p.moveTo(b, next) {
+		return true
+	}
+	if p.outcome != Unreachable {
+		return false
+	}
+	// lbd hears of it now, and may choose endpoints of another priority.
+	ctx, cancel := context.WithTimeout(ctx, otherTime)
+	defer cancel()
+	for p.cluster.other(ctx, b) {
+		if b = p.cluster.batch.Load(); p.moveTo(b, next) {
+			return true
+		}
+	}
+	return false
+}
+
+// moveTo fills in the next try with an address of a batch that the request has not tried.
+func (p *Pick) moveTo(b *batch, next *Pick) bool {
 	if b == nil {
 		return false
 	}
@@ -439,6 +458,9 @@ func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
 	err := next.get(ctx)
 	if p.cut && codeOf(err) == "all_excluded" {
 		next.hurries, next.cut, next.before = false, false, nil
+		err = next.get(ctx)
+	}
+	for end := now() + otherTime; p.outcome == Unreachable && codeOf(err) == "all_excluded" && now() < end && sleep(ctx, otherPause); {
 		err = next.get(ctx)
 	}
 	if err != nil {

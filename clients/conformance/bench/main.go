@@ -69,7 +69,7 @@ func (b *bench) run(folder string, only []string) (err error) {
 		return err
 	}
 	defer b.upstream.Close()
-	if b.proxy, err = stand.StartNginx(b.nginx, dir, b.upstream.Address); err != nil {
+	if b.proxy, err = stand.StartNginx(b.nginx, dir, "", b.upstream.Address); err != nil {
 		return err
 	}
 	defer b.proxy.Stop()

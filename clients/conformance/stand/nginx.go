@@ -35,13 +35,13 @@ http {
 	server {
 		listen %[2]s;
 		location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host;
-			proxy_next_upstream error timeout http_503; }
+			proxy_next_upstream error timeout%[4]s; }
 	}
 }
 `
 
-// StartNginx starts nginx, with its files in a new folder of dir.
-func StartNginx(binary, dir string, upstreams ...string) (*Nginx, error) {
+// StartNginx starts nginx, with its files in a new folder of dir. next has more conditions of proxy_next_upstream.
+func StartNginx(binary, dir, next string, upstreams ...string) (*Nginx, error) {
 	dir = filepath.Join(dir, "nginx")
 	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // the worker of nginx may have another user
 		return nil, err
@@ -61,7 +61,7 @@ func StartNginx(binary, dir string, upstreams ...string) (*Nginx, error) {
 	for _, upstream := range upstreams {
 		servers += "server " + upstream + "; "
 	}
-	if err := os.WriteFile(path, fmt.Appendf(nil, configuration, dir, p.Address, servers), 0o600); err != nil {
+	if err := os.WriteFile(path, fmt.Appendf(nil, configuration, dir, p.Address, servers, next), 0o600); err != nil {
 		return nil, err
 	}
 	p.cmd = exec.Command(binary, "-p", dir, "-e", "stderr", "-c", path) //nolint:gosec,noctx // the caller chose it; stop ends it
