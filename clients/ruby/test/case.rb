@@ -4,6 +4,7 @@ require "minitest/autorun"
 require "minitest/mock"
 require "lbd"
 require_relative "daemon"
+require_relative "http_proxy"
 require_relative "upstream"
 
 # A test with a real daemon and real upstreams.

@@ -53,6 +53,24 @@ module FaradayLibrary
     assert_raises(Faraday::ServerError) { send.call("GET", @url) }
   end
 
+  def test_checks_certificates
+    authority, context = TestCertificate.of("#{@cluster}.lbd")
+    secure = Upstream.new(context)
+    @closing << secure
+    daemon.push(@cluster, [secure.address])
+    url = @url.sub("http:", "https:")
+    connection = connection(client)
+    assert_raises(Faraday::SSLError) { connection.get(url) }
+    [{ ca_file: authority.path }, { verify: false }].each do |ssl|
+      connection = connection(client)
+      ssl.each { |name, value| connection.ssl[name] = value }
+      assert_equal 200, connection.get(url).status
+    end
+    assert_raises(Faraday::SSLError) { connection(client).get(url) }
+    TestCertificate.trust(authority)
+    assert_equal 200, connection(client).get(url).status
+  end
+
   def test_streams
     upstreams(->(request) { request.reply(200, "x" * 100_000) })
     sizes = []
@@ -82,20 +100,9 @@ class FaradayAdapterTest < Case
 
   def test_rejects_ssl_options_that_it_would_ignore
     upstreams(nil)
-    connection = Faraday.new(ssl: { verify: false }) { |f| f.adapter :lbd, client }
+    connection = Faraday.new(ssl: { certificate: "x" }) { |f| f.adapter :lbd, client }
     assert_raises(ArgumentError) { connection.get(@url.sub("http:", "https:")) }
     assert_equal 200, connection.get(@url).status
-  end
-
-  def test_checks_certificates
-    authority, context = TestCertificate.of("#{@cluster}.lbd")
-    secure = Upstream.new(context)
-    @closing << secure
-    daemon.push(@cluster, [secure.address])
-    url = @url.sub("http:", "https:")
-    assert_raises(Faraday::SSLError) { connection(client).get(url) }
-    TestCertificate.trust(authority)
-    assert_equal 200, connection(client).get(url).status
   end
 end
 
@@ -123,6 +130,9 @@ class FaradayMiddlewareTest < Case
     connection = connection(client, :net_http_persistent)
     20.times { assert_equal good.address, connection.get(@url).body }
     assert_equal 1, good.connections.size
+    daemon.push(@cluster, [good.address.sub("127.0.0.1", "0.0.0.0")])
+    connection = connection(client, :net_http_persistent)
+    assert_empty(HttpProxy.used { assert_equal good.address, connection.get(@url).body })
   end
 
   def test_does_not_look_at_what_the_caller_rescues
@@ -142,7 +152,15 @@ class FaradayMiddlewareTest < Case
     "body"
   end
 
-  def test_rejects_https
-    assert_raises(ArgumentError) { connection(client).get(@url.sub("http:", "https:")) }
+  def test_rejects_https_if_a_middleware_would_not_see_it
+    connection = connection(client) { |f| f.response(:raise_error) }
+    error = assert_raises(ArgumentError) { connection.get(@url.sub("http:", "https:")) }
+    assert_match(/just before the adapter/, error.message)
+  end
+
+  def test_other_hosts_have_the_proxy_of_the_environment
+    client = client()
+    urls = HttpProxy.used { assert_equal "proxy", connection(client).get("http://0.0.0.0:1/x").body }
+    assert_equal ["http://0.0.0.0:1/x"], urls
   end
 end

@@ -18,6 +18,14 @@ module Library
     assert_equal [["GET", "/x", other.address, ""]], other.seen
   end
 
+  # The addresses are not those of loopback, for which Ruby uses no proxy.
+  def test_the_proxy_of_the_environment_is_not_for_endpoints
+    (upstream,) = upstreams(nil)
+    daemon.push(@cluster, [upstream.address.sub("127.0.0.1", "0.0.0.0")])
+    urls = HttpProxy.used { assert_equal [200, upstream.address], sender(client).call("GET", @url) }
+    assert_empty urls
+  end
+
   def test_maps_hosts
     (upstream,) = upstreams(nil)
     send = sender(client(hosts: { "shop.test" => @cluster }))

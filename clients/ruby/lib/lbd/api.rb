@@ -86,7 +86,7 @@ module Lbd
 
       @target = @host = "#{uri.host}:#{uri.port}"
       @name = uri.hostname
-      @context = Tls.context(ca) if uri.is_a?(URI::HTTPS)
+      @context = Tls.context(ca ? { ca_file: ca } : {}) if uri.is_a?(URI::HTTPS)
     rescue URI::InvalidURIError, ArgumentError
       raise ArgumentError, "lbd: #{lbd.inspect} is not unix:PATH, http://HOST:PORT or https://HOST:PORT"
     end

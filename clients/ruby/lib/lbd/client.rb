@@ -102,9 +102,10 @@ module Lbd
       send_request(request, uri, timeout: timeout, open_timeout: open_timeout, idempotent: idempotent, &block)
     end
 
-    # As request, for a Net::HTTPRequest; uri has the scheme, the host and the port.
-    def send_request(request, uri, timeout: @timeout, open_timeout: nil, idempotent: nil, &block)
-      @upstreams.send_request(request, uri, Deadline.new(timeout), open_timeout, idempotent, &block)
+    # As request, for a Net::HTTPRequest; uri has the scheme, the host and the port. ssl has params of
+    # OpenSSL::SSL::SSLContext#set_params for https.
+    def send_request(request, uri, timeout: @timeout, open_timeout: nil, idempotent: nil, ssl: {}, &block)
+      @upstreams.send_request(request, uri, Deadline.new(timeout), open_timeout, idempotent, ssl, &block)
     end
 
     # A Net::HTTP whose requests go through this client. Its read_timeout is the deadline of each request.

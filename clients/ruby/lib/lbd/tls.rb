@@ -5,10 +5,10 @@ require "openssl"
 module Lbd
   # TLS of connections to lbd and to upstreams.
   module Tls
-    # A context that checks certificates with those in the PEM file ca, or with those of the system.
-    def self.context(ca = nil)
+    # A context that checks certificates with those that params of SSLContext#set_params have, or those of the system.
+    def self.context(params = {})
       context = OpenSSL::SSL::SSLContext.new
-      context.set_params(ca ? { ca_file: ca } : {})
+      context.set_params(params)
       context.verify_hostname = false # Stream#encrypt does it, also for IP addresses
       context
     end

@@ -12,6 +12,7 @@ module Lbd
   # The requests of one client to upstreams, and its connections to them. Safe for threads.
   class Upstreams
     IDEMPOTENT = %w[GET HEAD OPTIONS PUT DELETE].freeze
+    CONTEXTS_MAX = 100
 
     # A body of a request that the caller gave as an IO. Its errors are not those of an endpoint.
     class Body
@@ -33,11 +34,11 @@ module Lbd
     def initialize(client)
       @client = client
       @pool = Pool.new
-      @context = nil
+      @contexts = {}
     end
 
     # What is the same in all tries of a request.
-    Exchange = Struct.new(:request, :uri, :deadline, :connect, :repeatable, :body, :connecting) do
+    Exchange = Struct.new(:request, :uri, :deadline, :connect, :repeatable, :body, :ssl, :connecting) do
       # The kind of Failures of an error, or of Attempt::UNSENT.
       def kind(error)
         return if body && error.equal?(body.error)
@@ -50,11 +51,11 @@ module Lbd
     private_constant :Exchange
 
     # Sends a request, and returns the response with its body. Yields the response when its headers are there.
-    def send_request(request, uri, deadline, open_timeout, idempotent, &block)
+    def send_request(request, uri, deadline, open_timeout, idempotent, ssl, &block)
       body = stream(request)
       request["Host"] ||= authority(uri)
       connect = [open_timeout, @client.connect_timeout].compact.min
-      exchange = Exchange.new(request, uri, deadline, connect, repeatable?(request, idempotent), body)
+      exchange = Exchange.new(request, uri, deadline, connect, repeatable?(request, idempotent), body, ssl)
       cluster = @client.cluster_of(uri.hostname)
       unless cluster
         Processes.check # the pool may be that of the parent
@@ -103,9 +104,9 @@ module Lbd
     def once(address, exchange, attempt = nil)
       uri = exchange.uri
       tls = uri.is_a?(URI::HTTPS)
-      open = -> { connect(address, exchange, attempt, (context if tls)) }
+      open = -> { connect(address, exchange, attempt, (context(exchange.ssl) if tls)) }
       exchange.connecting = false
-      @pool.use([address, tls && uri.hostname], open, repeatable: exchange.repeatable) do |connection|
+      @pool.use([address, tls && [uri.hostname, exchange.ssl]], open, repeatable: exchange.repeatable) do |connection|
         connection.exchange(exchange.request, exchange.deadline, uri.host, uri.port) do |response|
           response.uri ||= uri
           yield response if block_given?
@@ -127,8 +128,9 @@ module Lbd
       raise ConnectTimeout, "no connection to #{address} within #{within} s"
     end
 
-    def context
-      @context ||= Tls.context
+    def context(ssl)
+      @contexts = {} if @contexts.size >= CONTEXTS_MAX
+      @contexts[ssl] ||= Tls.context(ssl)
     end
   end
 end

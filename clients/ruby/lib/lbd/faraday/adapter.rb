@@ -6,6 +6,12 @@ module Lbd
     #
     # The deadline of a request is its read_timeout or timeout, else the timeout of the client.
     class Adapter < ::Faraday::Adapter
+      # The options ssl of Faraday, as params of an SSLContext.
+      SSL_PARAMS = {
+        ca_file: :ca_file, ca_path: :ca_path, cert_store: :cert_store, client_cert: :cert, client_key: :key,
+        verify_mode: :verify_mode, verify_depth: :verify_depth, min_version: :min_version, max_version: :max_version
+      }.freeze
+
       # other is the adapter of requests that are not for lbd; the block configures it.
       def initialize(app, client, other: ::Faraday.default_adapter, &block)
         super(app)
@@ -17,8 +23,7 @@ module Lbd
         return @other.call(env) unless @client.cluster_of(env.url.hostname)
 
         super
-        reject_ssl_options(env)
-        response = Faraday.translate { perform(env) }
+        response = Faraday.translate { perform(env, ssl_params(env)) }
         body = env.request.on_data ? nil : response.body || +""
         save_response(env, Integer(response.code), body, nil, response.message) do |headers|
           response.each_header { |name, value| headers[name] = value }
@@ -28,18 +33,21 @@ module Lbd
 
       private
 
-      # To ignore them silently could mean not to check a certificate as wanted.
-      def reject_ssl_options(env)
-        return unless env.url.scheme == "https" && env.ssl&.to_hash&.any?
+      # To ignore an option silently could mean not to check a certificate as wanted.
+      def ssl_params(env)
+        options = (env.ssl&.to_hash if env.url.scheme == "https") || {}
+        unknown = options.keys - SSL_PARAMS.keys - [:verify]
+        raise ArgumentError, "ssl: the adapter :lbd has no option #{unknown.join(", ")}" if unknown.any?
 
-        raise ArgumentError, "ssl: the adapter :lbd has no such options; set SSL_CERT_FILE for other certificates"
+        params = options.slice(*SSL_PARAMS.keys).transform_keys(SSL_PARAMS)
+        options[:verify] == false ? { verify_mode: OpenSSL::SSL::VERIFY_NONE }.merge(params) : params
       end
 
-      def perform(env)
+      def perform(env, ssl)
         options = env.request
         @client.send_request(request(env), env.url,
                              timeout: request_timeout(:read, options) || @client.timeout,
-                             open_timeout: request_timeout(:open, options)) do |response|
+                             open_timeout: request_timeout(:open, options), ssl: ssl) do |response|
           stream(env, response) if options.on_data
         end
       end

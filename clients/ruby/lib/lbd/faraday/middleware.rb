@@ -4,16 +4,28 @@ require "English"
 
 module Lbd
   module Faraday # :nodoc:
-    # Sends requests to hosts of clusters to the endpoints that lbd picks, with the adapter of the connection.
+    # Sends requests to hosts of clusters to the endpoints that lbd picks, with the adapter of the connection. Those
+    # with https use the connections of the client: an adapter would check the certificate for the address.
     #
     # The deadline of a request is its read_timeout or timeout, else the timeout of the client. The adapter starts it
     # again with each part of the response that it reads.
     class Middleware < ::Faraday::Middleware
       IDEMPOTENT = %i[get head options put delete].freeze
 
+      # Faraday finds the proxy of the environment. Net::HTTP would do so, too, with Faraday 1.
+      module Direct
+        def net_http_connection(env)
+          super.tap { |http| http.proxy_from_env = false if http.is_a?(Net::HTTP) && !env[:request][:proxy] }
+        end
+      end
+
       def initialize(app, client)
         super(app)
         @client = client
+        @https = Adapter.new(nil, client, other: nil) if app.is_a?(::Faraday::Adapter)
+        adapter = app
+        adapter = adapter.instance_variable_get(:@app) until adapter.nil? || adapter.is_a?(::Faraday::Adapter)
+        adapter.extend(Direct) if adapter.respond_to?(:net_http_connection, true)
       end
 
       def call(env)
@@ -21,6 +33,8 @@ module Lbd
         return @app.call(env) unless cluster
 
         check(env)
+        return @https.call(env) if env.url.scheme == "https"
+
         env.request_headers["Host"] ||= host_of(env.url)
         deadline = Deadline.new(env.request.read_timeout || env.request.timeout || @client.timeout)
         url, options, rescuing = env.url, env.request, $ERROR_INFO
@@ -39,9 +53,9 @@ module Lbd
 
       def check(env)
         raise ArgumentError, "lbd: parallel requests are not supported" if env.parallel?
-        return if env.url.scheme == "http"
+        return if env.url.scheme == "http" || @https
 
-        raise ArgumentError, "lbd: https needs f.adapter :lbd, which checks the certificate for the host of the URL"
+        raise ArgumentError, "lbd: https needs f.adapter :lbd, or f.request :lbd just before the adapter"
       end
 
       def host_of(url)
