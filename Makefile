@@ -283,9 +283,10 @@ licenses: $(if $(SWAGGER_UI),web/node_modules/.package-lock.json) ## Write bin/T
 RELEASE_ARCHS := amd64 arm64
 
 .PHONY: release
-release: web build licenses $(NFPM) ## Write the archives, packages, image, bills of materials and SHA256SUMS of VERSION for amd64 and arm64 to dist/
+release: web build licenses $(NFPM) ## Write the archives, packages, image, bills of materials and SHA256SUMS of VERSION for amd64 and arm64, and the packages of CLIENTS (all), to dist/
 	go build -C tools -o $(CURDIR)/bin/ ./sbom ./image
 	rm -rf dist && mkdir dist
+	clients/archive dist $(CLIENTS)
 	for arch in $(RELEASE_ARCHS); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/release/$$arch/lbd ./cmd/lbd; done
 	LBD=$(CURDIR)/bin/lbd LICENSES=$(CURDIR)/bin/THIRD-PARTY-LICENSES.txt \
 		SBOM=$(CURDIR)/bin/sbom IMAGE=$(CURDIR)/bin/image NFPM=$(NFPM) \

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/mod/modfile"
@@ -45,7 +46,8 @@ func write(version, dir, repository, folder string) error {
 	if err := os.MkdirAll(base, 0o750); err != nil {
 		return err
 	}
-	info, err := json.Marshal(map[string]any{"Version": version, "Time": time.Now().UTC()})
+	made, _ := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64) // the same input has the same files
+	info, err := json.Marshal(map[string]any{"Version": version, "Time": time.Unix(made, 0).UTC()})
 	if err != nil {
 		return err
 	}
