@@ -410,3 +410,18 @@ func TestFollowEndpoints(t *testing.T) {
 	cancel()
 	follower.Wait()
 }
+
+// TestErrorsAreReportedEarly: outlier detection does not wait for the interval.
+func TestErrorsAreReportedEarly(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", upstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+	_, client := connect(t, lbdclient.Config{Address: d.Address, ReportInterval: time.Minute})
+	for range 5 {
+		if status, _, err := get(client, "http://orders.lbd/"); status != http.StatusInternalServerError {
+			t.Fatal(status, err)
+		}
+	}
+	lbdtest.Until(t, "the errors are reported", func() bool {
+		return d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="error"}`) == 5
+	})
+}

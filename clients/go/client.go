@@ -181,7 +181,7 @@ func (c *Client) Close() {
 	case <-ctx.Done():
 	}
 	c.cancelReports()
-	c.report(ctx)
+	c.report(ctx, false)
 	c.leases.close(ctx)
 	c.api.close()
 	c.upstream.CloseIdleConnections()

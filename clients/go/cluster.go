@@ -142,6 +142,7 @@ func (c *cluster) run() {
 			err = c.follow(ctx, b)
 			if age := now() - b.made; age >= followPause {
 				n = min(max(int(float64(b.turn.Load())*batchTime.Seconds()/age.Seconds()), minBatch), most)
+				c.budget.fit(n)
 			}
 		}
 		pause := max(0, followPause-(now()-began))

@@ -107,6 +107,18 @@ func (c *counts) begin(known *count, address string, at time.Duration) *count {
 	return known
 }
 
+// errors returns how many requests ended so since the counts were taken last.
+func (c *counts) errors() (n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, known := range c.endpoints {
+		known.mu.Lock()
+		n += known.tally.Errors
+		known.mu.Unlock()
+	}
+	return n
+}
+
 // take returns the counts since they were taken last, and when that was. Counts of endpoints without a request are
 // removed.
 func (c *counts) take() (since time.Duration, taken []tally) {

@@ -232,3 +232,16 @@ func TestFailedRenewal(t *testing.T) {
 		t.Errorf("it is tried again after %v", pause)
 	}
 }
+
+// TestBudgetFitsBatches: a busy process may repeat more.
+func TestBudgetFitsBatches(t *testing.T) {
+	var b budget
+	b.init(100)
+	for _, step := range []struct{ picks, want int }{{20, 1000}, {500, 5000}, {1000, 10000}, {200, 2000}, {100, 1000}} {
+		b.fit(step.picks)
+		b.succeeded()
+		if got := b.tokens.Load(); b.max.Load() != int64(step.want) || got < int64(step.want) {
+			t.Errorf("%d picks: %d tokens of %d", step.picks, got, b.max.Load())
+		}
+	}
+}

@@ -9,6 +9,8 @@ import (
 const (
 	// tellPause is the time for which connects that failed are collected.
 	tellPause = 50 * time.Millisecond
+	// A cluster with so many errors is reported after earlyInterval already.
+	earlyErrors, earlyInterval = 5, time.Second
 	// reportEndpoints is the number of endpoints in a report, at most.
 	reportEndpoints = 1000
 	// Bounds of lbd for the interval of a report.
@@ -79,15 +81,24 @@ func (c *Client) startReports() {
 	}
 	c.reporting = true
 	c.work.Go(func() {
-		for sleep(c.ctx, c.config.ReportInterval) {
-			c.report(c.reports)
+		pause := min(c.config.ReportInterval, earlyInterval)
+		for reported := now(); sleep(c.ctx, pause); {
+			early := now()-reported < c.config.ReportInterval-pause/2
+			c.report(c.reports, early)
+			if !early {
+				reported = now()
+			}
 		}
 	})
 }
 
-// report sends what was counted since the last report. What could not be sent is in the next one.
-func (c *Client) report(ctx context.Context) {
+// report sends what was counted since the last report; early, only of clusters with some errors. What could not be sent
+// is in the next one.
+func (c *Client) report(ctx context.Context, early bool) {
 	for name, known := range *c.clusters.Load() {
+		if early && known.counts.errors() < earlyErrors {
+			continue
+		}
 		since, taken := known.counts.take()
 		interval := min(max(now()-since, minInterval), maxInterval)
 		for len(taken) > 0 {
