@@ -25,6 +25,7 @@ type cli struct {
 	Doctor      ctl.Doctor         `cmd:"" help:"Find out what is wrong with a running daemon or a cluster, and what to do. Exits with 1 if there is a problem."`
 	Token       tokenCommand       `cmd:"" help:"Make tokens for callers of the API."`
 	Completion  completionCommand  `cmd:"" help:"Print the completions of a shell: bash, zsh or fish."`
+	Complete    completeCommand    `cmd:"" hidden:"" help:"Print what can complete a command line."`
 	Man         manCommand         `cmd:"" help:"Print the manual page, in roff."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 	ShowVersion versionFlag        `name:"version" help:"Print the version."`
