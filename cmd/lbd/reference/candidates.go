@@ -103,5 +103,5 @@ func (c command) names(place *kong.Value, to, arguments []string) []string {
 		}
 		ask = append(ask, arguments[0])
 	}
-	return slices.Concat([]string{"ctl"}, to, ask, []string{"--output=name", "--timeout=900ms"})
+	return slices.Concat([]string{"ctl"}, to, ask, []string{"--output=name", "--timeout=800ms"})
 }
