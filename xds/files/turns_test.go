@@ -3,6 +3,7 @@ package files
 import (
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,9 +62,9 @@ func TestLargeFilesAwaitMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "a.yaml")
-		data, collections := uint64(0), uint64(0)
+		var data, collections atomic.Uint64
 		turns := overload.NewTurns(1)
-		turns.Memory = overload.NewMemoryBudget(2*memoryFactor*overload.SmallWork, func() (uint64, uint64) { return data, collections }, func() { collections++ })
+		turns.Memory = overload.NewMemoryBudget(2*memoryFactor*overload.SmallWork, func() (uint64, uint64) { return data.Load(), collections.Load() }, func() { collections.Add(1) })
 		d := &directory{budget: &budget{t.Context(), turns}, path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
 		now := time.Now()
 		read := func() *file {
@@ -73,13 +74,15 @@ func TestLargeFilesAwaitMemory(t *testing.T) {
 		write(t, path, assignment("a", "h"))
 		before := *read()
 		write(t, path, strings.Repeat("#", overload.SmallWork)+"\n"+assignment("a", "other"))
-		data, collections = memoryFactor*overload.SmallWork, collections+1
+		data.Store(memoryFactor * overload.SmallWork)
+		collections.Add(1)
 		if a := read(); a.state != before.state || !d.fresh() {
 			t.Errorf("a file without memory: %+v", a)
 		}
 		go func() {
 			time.Sleep(9500 * time.Millisecond)
-			data, collections = 0, collections+1
+			data.Store(0)
+			collections.Add(1)
 		}()
 		began := time.Now()
 		if a := read(); a.state.Err != nil || a.state == before.state || time.Since(began) != 10*time.Second {
