@@ -1,4 +1,4 @@
-# shellcheck shell=sh disable=SC2034 # lbd-curl uses the variables
+# shellcheck shell=sh disable=SC2034,SC2154 # lbd-curl uses the variables, and reads lbd.sh before
 # What the arguments of curl say about a request.
 
 # read_arguments ARGUMENT… sets:
@@ -11,9 +11,12 @@
 #   to_stdout    yes if the body goes to standard output
 #   dump         the file of --dump-header
 #   silent       yes if standard error has messages of errors only
+#   lbd_path     the path of the URL
+#   headers      lines NAME=VALUE, with NAME in lower case
+#   cookies      lines NAME=VALUE
 #   connects     the value of --connect-timeout, or empty
 read_arguments() {
-	host='' cluster='' spent='' limited='' deadline='' to_stdout=yes dump='' connects=''
+	host='' cluster='' lbd_path=/ headers='' cookies='' spent='''' limited='' deadline='' to_stdout=yes dump='' connects=''
 	method='' custom='' gets='' marked='' once='' silenced='' talks='' refused='' urls=0 others=0 value_of=''
 	for argument do
 		if [ -n "$value_of" ]; then
@@ -110,6 +113,7 @@ read_value() {
 		read_body "$2"
 		;;
 	-H | --header)
+		read_header "$2"
 		case $2 in [Ii][Dd][Ee][Mm][Pp][Oo][Tt][Ee][Nn][Cc][Yy]-[Kk][Ee][Yy]:*) marked=yes ;; esac
 		;;
 	-o | --output)
@@ -120,11 +124,53 @@ read_value() {
 		*) if [ -e "$2" ] && [ ! -f "$2" ]; then once=yes; fi ;; # the next try would add to a pipe
 		esac
 		;;
+	-b | --cookie) read_cookies "$2" ;;
 	-C | --continue-at) once=yes ;;
 	-D | --dump-header) dump=$2 ;;
 	--trace | --trace-ascii) talks=yes ;;
 	--url) read_url "$2" ;;
 	esac
+}
+
+# read_header adds a header to headers. One from a file, or without a value, is not seen.
+read_header() {
+	case $1 in ?*:*) ;; *) return 0 ;; esac
+	name=$(printf %s "${1%%:*}" | tr '[:upper:]' '[:lower:]') text=${1#*:}
+	text=${text#"${text%%[! ]*}"}
+	if [ "$name" = cookie ]; then read_cookies "$text"; fi
+	headers="$headers$name=$text$lbd_newline"
+}
+
+read_cookies() {
+	cookies=$cookies$(printf '%s\n' "$1" | tr ';' '\n' | sed 's/^ *//')$lbd_newline
+}
+
+# find_line NAME LINES sets found to the value of the first line NAME=VALUE.
+find_line() {
+	found=
+	case "$lbd_newline$2" in *"$lbd_newline$1="*) ;; *) return 0 ;; esac
+	found="$lbd_newline$2"
+	found=${found#*"$lbd_newline$1="}
+	found=${found%%"$lbd_newline"*}
+}
+
+# read_asks sets what lbd has to know of the request: LBD_HASH_KEY, unless it is set, and lbd_headers.
+read_asks() {
+	lbd_headers=
+	if [ -z "${LBD_HASH_KEY:-}" ]; then
+		case ${LBD_HASH:-} in
+		'') found= ;;
+		header:?*) find_line "$(printf %s "${LBD_HASH#*:}" | tr '[:upper:]' '[:lower:]')" "$headers" ;;
+		cookie:?*) find_line "${LBD_HASH#*:}" "$cookies" ;;
+		*) refuse "LBD_HASH: $LBD_HASH is not header:NAME or cookie:NAME" ;;
+		esac
+		LBD_HASH_KEY=$found
+	fi
+	for name in ${LBD_ROUTE_HEADERS:-}; do
+		name=$(printf %s "$name" | tr '[:upper:]' '[:lower:]')
+		find_line "$name" "$headers"
+		[ -z "$found" ] || lbd_headers="$lbd_headers$name=$found$lbd_newline"
+	done
 }
 
 # read_body notes a body that can be read only once: anything but a file.
@@ -145,7 +191,9 @@ read_url() {
 	*://*) name= ;;
 	*) name=$1 ;;
 	esac
+	path=${name%%[?#]*}
 	name=${name%%[/?#]*}
+	path=${path#"$name"}
 	name=${name##*@}
 	name=${name%:*}
 	found=
@@ -154,7 +202,7 @@ read_url() {
 	*) find_cluster "$name" ;;
 	esac
 	if [ -n "$found" ]; then
-		urls=$((urls + 1)) host=$name cluster=$found
+		urls=$((urls + 1)) host=$name cluster=$found lbd_path=${path:-/}
 	else
 		others=$((others + 1))
 	fi

@@ -7,6 +7,9 @@
 #	lbd_renew LEASE TTL                  sets a new end, counted from now
 #	lbd_unreachable CLUSTER ADDRESS      says that there was no connection to an address without a lease
 #
+# CLUSTER may be a target, xds:///NAME, whose routes choose the cluster by lbd_path and lbd_headers, lines NAME=VALUE.
+# LBD_HASH_KEY is the hash key, for a cluster with ring_hash.
+#
 # TTL and LIMIT (1000 by default) are in milliseconds, and lbd_wait is how many milliseconds a pick may wait. lbd_pick
 # and lbd_lease return 0, or 100 to 104 (see lbd_reject) with a message on standard error. While lbd is unreachable,
 # they print LBD_FALLBACK, without a lease. lbd_done returns 1 if lbd does not know the lease, because it has expired or
@@ -60,12 +63,24 @@ lbd_ask() {
 	if [ "$method" = POST ]; then
 		set -- "$@" -d "ttl=${ttl}ms" --data-urlencode "owner=${LBD_OWNER:-$(uname -n)/$$}"
 	fi
-	lbd_call "$method" /v1/pick "$((lbd_wait + 1000))" -G "$@" -d "wait=${lbd_wait}ms" \
-		--data-urlencode "cluster=$cluster"
+	case $cluster in
+	xds:///*)
+		set -- "$@" --data-urlencode "target=${cluster#xds:///}" --data-urlencode "path=${lbd_path:-/}"
+		while IFS= read -r line; do
+			[ -z "$line" ] || set -- "$@" --data-urlencode "header.$line"
+		done <<END
+${lbd_headers:-}
+END
+		;;
+	*) set -- "$@" --data-urlencode "cluster=$cluster" ;;
+	esac
+	[ -z "${LBD_HASH_KEY:-}" ] || set -- "$@" --data-urlencode "hash=$(printf %s "$LBD_HASH_KEY" | head -c 1024)"
+	lbd_call "$method" /v1/pick "$((lbd_wait + 1000))" -G "$@" -d "wait=${lbd_wait}ms"
 	lbd_answer
 	result=$?
 	if [ "$result" = 106 ]; then
-		result=102 text="lbd is unreachable: $text"
+		lbd_address
+		result=102 text="lbd is unreachable: $method /v1/pick at $address ($found): $text"
 		if [ -n "${LBD_FALLBACK:-}" ] && [ "$excluded" = 0 ]; then
 			result=0 text=$LBD_FALLBACK
 		fi
@@ -104,10 +119,11 @@ lbd_call() {
 lbd_newline='
 '
 
-# lbd_address sets address to that of lbd.
+# lbd_address sets address to that of lbd, and found to how it was found.
 lbd_address() {
+	found='default; set LBD'
 	if [ -n "${LBD:-}" ]; then
-		address=$LBD
+		address=$LBD found='the setting LBD'
 	elif [ -S /run/lbd.sock ]; then
 		address=unix:/run/lbd.sock
 	elif [ -S /run/lbd/lbd.sock ]; then
@@ -192,7 +208,7 @@ lbd_reject() {
 	case $code in
 	dropped) return 100 ;;
 	circuit_broken) return 101 ;;
-	unknown_cluster) return 103 ;;
+	unknown_cluster | unknown_target) return 103 ;;
 	permission_denied | unauthenticated) return 104 ;;
 	*) return 102 ;;
 	esac

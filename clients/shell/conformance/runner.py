@@ -34,6 +34,10 @@ class Runner:
         if options.get("max_tokens", 2) <= 1:  # permits no retry
             options["retries"] = 0
             del options["max_tokens"]
+        self.hash, target = options.pop("hash", ""), options.pop("target", "")
+        headers = options.pop("headers", [])
+        if lacking := options.keys() & {"choice", "hooks"}:
+            return {"unsupported": f"{', '.join(lacking)}: the caller is a shell, which sees curl only"}
         if unknown := options.keys() - SETTINGS.keys():
             return {"unsupported": f"{', '.join(sorted(unknown))}: nothing is kept between two requests"}
         self.environment = os.environ | {
@@ -41,7 +45,9 @@ class Runner:
             "LBD_MODE": command["mode"],
             "LBD_TOKEN": command.get("token", ""),
             "LBD_TOKEN_FILE": command.get("token_file", ""),
-            "LBD_HOSTS": "upstream.test=" + command["cluster"],
+            "LBD_HOSTS": "upstream.test=" + ("xds:///" + target if target else command["cluster"]),
+            "LBD_HASH": "" if self.hash == "code" else self.hash,
+            "LBD_ROUTE_HEADERS": " ".join(headers),
             **{SETTINGS[name]: str(value) for name, value in options.items()},
         }
         return {"ok": True}
@@ -56,11 +62,20 @@ class Runner:
             arguments += ["-m", str(command["timeout"])]
         if command.get("idempotent"):
             arguments += ["-H", "Idempotency-Key: 1"]
+        for name, value in command.get("headers", {}).items():
+            arguments += ["-H", f"{name}: {value}"]
+        environment = dict(self.environment)
+        if key := command.get("key"):
+            kind, _, name = self.hash.partition(":")
+            if kind == "code":
+                environment["LBD_HASH_KEY"] = key
+            else:
+                arguments += ["-b", f"{name}={key}"] if kind == "cookie" else ["-H", f"{name}: {key}"]
         arguments.append(command.get("url") or "http://upstream.test" + command.get("path", "/"))
         end = time.monotonic() + command.get("timeout", float("inf"))
         process = subprocess.Popen(
             arguments,
-            env=self.environment,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -86,7 +101,8 @@ class Runner:
 
         def one(i):
             if not rate:
-                return self.request(command)
+                keys = command.get("keys")
+                return self.request(command | {"key": f"{command.get('key')}-{i % keys}"} if keys else command)
             due = began + (i + 1) / rate
             time.sleep(max(0.0, due - time.monotonic()))
             answer = self.request(command)
