@@ -104,6 +104,9 @@ func TestPicksWithoutHashKey(t *testing.T) {
 		warned(true)
 		time.Sleep(2 * time.Minute)
 		warned(false)
+		pick("")
+		time.Sleep(6 * time.Minute)
+		warned(false)
 	})
 }
 
