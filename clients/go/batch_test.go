@@ -415,7 +415,7 @@ func TestFollowEndpoints(t *testing.T) {
 func TestErrorsAreReportedEarly(t *testing.T) {
 	d := lbdtest.Start(t)
 	d.Push(t, "orders", "", upstream(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
-	_, client := connect(t, lbdclient.Config{Address: d.Address, ReportInterval: time.Minute})
+	_, client := connect(t, lbdclient.Config{Address: d.Address, ReportInterval: 5 * time.Minute})
 	for range 5 {
 		if status, _, err := get(client, "http://orders.lbd/"); status != http.StatusInternalServerError {
 			t.Fatal(status, err)
