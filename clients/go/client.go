@@ -2,7 +2,6 @@ package lbdclient
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -60,7 +59,7 @@ func New(config Config) (*Client, error) {
 	c.reports, c.cancelReports = context.WithCancel(context.Background())
 	c.clusters.Store(&map[string]*cluster{})
 	c.upstream = &http.Transport{
-		DialContext:           c.dial,
+		DialContext:           c.DialContext,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   100,
 		IdleConnTimeout:       90 * time.Second,
@@ -68,25 +67,6 @@ func New(config Config) (*Client, error) {
 		ExpectContinueTimeout: time.Second,
 	}
 	return c, nil
-}
-
-// dial connects to an endpoint.
-func (c *Client) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: c.config.ConnectTimeout}
-	t, ok := ctx.Value(tryKey{}).(*try)
-	if !ok {
-		return dialer.DialContext(ctx, network, address)
-	}
-	connects := &t.pick.cluster.connects
-	if t.pick.hurries {
-		dialer.Timeout = min(dialer.Timeout, connects.limit())
-	}
-	began := now()
-	conn, err := dialer.DialContext(ctx, network, address)
-	if err == nil {
-		connects.add(now() - began)
-	}
-	return conn, err
 }
 
 // ClusterOf returns the cluster that a host names, without its port, or the target, as xds:///NAME; "" if requests to it
@@ -116,6 +96,15 @@ func (c *Client) ConnectTimeout() time.Duration { return c.config.ConnectTimeout
 
 // Retries returns the maximum number of retries of a request.
 func (c *Client) Retries() int { return max(0, c.config.Retries) }
+
+// RetryTokens returns what is left of the budget of retries of a cluster, of MaxTokens: there are retries while it is more
+// than half.
+func (c *Client) RetryTokens(cluster string) float64 {
+	if known := (*c.clusters.Load())[cluster]; known != nil {
+		return float64(known.budget.tokens.Load()) / 10
+	}
+	return c.config.MaxTokens
+}
 
 // cluster returns what the client knows of a cluster.
 func (c *Client) cluster(name string) (*cluster, error) {

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"runtime"
@@ -32,7 +31,8 @@ type Transport struct {
 	// Base sends the requests. Default: for clusters, an http.Transport without a proxy that keeps 100 idle connections
 	// to each endpoint, and connects within ConnectTimeout of the client; for other hosts, http.DefaultTransport.
 	//
-	// Base sees the address of the endpoint in URL, and the host of the cluster in Host. Its errors count as those of
+	// Base sees the address of the endpoint in URL, and the host of the cluster in Host. It should dial with
+	// [Client.DialContext]. Its errors count as those of
 	// the endpoint: a RoundTripper that calls other servers, such as one that gets tokens, belongs around Transport. With
 	// https, the certificate of the endpoint is verified for the host of the cluster, if Base is an *http.Transport.
 	Base http.RoundTripper
@@ -74,7 +74,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 		if ask != nil && ask.Choice != nil {
 			*ask.Choice = current.pick.Choice()
 		}
-		response, err := base.RoundTrip(current.prepare(request, body, t.Base == nil))
+		response, err := base.RoundTrip(current.prepare(request, body))
 		if !current.answered(ctx, request, response, err) {
 			return current.result(request, response, err)
 		}
@@ -170,7 +170,7 @@ type try struct {
 	ctx      tryContext
 }
 
-// tryContext is the context of a try: [Client.dial] finds the try in it.
+// tryContext is the context of a try: [Client.DialContext] finds the try in it.
 type tryContext struct {
 	context.Context
 
@@ -187,16 +187,11 @@ func (c *tryContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// prepare returns the request for the endpoint: RoundTrippers must not change that of their caller. own says that it is
-// for the client's own, which dials for the try.
-func (t *try) prepare(original *http.Request, body io.ReadCloser, own bool) *http.Request {
+// prepare returns the request for the endpoint: RoundTrippers must not change that of their caller.
+func (t *try) prepare(original *http.Request, body io.ReadCloser) *http.Request {
 	t.url = *original.URL
-	if own {
-		t.ctx = tryContext{original.Context(), t}
-		t.request = *original.WithContext(&t.ctx)
-	} else {
-		t.request = *original
-	}
+	t.ctx = tryContext{original.Context(), t}
+	t.request = *original.WithContext(&t.ctx)
 	t.request.URL = &t.url
 	t.url.Host = t.pick.choice.Address
 	if t.request.Host == "" {
@@ -238,8 +233,7 @@ func (t *try) answered(ctx context.Context, original *http.Request, response *ht
 		t.pick.answered(Cancelled)
 		return false
 	case isNotSent(err):
-		var network net.Error
-		t.pick.cut = t.pick.cut || t.pick.hurries && errors.As(err, &network) && network.Timeout()
+		t.pick.missedHurry(err)
 		t.pick.answered(Unreachable)
 		return true
 	default:
@@ -325,6 +319,14 @@ func (t *try) Close() error {
 type upgraded struct {
 	*try
 	io.Writer
+}
+
+// CloseWrite ends what is sent, if the connection can do so while it receives.
+func (u *upgraded) CloseWrite() error {
+	if half, ok := u.Writer.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
 }
 
 // requestBody is the body of a request. It knows whether it is the reason why the request failed. If Base closes it
