@@ -54,6 +54,7 @@ type answer map[string]any
 
 type runner struct {
 	client atomic.Pointer[lbdclient.Client]
+	proxy  atomic.Pointer[proxied]
 	sender *http.Client
 	plain  *http.Client
 	hash   string // where the hash key of a request is: header:NAME, cookie:NAME or code
@@ -160,6 +161,15 @@ func (r *runner) open(c command) answer {
 		}
 	}
 	config.Hosts = map[string]lbdclient.Host{host: upstream}
+	if binary := os.Getenv("PROXY"); binary != "" {
+		proxy, transport, err := startProxy(binary, c)
+		if err != nil {
+			return answer{"unsupported": err.Error()}
+		}
+		r.proxy.Store(proxy)
+		r.sender = &http.Client{Transport: transport}
+		return answer{"ok": true}
+	}
 	client, err := lbdclient.New(config)
 	if err != nil {
 		return answer{"unsupported": err.Error()}
@@ -231,6 +241,9 @@ func orNone[T int | time.Duration](value T) T {
 func (r *runner) close() {
 	if client := r.client.Swap(nil); client != nil {
 		client.Close()
+	}
+	if proxy := r.proxy.Swap(nil); proxy != nil {
+		proxy.close()
 	}
 }
 
@@ -348,6 +361,10 @@ func name(err error) string {
 		if errors.Is(err, kind.err) {
 			return kind.name
 		}
+	}
+	var proxy proxyError
+	if errors.As(err, &proxy) {
+		return proxy.code
 	}
 	var dial *net.OpError // has timed out at ConnectTimeout: at the deadline, net/http returns that of the context
 	if errors.Is(err, context.DeadlineExceeded) && !(errors.As(err, &dial) && dial.Op == "dial") {

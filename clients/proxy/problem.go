@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	lbdclient "github.com/lbd-dev/lbd/clients/go"
+)
+
+// problem is the body of an answer of the proxy itself (RFC 9457), like those of lbd.
+type problem struct {
+	Type         string `json:"type"`
+	Title        string `json:"title"`
+	Status       int    `json:"status"`
+	Detail       string `json:"detail"`
+	Code         string `json:"code"`
+	Cluster      string `json:"cluster,omitempty"`
+	Category     string `json:"category,omitempty"`
+	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
+
+	code string // of kinds
+}
+
+// kinds has the status and the title of each code, and its error in the header Proxy-Status (RFC 9209).
+var kinds = map[string]struct {
+	status       int
+	title, cause string
+}{
+	"dropped":            {http.StatusServiceUnavailable, "Dropped", "http_request_denied"},
+	"circuit_broken":     {http.StatusServiceUnavailable, "Circuit broken", "connection_limit_reached"},
+	"unavailable":        {http.StatusServiceUnavailable, "Unavailable", "destination_unavailable"},
+	"unknown_cluster":    {http.StatusBadGateway, "Unknown cluster", "destination_not_found"},
+	"permission_denied":  {http.StatusBadGateway, "Permission denied by lbd", "proxy_configuration_error"},
+	"connection":         {http.StatusBadGateway, "Connection failed", "connection_terminated"},
+	"timeout":            {http.StatusGatewayTimeout, "Timeout", "http_response_timeout"},
+	"overloaded":         {http.StatusServiceUnavailable, "Overloaded", "connection_limit_reached"},
+	"shutting_down":      {http.StatusServiceUnavailable, "Shutting down", "proxy_internal_response"},
+	"forbidden_host":     {http.StatusForbidden, "Forbidden host", "http_request_denied"},
+	"forbidden_cluster":  {http.StatusForbidden, "Forbidden cluster", "http_request_denied"},
+	"method_not_allowed": {http.StatusMethodNotAllowed, "Method not allowed", "http_request_error"},
+	"invalid_argument":   {http.StatusBadRequest, "Invalid argument", "http_request_error"},
+	"invalid_body":       {http.StatusBadRequest, "Invalid body", "http_request_error"},
+	"body_timeout":       {http.StatusRequestTimeout, "Body timeout", "http_request_error"},
+	"loop":               {http.StatusLoopDetected, "Loop", "proxy_loop_detected"},
+}
+
+// errTunnels is why a tunnel is refused.
+var errTunnels = errors.New("too many tunnels are open, see --max-tunnels")
+
+// problemOf returns the problem of a request without an answer. Its code is "cancelled" if the caller has gone.
+func (x *exchange) problemOf(err error) problem {
+	p := problem{code: "connection", Cluster: x.route.cluster, Detail: x.endpoint() + err.Error()}
+	var (
+		rejection *lbdclient.Error
+		bodyErr   = x.bodyErr.Load()
+	)
+	switch {
+	case x.expired.Load():
+		p.code, p.Detail = "timeout", fmt.Sprintf("no answer within %v: %s", x.timeout, p.Detail)
+	case x.proxy.stopped.Err() != nil:
+		p.code, p.Detail = "shutting_down", "the proxy is shutting down"
+	case bodyErr != nil && errors.Is(*bodyErr, os.ErrDeadlineExceeded):
+		p.code, p.Detail = "body_timeout", "the body of the request did not arrive in time"
+	case x.request.Context().Err() != nil:
+		p.code = "cancelled"
+	case bodyErr != nil:
+		p.code, p.Detail = "invalid_body", (*bodyErr).Error()
+	case errors.Is(err, errTunnels):
+		p.code, p.Detail = "overloaded", err.Error()
+	case errors.As(err, &rejection):
+		p.code, p.Detail, p.Category = codeOf(rejection), rejection.Error(), rejection.Category
+		if p.code == "unavailable" {
+			p.RetryAfterMS = max(time.Second, rejection.RetryAfter).Milliseconds()
+		}
+	}
+	return p
+}
+
+func codeOf(err *lbdclient.Error) string {
+	switch err.Kind { //nolint:errorlint // it is one of these
+	case lbdclient.ErrDropped:
+		return "dropped"
+	case lbdclient.ErrCircuitBroken:
+		return "circuit_broken"
+	case lbdclient.ErrUnknownCluster:
+		return "unknown_cluster"
+	case lbdclient.ErrPermissionDenied:
+		return "permission_denied"
+	}
+	return "unavailable"
+}
+
+// refuse answers with a problem. It returns false.
+func (x *exchange) refuse(p problem) bool {
+	x.outcome = p.code
+	if p.code == "cancelled" {
+		panic(http.ErrAbortHandler) // a gone caller gets no answer, least of all an empty 200
+	}
+	kind := kinds[p.code]
+	p.Type, p.Code, p.Title, p.Status = "/problems/"+p.code, p.code, kind.title, kind.status
+	header := x.Header()
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Cache-Control", "no-store")
+	header.Set("Proxy-Status", "lbd-proxy; error="+kind.cause)
+	if p.RetryAfterMS > 0 {
+		header.Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
+	}
+	if p.code == "body_timeout" || p.code == "invalid_body" {
+		header.Set("Connection", "close")
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		body = nil // it has only strings and numbers
+	}
+	x.WriteHeader(p.Status)
+	_, _ = x.Write(append(body, '\n')) // the caller may have gone
+	x.proxy.warn("request failed", "cluster", p.Cluster, "method", x.request.Method, "code", p.code, "status", p.Status, "detail", p.Detail)
+	return false
+}

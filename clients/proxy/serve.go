@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// connKey is the key of the connection in the context of a request.
+type connKey struct{}
+
+// server returns the server of a listener of callers.
+func (p *proxy) server(r route) *http.Server {
+	s := &http.Server{
+		Handler:           p.handler(r),
+		ReadHeaderTimeout: p.headerTimeout,
+		IdleTimeout:       p.idleTimeout,
+		MaxHeaderBytes:    p.maxHeader,
+		Protocols:         new(http.Protocols),
+		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+		ConnState:         p.count,
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, conn)
+		},
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// count counts the connections of callers. It closes those that are too many.
+func (p *proxy) count(conn net.Conn, state http.ConnState) {
+	switch state { //nolint:exhaustive // the others change nothing
+	case http.StateNew:
+		if p.metrics.connections.Add(1) > p.maxConnections {
+			p.metrics.refused.Add(1)
+			p.warn("connection refused: too many are open, see --max-connections")
+			_ = conn.Close()
+		}
+	case http.StateHijacked, http.StateClosed:
+		p.metrics.connections.Add(-1)
+	}
+}
+
+// opened is a server with its listener.
+type opened struct {
+	*http.Server
+
+	listener net.Listener
+}
+
+// open opens all listeners.
+func (p *proxy) open() (err error) {
+	var certificates []tls.Certificate
+	if p.tlsCert != "" {
+		certificate, err := tls.LoadX509KeyPair(p.tlsCert, p.tlsKey)
+		if err != nil {
+			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		certificates = append(certificates, certificate)
+	}
+	one := func(address, what string, s *http.Server) *opened {
+		l, listenErr := listen(address, p.socketMode)
+		if listenErr != nil {
+			err = errors.Join(err, fmt.Errorf("listen: %w", listenErr))
+			return nil
+		}
+		p.log.Info("listening", "address", l.Addr().String(), "for", what)
+		if tcp, ok := l.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+			p.log.Warn("all machines that reach this address may send requests", "address", l.Addr().String(), "for", what)
+		}
+		return &opened{s, l}
+	}
+	add := func(address, what string, r route) {
+		s := p.server(r)
+		if o := one(address, what, s); o != nil {
+			if certificates != nil {
+				s.TLSConfig = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
+			}
+			p.callers = append(p.callers, o)
+		}
+	}
+	for _, address := range p.listen {
+		if address != "none" {
+			add(address, "clusters by their names", route{})
+		}
+	}
+	for address, r := range p.routes {
+		add(address, r.scheme+" to cluster "+r.cluster, r)
+	}
+	if p.admin != "none" {
+		p.administrator = one(p.admin, "/metrics and /healthz", &http.Server{Handler: p.administration(), ReadHeaderTimeout: p.headerTimeout})
+	}
+	if err != nil {
+		for _, o := range p.callers {
+			o.listener.Close()
+		}
+		if p.administrator != nil {
+			p.administrator.listener.Close()
+		}
+	}
+	return err
+}
+
+func (p *proxy) administration() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		p.metrics.write(w, p.client.RetryTokens)
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if p.closing.Load() {
+			http.Error(w, "shutting down", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
+}
+
+// serve serves callers until ctx is done, and lets their requests come to an end.
+func (p *proxy) serve(ctx context.Context) (err error) {
+	defer p.client.Close()
+	defer p.stop()
+	failed := make(chan error, len(p.callers)+1)
+	start := func(o *opened) {
+		if o.TLSConfig != nil {
+			failed <- o.ServeTLS(o.listener, "", "")
+			return
+		}
+		failed <- o.Serve(o.listener)
+	}
+	if p.administrator != nil {
+		go start(p.administrator)
+		defer p.administrator.Close()
+	}
+	for _, o := range p.callers {
+		go start(o)
+	}
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	p.closing.Store(true)
+	p.log.Info("shutting down", "in_flight", p.metrics.inFlight.Load(), "tunnels", p.metrics.tunnels.Load())
+	if err == nil {
+		time.Sleep(p.drainDelay)
+	}
+	p.drain()
+	return err
+}
+
+// drain ends the servers when their requests and tunnels have ended, or drainTimeout has passed.
+func (p *proxy) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), p.drainTimeout)
+	defer cancel()
+	var ending sync.WaitGroup
+	for _, o := range p.callers {
+		ending.Go(func() { _ = o.Shutdown(ctx) }) // what is left ends below
+	}
+	ending.Wait()
+	p.quiet(ctx, &p.metrics.tunnels)
+	p.stop()
+	last, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	p.quiet(last, &p.metrics.tunnels)
+	p.quiet(last, &p.metrics.inFlight)
+	for _, o := range p.callers {
+		_ = o.Close()
+	}
+}
+
+// quiet waits until a number is 0.
+func (p *proxy) quiet(ctx context.Context, n interface{ Load() int64 }) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for n.Load() > 0 && ctx.Err() == nil {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
