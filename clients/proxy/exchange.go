@@ -34,6 +34,7 @@ type exchange struct {
 	attempts atomic.Int64
 	address  atomic.Pointer[string] // of the last try
 	bodyErr  atomic.Pointer[error]  // of the body of the request
+	complete atomic.Bool            // the body of the request
 	tunnel   *tunnel                // nil for none
 }
 
@@ -136,7 +137,10 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	_ = x.control.SetReadDeadline(time.Time{})
 	x.stats.request.Add(int64(n))
-	if err != nil && err != io.EOF {
+	switch {
+	case err == io.EOF:
+		x.complete.Store(true)
+	case err != nil:
 		x.bodyErr.CompareAndSwap(nil, &err)
 	}
 	if x.deadline.Load() != 0 && !x.fixed {
@@ -170,6 +174,9 @@ func reset(conn any) {
 // end counts and logs the request.
 func (x *exchange) end() {
 	x.stopTimer()
+	if x.request.Body != http.NoBody && !x.complete.Load() && x.outcome != "tunnel" { // net/http reads what is left of it
+		_ = x.control.SetReadDeadline(time.Now().Add(x.proxy.stallTimeout))
+	}
 	p, took := x.proxy, time.Since(x.begin)
 	if x.outcome == "" {
 		x.outcome = strconv.Itoa(x.status/100) + "xx"
@@ -196,7 +203,7 @@ type limiter struct{ second, n, skipped atomic.Int64 }
 const linesPerSecond = 10
 
 // warn logs a failure. Of many, it logs some: the metrics have them all.
-func (p *proxy) warn(message string, attributes ...any) {
+func (p *proxy) warn(failure string, attributes ...any) {
 	l := &p.failing
 	if now := time.Now().Unix(); l.second.Swap(now) != now {
 		l.n.Store(0)
@@ -208,7 +215,7 @@ func (p *proxy) warn(message string, attributes ...any) {
 	if skipped := l.skipped.Swap(0); skipped > 0 {
 		attributes = append(attributes, slog.Int64("failures_not_logged", skipped))
 	}
-	p.log.Warn(message, attributes...)
+	p.log.Warn(failure, attributes...) //nolint:sloglint // its callers have literals
 }
 
 // endpoint names the endpoint of the last try for messages.

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -94,15 +95,15 @@ func upstream(t testing.TB, handler http.HandlerFunc) string {
 	return server.Listener.Addr().String()
 }
 
-// refused returns an address where nothing listens.
+// refused returns an address that refuses connections, and that nobody else gets.
 func refused(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	u, err := stand.NewUpstream(new(stand.Meter), "refuse")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(u.Close)
+	return u.Address
 }
 
 // running is a proxy in this process.
@@ -129,7 +130,7 @@ func start(t testing.TB, args ...string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it ends before the servers of the test
 	r := &running{proxy: p, end: cancel, ended: make(chan error, 1), admin: p.administrator.listener.Addr().String()}
 	for i, o := range p.callers {
 		if i == 0 {
@@ -175,9 +176,16 @@ func (r *running) metric(t testing.TB, series string) string {
 	return ""
 }
 
-func get(t testing.TB, client *http.Client, target string) (*http.Response, string) {
+// reply is a response whose body was read.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+	TLS        *tls.ConnectionState
+}
+
+func get(t testing.TB, client *http.Client, target string) (reply, string) {
 	t.Helper()
-	response, err := client.Get(target)
+	response, err := client.Get(target) //nolint:noctx // the client has a timeout
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +194,7 @@ func get(t testing.TB, client *http.Client, target string) (*http.Response, stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response, string(body)
+	return reply{response.StatusCode, response.Header, response.TLS}, string(body)
 }
 
 // curl runs the real one, and returns what it prints.
@@ -208,7 +216,7 @@ func raw(t testing.TB, address, request string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if _, err := io.WriteString(conn, request); err != nil {
 		return "", err
 	}
@@ -219,9 +227,9 @@ func raw(t testing.TB, address, request string) (string, error) {
 // until waits until a condition is true.
 func until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(15 * time.Second); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatal("not within a minute: " + what)
+			t.Fatal("not within 15 s: " + what)
 		}
 	}
 }

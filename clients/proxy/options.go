@@ -238,7 +238,7 @@ func (o *options) hostMap() (map[string]lbdclient.Host, error) {
 func listen(address string, mode os.FileMode) (net.Listener, error) {
 	if file, ok := strings.CutPrefix(address, "unix:"); ok {
 		if conn, err := net.Dial("unix", file); err == nil { //nolint:noctx // it does not wait
-			conn.Close()
+			_ = conn.Close()
 			return nil, fmt.Errorf("%s is in use", address)
 		} else if info, statErr := os.Lstat(file); statErr == nil && info.Mode().Type() == os.ModeSocket {
 			_ = os.Remove(file) // Listen says why, if this fails

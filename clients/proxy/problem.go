@@ -82,15 +82,13 @@ func (x *exchange) problemOf(err error) problem {
 }
 
 func codeOf(err *lbdclient.Error) string {
-	switch err.Kind { //nolint:errorlint // it is one of these
-	case lbdclient.ErrDropped:
-		return "dropped"
-	case lbdclient.ErrCircuitBroken:
-		return "circuit_broken"
-	case lbdclient.ErrUnknownCluster:
-		return "unknown_cluster"
-	case lbdclient.ErrPermissionDenied:
-		return "permission_denied"
+	for kind, code := range map[error]string{
+		lbdclient.ErrDropped: "dropped", lbdclient.ErrCircuitBroken: "circuit_broken",
+		lbdclient.ErrUnknownCluster: "unknown_cluster", lbdclient.ErrPermissionDenied: "permission_denied",
+	} {
+		if errors.Is(err, kind) {
+			return code
+		}
 	}
 	return "unavailable"
 }

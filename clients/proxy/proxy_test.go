@@ -135,7 +135,7 @@ func TestStrictHTTP(t *testing.T) {
 		if !strings.HasPrefix(line, "HTTP/1.1 "+c.status) {
 			t.Errorf("%s: %q, %v", name, line, err)
 		}
-		conn.Close()
+		_ = conn.Close()
 	}
 	// With both, the length is ignored, and does not reach the endpoint: what follows is the next request for all.
 	answer, err := raw(t, p.mapped, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+
@@ -207,7 +207,7 @@ func TestStreaming(t *testing.T) {
 				}
 			}
 			request.Trailer.Set("X-Sent", "3")
-			write.Close()
+			_ = write.Close()
 			if rest, err := io.ReadAll(lines); len(rest) > 0 || err != nil {
 				t.Errorf("rest %q, %v", rest, err)
 			}
@@ -298,7 +298,7 @@ func TestWebSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer conn.CloseNow()
+	defer func() { _ = conn.CloseNow() }()
 	conn.SetReadLimit(1 << 20)
 	for _, size := range []int{1, smallBuffer, 100_000} {
 		message := bytes.Repeat([]byte("x"), size)
@@ -335,15 +335,15 @@ func TestFailOpen(t *testing.T) {
 	p := start(t, "--lbd=unix:"+daemon.Socket, "--stale-for=2s", "--max-age=500ms")
 	browser := p.browser(t)
 	if response, _ := get(t, browser, "http://orders.lbd/"); response.StatusCode != http.StatusOK {
-		t.Fatal(response.Status)
+		t.Fatal(response.StatusCode)
 	}
 	daemon.Stop(syscall.SIGKILL)
 	if response, _ := get(t, browser, "http://orders.lbd/"); response.StatusCode != http.StatusOK {
-		t.Error(response.Status)
+		t.Error(response.StatusCode)
 	}
 	var body string
 	until(t, "the picks are too old", func() bool {
-		var response *http.Response
+		var response reply
 		response, body = get(t, browser, "http://orders.lbd/")
 		return response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") == "1"
 	})
@@ -352,7 +352,7 @@ func TestFailOpen(t *testing.T) {
 		t.Errorf("%v: %s", err, body)
 	}
 	if response, _ := get(t, http.DefaultClient, "http://"+p.admin+"/healthz"); response.StatusCode != http.StatusOK {
-		t.Error("the proxy is not healthy:", response.Status)
+		t.Error("the proxy is not healthy:", response.StatusCode)
 	}
 	if err := daemon.Start(); err != nil {
 		t.Fatal(err)

@@ -139,7 +139,7 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	}
 	if p.administrator != nil {
 		go start(p.administrator)
-		defer p.administrator.Close()
+		defer func() { _ = p.administrator.Close() }()
 	}
 	for _, o := range p.callers {
 		go start(o)

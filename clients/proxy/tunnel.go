@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -98,7 +99,7 @@ func (x *exchange) connect(ctx context.Context) {
 	endpoint := &endpointConn{conn.(*net.TCPConn), pick} //nolint:errcheck,forcetypeassert // of TCP
 	t, err := x.newTunnel(endpoint)
 	if err != nil {
-		endpoint.Close()
+		_ = endpoint.Close()
 		x.refuse(x.problemOf(err))
 		return
 	}
@@ -112,7 +113,7 @@ func (x *exchange) connect(ctx context.Context) {
 	}
 	caller, buffered, err := x.Hijack()
 	if err != nil {
-		t.Close()
+		_ = t.Close()
 		return
 	}
 	_, err = io.WriteString(caller, "HTTP/1.1 200 Connection established\r\n\r\n")
@@ -121,7 +122,7 @@ func (x *exchange) connect(ctx context.Context) {
 	}
 	both, ok := caller.(tunneled)
 	if err != nil || !ok {
-		t.Close()
+		_ = t.Close()
 		return
 	}
 	go func() { _ = t.join(both) }() // net/http needs no memory for the connection any more
@@ -130,7 +131,7 @@ func (x *exchange) connect(ctx context.Context) {
 // join copies between the caller and the endpoint until both have ended. The error is that of the endpoint or of the
 // caller, whose connections are closed then.
 func (t *tunnel) join(caller tunneled) error {
-	defer t.Close()
+	defer func() { _ = t.Close() }()
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
@@ -223,7 +224,7 @@ func relay(dst io.Writer, src io.Reader) (total int64, err error) {
 			buffers.Put(large)
 		}
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return total, err

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestCallersThatDoNothing: a caller that does not read, does not send, or goes away ends its request at the endpoint.
+func TestCallersThatDoNothing(t *testing.T) {
+	ended, arrived := make(chan string, 10), make(chan struct{}, 10)
+	cluster := push(t, upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/body" {
+			_, err := io.Copy(io.Discard, r.Body)
+			ended <- fmt.Sprint("body ", err != nil)
+			return
+		}
+		arrived <- struct{}{}
+		control := http.NewResponseController(w)
+		for r.URL.Path == "/endless" && r.Context().Err() == nil {
+			if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+				break
+			}
+		}
+		_ = control.Flush()
+		<-r.Context().Done()
+		ended <- r.URL.Path
+	}))
+	p := start(t, "--map=127.0.0.1:0="+cluster, "--stall-timeout=200ms", "--header-timeout=200ms", "--idle-timeout=200ms")
+	dial := func(request string) net.Conn {
+		conn, err := net.Dial("tcp", p.mapped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, _ = io.WriteString(conn, request)
+		return conn
+	}
+	dial("GET /endless HTTP/1.1\r\nHost: a\r\n\r\n")
+	if got := <-ended; got != "/endless" {
+		t.Error(got)
+	}
+	conn := dial("POST /body HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf")
+	if line, err := bufio.NewReader(conn).ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 408 ") {
+		t.Error(line, err)
+	}
+	if got := <-ended; got != "body true" {
+		t.Error(got)
+	}
+	<-arrived
+	conn = dial("GET /waits HTTP/1.1\r\nHost: a\r\n\r\n")
+	<-arrived
+	_ = conn.Close()
+	if got := <-ended; got != "/waits" {
+		t.Error(got)
+	}
+	for _, part := range []string{"", "GET / HTTP/1.1\r\nHos", "POST / HTTP/1.1\r\nHost: a\r\nLbd-Timeout: x\r\nContent-Length: 9\r\n\r\n"} {
+		if rest, err := io.ReadAll(dial(part)); len(rest) > 0 && !strings.HasPrefix(string(rest), "HTTP/1.1 4") {
+			t.Errorf("%q, %v", rest, err)
+		}
+	}
+	until(t, "all is counted", func() bool {
+		return p.metric(t, `requests_total{cluster="`+cluster+`",outcome="cancelled"}`) == "2" &&
+			p.metric(t, `requests_total{cluster="`+cluster+`",outcome="body_timeout"}`) == "1" && p.metric(t, "connections") == "0"
+	})
+}
+
+// TestTimeouts: an endpoint has its time from the end of the request, and a caller may give it less.
+func TestTimeouts(t *testing.T) {
+	cluster := push(t, upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.URL.Path == "/hangs" {
+			<-r.Context().Done()
+		}
+	}))
+	p := start(t, "--map=127.0.0.1:0="+cluster, "--timeout=400ms")
+	for _, args := range [][]string{{}, {"-H", "Lbd-Timeout: 10ms"}, {"--http2-prior-knowledge"}} {
+		if answer := curl(t, append(args, "http://"+p.mapped+"/hangs")...); !strings.Contains(answer, `"code":"timeout"`) {
+			t.Errorf("%v: %s", args, answer)
+		}
+	}
+	read, write := io.Pipe()
+	go func() {
+		for range 8 {
+			_, _ = io.WriteString(write, "x")
+			time.Sleep(100 * time.Millisecond)
+		}
+		_ = write.Close()
+	}()
+	response, err := http.Post("http://"+p.mapped+"/", "", read)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("a slow body: %v, %v", response, err)
+	}
+	if err == nil {
+		response.Body.Close()
+	}
+	if n := p.metric(t, `requests_total{cluster="`+cluster+`",outcome="timeout"}`); n != "3" {
+		t.Errorf("%s timeouts", n)
+	}
+}
+
+// TestLimits: what is too much is refused, and what ends makes place.
+func TestLimits(t *testing.T) {
+	release := make(chan struct{})
+	cluster := push(t, upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/waits" {
+			<-release
+		}
+	}))
+	p := start(t, "--map=127.0.0.1:0="+cluster, "--max-connections=2", "--max-requests=1")
+	first := make(chan error, 1)
+	go func() {
+		_, err := raw(t, p.mapped, "GET /waits HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+		first <- err
+	}()
+	until(t, "the request is in flight", func() bool { return p.metrics.inFlight.Load() == 1 })
+	if answer := curl(t, "http://"+p.mapped+"/"); !strings.Contains(answer, `"code":"overloaded"`) {
+		t.Error(answer)
+	}
+	until(t, "curl has gone", func() bool { return p.metrics.connections.Load() == 1 })
+	conn, err := net.Dial("tcp", p.mapped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	until(t, "it is counted", func() bool { return p.metrics.connections.Load() == 2 })
+	if answer := curl(t, "http://"+p.mapped+"/"); !strings.Contains(answer, "curl: (") {
+		t.Error(answer)
+	}
+	if n := p.metric(t, "connections_refused_total"); n != "1" {
+		t.Errorf("%s refused", n)
+	}
+	close(release)
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	until(t, "there is place", func() bool { return !strings.Contains(curl(t, "http://"+p.mapped+"/"), "curl: (") })
+}
+
+// TestShutdown: requests end, new ones are refused, and what lasts too long is ended.
+func TestShutdown(t *testing.T) {
+	release := make(chan struct{})
+	cluster := push(t, upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/short" {
+			<-release
+			fmt.Fprint(w, "complete")
+			return
+		}
+		<-r.Context().Done()
+	}))
+	for name, drain := range map[string]string{"/short": "1m", "/endless": "100ms"} {
+		p := start(t, "--map=127.0.0.1:0="+cluster, "--drain-timeout="+drain)
+		answer := make(chan string, 1)
+		go func() {
+			got, err := raw(t, p.mapped, "GET "+name+" HTTP/1.1\r\nHost: a\r\n\r\n")
+			answer <- fmt.Sprint(got, err)
+		}()
+		until(t, "the request is in flight", func() bool { return p.metrics.inFlight.Load() == 1 })
+		p.end()
+		until(t, "the proxy is closing", func() bool {
+			response, body := get(t, http.DefaultClient, "http://"+p.admin+"/healthz")
+			return response.StatusCode == http.StatusServiceUnavailable && body == "shutting down\n" || p.closing.Load()
+		})
+		until(t, "new requests are refused", func() bool {
+			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.mapped)
+			if err == nil {
+				_ = conn.Close()
+			}
+			return err != nil
+		})
+		want := "shutting_down"
+		if name == "/short" {
+			want = "complete"
+			close(release)
+		}
+		if got := <-answer; !strings.Contains(got, want) || !strings.Contains(got, "Connection: close") {
+			t.Errorf("%s: %s", name, got)
+		}
+		if err := <-p.ended; err != nil && !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestMetricsAreBounded: names that callers invent have no metrics of their own.
+func TestMetricsAreBounded(t *testing.T) {
+	var m metrics
+	for i := range 2 * maxClusters {
+		m.of(fmt.Sprint(i)).ended("2xx", time.Millisecond, 1)
+	}
+	if len(m.clusters) > maxClusters+1 {
+		t.Errorf("%d clusters", len(m.clusters))
+	}
+	var text strings.Builder
+	m.write(&text, func(string) float64 { return 1 })
+	for _, want := range []string{
+		`lbd_proxy_requests_total{cluster="",outcome="2xx"} 1000`, `lbd_proxy_request_seconds_bucket{cluster="",le="0.001"} 1000`,
+		`lbd_proxy_request_seconds_sum{cluster=""} 1`, `lbd_proxy_request_seconds_count{cluster="7"} 1`,
+	} {
+		if !strings.Contains(text.String(), want+"\n") {
+			t.Errorf("no line %s", want)
+		}
+	}
+}
