@@ -25,7 +25,7 @@ func TestDial(t *testing.T) {
 		if conn.RemoteAddr().String() != good || pick.Address() != good || daemon.InFlight(t) != 1 {
 			t.Errorf("connected to %s, pick of %s, %d in flight", conn.RemoteAddr(), pick.Address(), daemon.InFlight(t))
 		}
-		conn.Close()
+		_ = conn.Close()
 		pick.End(lbdclient.Success)
 		lbdtest.Until(t, "the pick has ended", func() bool { return daemon.InFlight(t) == 0 })
 	}

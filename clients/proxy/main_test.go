@@ -185,7 +185,7 @@ type reply struct {
 
 func get(t testing.TB, client *http.Client, target string) (reply, string) {
 	t.Helper()
-	response, err := client.Get(target) //nolint:noctx // the client has a timeout
+	response, err := client.Get(target)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -294,7 +294,7 @@ func TestWebSocket(t *testing.T) {
 		}
 	}))
 	p := start(t, "--map=127.0.0.1:0="+cluster, "--max-tunnels=1", "--drain-timeout=0s")
-	conn, _, err := websocket.Dial(t.Context(), "ws://"+p.mapped+"/", nil)
+	conn, _, err := websocket.Dial(t.Context(), "ws://"+p.mapped+"/", nil) //nolint:bodyclose // it is the connection
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,31 +157,29 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	return err
 }
 
-// drain ends the servers when their requests and tunnels have ended, or drainTimeout has passed.
+// drain ends the servers when their requests and tunnels have ended. After drainTimeout, it ends these, and gives them
+// a second for that.
 func (p *proxy) drain() {
-	ctx, cancel := context.WithTimeout(context.Background(), p.drainTimeout)
-	defer cancel()
-	var ending sync.WaitGroup
-	for _, o := range p.callers {
-		ending.Go(func() { _ = o.Shutdown(ctx) }) // what is left ends below
-	}
-	ending.Wait()
-	p.quiet(ctx, &p.metrics.tunnels)
+	p.shutdown(p.drainTimeout)
 	p.stop()
-	last, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	p.quiet(last, &p.metrics.tunnels)
-	p.quiet(last, &p.metrics.inFlight)
+	p.shutdown(time.Second)
 	for _, o := range p.callers {
 		_ = o.Close()
 	}
 }
 
-// quiet waits until a number is 0.
-func (p *proxy) quiet(ctx context.Context, n interface{ Load() int64 }) {
+// shutdown waits until no request and no tunnel is left.
+func (p *proxy) shutdown(timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	var ending sync.WaitGroup
+	for _, o := range p.callers {
+		ending.Go(func() { _ = o.Shutdown(ctx) }) // what is left then is ended
+	}
+	ending.Wait()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for n.Load() > 0 && ctx.Err() == nil {
+	for p.metrics.tunnels.Load() > 0 && ctx.Err() == nil {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
