@@ -23,6 +23,7 @@ COPY --from=web /src/node_modules/swagger-ui-dist /swagger-ui-dist
 ARG VERSION=unknown TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/lbd ./cmd/lbd \
+    && CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -C clients/proxy -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/lbd-proxy . \
     && mkdir /out/volumes && mkdir -m 0750 /out/volumes/data
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     mkdir /out/licenses && cp LICENSE /out/licenses/ \
@@ -38,7 +39,7 @@ LABEL org.opencontainers.image.title=lbd \
 # 65532 is the user nonroot of the image, as a number because Kubernetes' runAsNonRoot rejects a name.
 # Copies the parent: a directory that is copied directly loses its mode.
 COPY --from=build --chown=65532:65532 /out/volumes/ /
-COPY --from=build /out/lbd /lbd
+COPY --from=build /out/lbd /out/lbd-proxy /
 COPY --from=build /out/licenses /licenses
 ENV LBD_LISTEN=0.0.0.0:8080 LBD_DATA=/data
 VOLUME /data

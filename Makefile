@@ -41,6 +41,13 @@ bin/lbd-etcd:
 build: ## Build the static binary bin/lbd, with the dashboard if make web has built it
 	$(GO_BUILD) -o bin/lbd ./cmd/lbd
 
+# The proxy is a module of its own, without dependencies but the client for Go.
+BUILD_PROXY = $(subst go build,go build -C clients/proxy,$(GO_BUILD))
+
+.PHONY: bin/lbd-proxy
+bin/lbd-proxy:
+	$(BUILD_PROXY) -o $(CURDIR)/$@ .
+
 # Tests build much and keep little: a garbage collection is less often worth its time than in a daemon.
 # Daemons that the tests of other modules start do not inherit it.
 TEST := GOGC=400 GORACE=atexit_sleep_ms=20 go test
@@ -115,7 +122,7 @@ soak: build ## Run a mixed load for SOAK (1h): no pick may fail, and memory, gor
 	$(DAEMON) SOAK=$(or $(SOAK),1h) SOAK_SAMPLES=$(SOAK_SAMPLES) go test -C test/attack -count=1 -timeout 0 -run '^TestSoak$$' -v .
 
 .PHONY: test-deploy
-test-deploy: build licenses $(NFPM) ## Test systemd units and packages (as root: under a separate systemd), Kubernetes manifests and the Dockerfile against lbd
+test-deploy: build bin/lbd-proxy licenses $(NFPM) ## Test systemd units and packages (as root: under a separate systemd), Kubernetes manifests and the Dockerfile against lbd
 	$(DAEMON) LBD_TEST_NFPM=$(NFPM) LICENSES=$(CURDIR)/bin/THIRD-PARTY-LICENSES.txt go test -C test/deploy -count=1 -v -skip '^TestImageRuns$$' ./... | grep --line-buffered -vE '^ *(=== |--- PASS)'
 
 .PHONY: test-image
@@ -287,7 +294,10 @@ release: web build licenses $(NFPM) ## Write the archives, packages, image, bill
 	go build -C tools -o $(CURDIR)/bin/ ./sbom ./image
 	rm -rf dist && mkdir dist
 	clients/archive dist $(CLIENTS)
-	for arch in $(RELEASE_ARCHS); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/release/$$arch/lbd ./cmd/lbd; done
+	for arch in $(RELEASE_ARCHS); do \
+		GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/release/$$arch/lbd ./cmd/lbd; \
+		GOOS=linux GOARCH=$$arch $(BUILD_PROXY) -o $(CURDIR)/bin/release/$$arch/lbd-proxy .; \
+	done
 	LBD=$(CURDIR)/bin/lbd LICENSES=$(CURDIR)/bin/THIRD-PARTY-LICENSES.txt \
 		SBOM=$(CURDIR)/bin/sbom IMAGE=$(CURDIR)/bin/image NFPM=$(NFPM) \
 		deploy/release '$(VERSION)' dist $(foreach arch,$(RELEASE_ARCHS),$(arch)=bin/release/$(arch)/lbd)

@@ -99,7 +99,7 @@ func TestPackageVersions(t *testing.T) {
 
 // packaged are the files that packages of all formats have, with their modes.
 var packaged = map[string]fs.FileMode{
-	"/usr/bin/lbd": 0o755, "/etc/lbd/lbd.env": 0o600, "/etc/lbd": fs.ModeDir | 0o755,
+	"/usr/bin/lbd": 0o755, "/usr/bin/lbd-proxy": 0o755, "/usr/lib/systemd/system/lbd-proxy.service": 0o644, "/etc/lbd/lbd.env": 0o600, "/etc/lbd": fs.ModeDir | 0o755,
 	"/usr/lib/systemd/system/lbd.service": 0o644, "/usr/lib/systemd/system/lbd.socket": 0o644,
 	"/usr/share/man/man1/lbd.1.gz":               0o644,
 	"/usr/share/bash-completion/completions/lbd": 0o644, "/usr/share/fish/vendor_completions.d/lbd.fish": 0o644,

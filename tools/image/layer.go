@@ -32,10 +32,14 @@ type entry struct {
 	body  []byte // nil for a directory
 }
 
-// layer returns the only layer: the binary, the data directory, a user, licenses, and the authorities of
+// layer returns the only layer: the binary, lbd-proxy beside it, the data directory, a user, licenses, and the authorities of
 // Mozilla.
 func layer(binary string, licenses []string, at time.Time) (v1.Layer, error) {
 	lbd, err := os.ReadFile(binary)
+	if err != nil {
+		return nil, err
+	}
+	proxy, err := os.ReadFile(filepath.Join(filepath.Dir(binary), "lbd-proxy"))
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +53,7 @@ func layer(binary string, licenses []string, at time.Time) (v1.Layer, error) {
 		{name: "tmp/", mode: 0o1777},
 		{name: "data/", mode: 0o750, owner: user},
 		{name: "lbd", mode: 0o755, body: lbd},
+		{name: "lbd-proxy", mode: 0o755, body: proxy},
 		{name: "licenses/", mode: 0o755},
 	}
 	for _, path := range licenses {

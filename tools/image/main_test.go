@@ -25,7 +25,8 @@ func write(t *testing.T) ([]byte, v1.ImageIndex) {
 	var args []string
 	for _, arch := range []string{"amd64", "arm64"} {
 		binary := filepath.Join(dir, arch)
-		if err := os.WriteFile(binary, []byte("lbd of "+arch), 0o600); err != nil {
+		err := os.WriteFile(binary, []byte("lbd of "+arch), 0o600)
+		if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "lbd-proxy"), []byte("proxy"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, arch+"="+binary)
@@ -171,7 +172,7 @@ func check(t *testing.T, image v1.Image, binary string) {
 	}
 	want := []string{
 		"etc/ 755 0:0", "etc/passwd 644 0:0", "etc/group 644 0:0", "etc/ssl/ 755 0:0", "etc/ssl/certs/ 755 0:0",
-		"etc/ssl/certs/ca-certificates.crt 644 0:0", "tmp/ 1777 0:0", "data/ 750 65532:65532", "lbd 755 0:0",
+		"etc/ssl/certs/ca-certificates.crt 644 0:0", "tmp/ 1777 0:0", "data/ 750 65532:65532", "lbd 755 0:0", "lbd-proxy 755 0:0",
 		"licenses/ 755 0:0", "licenses/LICENSE 644 0:0",
 	}
 	if !slices.Equal(files, want) {
