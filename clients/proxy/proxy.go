@@ -249,6 +249,11 @@ func rewrite(r *httputil.ProxyRequest) {
 	out.URL.RawQuery = r.In.URL.RawQuery
 	out.Trailer = r.In.Trailer // it is complete after the body
 	out.Header.Del(timeoutHeader)
+	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") { // requests in it would pass the proxy as they are
+		out.Header.Del("Upgrade")
+		out.Header.Del("Connection")
+		out.Header.Del("Http2-Settings")
+	}
 	out.Header["Via"] = append(out.Header["Via"], fmt.Sprintf("%d.%d %s", r.In.ProtoMajor, r.In.ProtoMinor, x.proxy.via))
 	names := []string{"X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded"}
 	if x.proxy.forwarded != "replace" {
