@@ -73,13 +73,21 @@ func TestCallersThatDoNothing(t *testing.T) {
 
 // TestTimeouts: an endpoint has its time from the end of the request, and a caller may give it less.
 func TestTimeouts(t *testing.T) {
-	cluster := push(t, upstream(t, func(_ http.ResponseWriter, r *http.Request) {
+	cluster := push(t, upstream(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		if r.URL.Path == "/hangs" {
+		switch r.URL.Path {
+		case "/hangs":
 			<-r.Context().Done()
+		case "/long": // longer than the timeout
+			_ = http.NewResponseController(w).Flush()
+			time.Sleep(600 * time.Millisecond)
+			fmt.Fprint(w, "complete")
 		}
 	}))
 	p := start(t, "--map=127.0.0.1:0="+cluster, "--timeout=400ms")
+	if answer := curl(t, "http://"+p.mapped+"/long"); answer != "complete" {
+		t.Errorf("a long response: %s", answer)
+	}
 	for _, args := range [][]string{{}, {"-H", "Lbd-Timeout: 10ms"}, {"--http2-prior-knowledge"}} {
 		if answer := curl(t, append(args, "http://"+p.mapped+"/hangs")...); !strings.Contains(answer, `"code":"timeout"`) {
 			t.Errorf("%v: %s", args, answer)
