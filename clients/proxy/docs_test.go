@@ -35,7 +35,7 @@ func TestCommandsOfThePage(t *testing.T) {
 			t.Logf("%s is not installed", tool[1])
 			continue
 		}
-		command := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(line, "localhost:8088", p.forward)) //nolint:gosec // it is the page's
+		command := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(line, "localhost:8088", p.forward))
 		out, err := command.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "GET /items/7 host=orders.lbd ") {
 			t.Errorf("%s: %v\n%s", line, err, out)
