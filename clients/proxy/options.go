@@ -41,13 +41,9 @@ type list []string
 // String returns the values, separated by commas.
 func (l *list) String() string { return strings.Join(*l, ",") }
 
-// Set adds values that are separated by commas.
-func (l *list) Set(text string) error {
-	for value := range strings.SplitSeq(text, ",") {
-		if value = strings.TrimSpace(value); value != "" {
-			*l = append(*l, value)
-		}
-	}
+// Set adds a value. Names of clusters may have commas.
+func (l *list) Set(value string) error {
+	*l = append(*l, value)
 	return nil
 }
 
@@ -127,8 +123,15 @@ func (o *options) parse(args []string, out io.Writer) error {
 	var err error
 	f.VisitAll(func(one *flag.Flag) {
 		if value, ok := os.LookupEnv(variable(one.Name)); ok && !given[one.Name] && one.Name != "version" && err == nil {
-			if err = f.Set(one.Name, value); err != nil {
-				err = usageError{fmt.Errorf("%s: %w", variable(one.Name), err)}
+			values := []string{value}
+			if _, repeats := one.Value.(*list); repeats {
+				values = strings.Split(value, ",")
+			}
+			for _, value := range values {
+				if err = f.Set(one.Name, strings.TrimSpace(value)); err != nil {
+					err = usageError{fmt.Errorf("%s: %w", variable(one.Name), err)}
+					return
+				}
 			}
 		}
 	})

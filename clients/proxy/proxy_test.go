@@ -439,7 +439,7 @@ func TestOptions(t *testing.T) {
 // TestNames: a cluster whose name cannot be a host is reached by --map.
 func TestNames(t *testing.T) {
 	address := upstream(t, show)
-	for _, name := range []string{"Orders", "a/b?c", "x y", "a=b", "ünï:1"} {
+	for _, name := range []string{"Orders", "a/b?c", "x y", "a=b,c", "ünï:1"} {
 		p := start(t, "--map=127.0.0.1:0="+pushAs(t, name, address))
 		if answer := curl(t, "http://"+p.mapped+"/"); !strings.Contains(answer, "host="+p.mapped+" ") {
 			t.Errorf("%s: %s", name, answer)
