@@ -25,6 +25,11 @@ type proxied struct {
 
 // startProxy starts lbd-proxy with the settings of a command, and returns what sends requests through it.
 func startProxy(binary string, c command) (*proxied, http.RoundTripper, error) {
+	for _, option := range []string{"target", "headers", "hash", "choice", "hooks"} {
+		if _, set := c.Options[option]; set {
+			return nil, nil, fmt.Errorf("lbd-proxy has no option %s", option)
+		}
+	}
 	dir, err := os.MkdirTemp("", "lbd")
 	if err != nil {
 		return nil, nil, err
@@ -42,9 +47,6 @@ func startProxy(binary string, c command) (*proxied, http.RoundTripper, error) {
 		switch option {
 		case "stale_for", "report_interval", "max_age", "connect_timeout", "ttl":
 			text += "s"
-		case "target", "headers", "hash", "choice", "hooks":
-			_ = os.RemoveAll(dir)
-			return nil, nil, fmt.Errorf("lbd-proxy has no option %s", option)
 		}
 		args = append(args, "--"+strings.ReplaceAll(option, "_", "-")+"="+text)
 	}
