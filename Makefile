@@ -293,7 +293,7 @@ RELEASE_ARCHS := amd64 arm64
 release: web build licenses $(NFPM) ## Write the archives, packages, image, bills of materials and SHA256SUMS of VERSION for amd64 and arm64, and the packages of CLIENTS (all), to dist/
 	go build -C tools -o $(CURDIR)/bin/ ./sbom ./image
 	rm -rf dist && mkdir dist
-	clients/archive dist $(CLIENTS)
+	clients/archive dist $(filter-out proxy,$(CLIENTS)) # the archives below have the proxy
 	for arch in $(RELEASE_ARCHS); do \
 		GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/release/$$arch/lbd ./cmd/lbd; \
 		GOOS=linux GOARCH=$$arch $(BUILD_PROXY) -o $(CURDIR)/bin/release/$$arch/lbd-proxy .; \
