@@ -9,6 +9,8 @@ import (
 const (
 	// MaxDefaultConnections is the maximum default limit of API connections.
 	MaxDefaultConnections = 65_536
+	// connectionBytes is what an API connection takes at most while it is idle: its goroutine and its buffers.
+	connectionBytes = 32 << 10
 	// ownDescriptors are reserved for lbd itself: listeners, store, log, resource files,
 	// management servers, DNS.
 	ownDescriptors = 64
@@ -25,11 +27,12 @@ type Budget struct {
 }
 
 // NewBudget divides a limit. connections is the limit of API connections, at most three
-// quarters of limit; 0 for the default: half of limit, at most [MaxDefaultConnections].
-// dials is the maximum number of concurrent dials.
-func NewBudget(limit, connections, dials int) Budget {
+// quarters of limit; 0 for the default: half of limit, at most [MaxDefaultConnections], and what the memory limit
+// has room for. dials is the maximum number of concurrent dials.
+func NewBudget(limit, connections, dials int, memory int64) Budget {
 	limit = max(limit, minDescriptors)
-	connections = min(cmp.Or(connections, min(limit/2, MaxDefaultConnections)), limit*3/4)
+	room := max(minDescriptors, int(min(memory/connectionBytes, MaxDefaultConnections)))
+	connections = min(cmp.Or(connections, min(limit/2, room)), limit*3/4)
 	b := Budget{Limit: limit, Connections: connections, Dials: max(1, min(dials, limit/8))}
 	b.Held = max(1, limit-b.Connections-b.Dials-min(ownDescriptors, limit/8))
 	return b

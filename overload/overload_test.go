@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"os"
 	"slices"
@@ -222,15 +223,19 @@ func TestConcurrentReports(t *testing.T) {
 func TestBudget(t *testing.T) {
 	for _, tt := range []struct {
 		limit, connections int
+		memory             int64
 		want               overload.Budget
 	}{
-		{1024, 0, overload.Budget{Limit: 1024, Connections: 512, Dials: 128, Held: 320}},
-		{1024, 100, overload.Budget{Limit: 1024, Connections: 100, Dials: 128, Held: 732}},
-		{1_048_576, 0, overload.Budget{Limit: 1_048_576, Connections: 65_536, Dials: 256, Held: 982_720}},
-		{64, 0, overload.Budget{Limit: 64, Connections: 32, Dials: 8, Held: 16}},
-		{1, 1000, overload.Budget{Limit: 64, Connections: 48, Dials: 8, Held: 1}},
+		{1024, 0, math.MaxInt64, overload.Budget{Limit: 1024, Connections: 512, Dials: 128, Held: 320}},
+		{1024, 100, math.MaxInt64, overload.Budget{Limit: 1024, Connections: 100, Dials: 128, Held: 732}},
+		{1_048_576, 0, math.MaxInt64, overload.Budget{Limit: 1_048_576, Connections: 65_536, Dials: 256, Held: 982_720}},
+		{64, 0, math.MaxInt64, overload.Budget{Limit: 64, Connections: 32, Dials: 8, Held: 16}},
+		{1, 1000, math.MaxInt64, overload.Budget{Limit: 64, Connections: 48, Dials: 8, Held: 1}},
+		{1_048_576, 0, 358 << 20, overload.Budget{Limit: 1_048_576, Connections: 11_456, Dials: 256, Held: 1_036_800}},
+		{1_048_576, 20_000, 358 << 20, overload.Budget{Limit: 1_048_576, Connections: 20_000, Dials: 256, Held: 1_028_256}},
+		{1024, 0, 1, overload.Budget{Limit: 1024, Connections: 64, Dials: 128, Held: 768}},
 	} {
-		if got := overload.NewBudget(tt.limit, tt.connections, 256); got != tt.want {
+		if got := overload.NewBudget(tt.limit, tt.connections, 256, tt.memory); got != tt.want {
 			t.Errorf("limit %d: %+v, want %+v", tt.limit, got, tt.want)
 		}
 	}

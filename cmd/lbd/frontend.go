@@ -38,8 +38,8 @@ const (
 )
 
 // budgetOf divides the descriptors of the process.
-func budgetOf(c Config, log *slog.Logger) overload.Budget {
-	b := overload.NewBudget(overload.DescriptorLimit(), c.MaxConnections, lb.MaxDials)
+func budgetOf(c Config, memory int64, log *slog.Logger) overload.Budget {
+	b := overload.NewBudget(overload.DescriptorLimit(), c.MaxConnections, lb.MaxDials, memory)
 	if b.Connections < c.MaxConnections {
 		log.Warn("the limit on descriptors allows fewer connections than --max-connections",
 			"limit", b.Limit, "max_connections", c.MaxConnections, "allowed", b.Connections)

@@ -55,7 +55,8 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 	_, _ = x509.SystemCertPool() // the first handshake reports an error
 	lacks := overload.NewMonitor(nil)
 	defer lacks.Close()
-	budget, turns, limit := budgetOf(c, log), overload.NewTurns(0), debug.SetMemoryLimit(-1)
+	turns, limit := overload.NewTurns(0), debug.SetMemoryLimit(-1)
+	budget := budgetOf(c, limit, log)
 	turns.Memory, turns.Monitor = overload.NewMemoryBudget(limit, overload.LiveMemory(), runtime.GC), lacks
 	own := new(listenerAddresses)
 	permit, err := c.permit(own)

@@ -137,6 +137,32 @@ func TestLeasesEndTogether(t *testing.T) {
 	})
 }
 
+// 14,000 connections whose picks wait for an index: more than the memory has room for, though the flags allow them.
+func TestManyWaitingPicks(t *testing.T) {
+	const waiting = 14_000
+	needsDescriptors(t, 20_000)
+	flood(t, nil, func(d *daemon) {
+		statuses := newCounter()
+		eachOf(waiting, 100, func(int) {
+			c := d.connect()
+			_, _ = fmt.Fprint(c, "GET /v1/pick?cluster=orders&min_index=999999999&wait=30s HTTP/1.1\r\nHost: localhost\r\n\r\n")
+			go func() {
+				a, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					statuses.add(0)
+					return
+				}
+				statuses.add(a.StatusCode)
+				_ = a.Body.Close()
+			}()
+		})
+		time.Sleep(15 * time.Second)
+		if got := statuses.String(); !strings.Contains(got, "429: ") {
+			t.Errorf("all wait: %s", got)
+		}
+	}, "--max-connections=15000", fmt.Sprint("--max-waiting-picks=", waiting))
+}
+
 // 2,000 watches that are not read.
 func TestUnreadStreams(t *testing.T) {
 	needsDescriptors(t, 5000)
