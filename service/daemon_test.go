@@ -174,6 +174,7 @@ lbd_overload{resource="held_connections"} 0
 lbd_overload{resource="local_ports"} %d
 lbd_overload{resource="memory"} 0
 lbd_overload{resource="memory_limit"} 0
+lbd_overload{resource="source_memory"} 0
 lbd_overload{resource="system_descriptors"} 0
 lbd_overload{resource="watches"} 0
 `, descriptors, localPorts)
@@ -233,11 +234,11 @@ func TestEveryShortageHasARemedy(t *testing.T) {
 		s, _ := servicetest.Start(t, "", func(o *service.Options) { o.Overload = m })
 		for _, r := range overload.Resources {
 			m.Report(r, syscall.EMFILE)
-		}
-		for _, c := range s.State.Conditions(nil) {
-			if c.Remedy == "" {
-				t.Errorf("no remedy for %s", c.Subject)
+			if all := s.State.Conditions(nil); len(all) != 1 || all[0].Remedy == "" {
+				t.Errorf("no remedy for %s: %+v", r, all)
 			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
 		}
 	})
 }
