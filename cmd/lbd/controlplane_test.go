@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -106,8 +107,7 @@ func (p *controlPlane) refused(words string) bool {
 
 func (p *controlPlane) start() {
 	p.t.Helper()
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", p.address)
-	noError(p.t, err)
+	l := p.listen()
 	ctx, cancel := context.WithCancel(context.Background())
 	server := grpc.NewServer()
 	p.cancel, p.server = cancel, server
@@ -118,6 +118,20 @@ func (p *controlPlane) start() {
 			p.t.Error(err)
 		}
 	})
+}
+
+// listen listens on the address. A process that another test starts has the closed listener open until it is executed.
+func (p *controlPlane) listen() net.Listener {
+	p.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		l, err := net.Listen("tcp", p.address)
+		if err == nil {
+			return l
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			p.t.Fatal(err)
+		}
+	}
 }
 
 // kill closes all streams and stops listening.

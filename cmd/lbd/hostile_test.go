@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
@@ -179,8 +178,7 @@ func TestServerWithoutGRPC(t *testing.T) {
 	caller := call(t, url, "cluster=orders")
 	caller.more()
 	p.kill()
-	l, err := net.Listen("tcp", p.address)
-	noError(t, err)
+	l := p.listen()
 	var met atomic.Int64
 	ended := make(chan struct{})
 	go func() {
