@@ -255,10 +255,10 @@ func (l *loop) accept(ln *serving) {
 // looks for a connection: without one, accept fails also if another loop has taken the connection.
 func isShortage(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) }
 
-// waits reports whether a connection waits to be accepted.
+// waits reports whether a connection waits to be accepted. If a signal interrupts the poll, epoll reports it again.
 func (ln *serving) waits() bool {
 	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(ln.fd), Events: unix.POLLIN}}, 0)
-	return n != 0
+	return n > 0
 }
 
 // later stops accepting connections until wait returns. then gets its result, unless it is nil.
