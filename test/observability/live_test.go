@@ -27,7 +27,7 @@ func TestAgainstPrometheus(t *testing.T) {
 	plane := startControlPlane(t)
 	lbd := buildDaemon(t)
 	d := startDaemon(t, lbd, "--resources="+resources, "--bootstrap="+plane.bootstrap(t))
-	other := startDaemon(t, "sh", "-c", `ulimit -f 256 && exec "$@"`, "sh", lbd)
+	other := startDaemon(t, "sh", "-c", `ulimit -f 2048 && exec "$@"`, "sh", lbd)
 	etcd := startEtcd(t)
 	runIn(t, root, lbd, "store", "init", "etcd://"+etcd.address+"/lbd")
 	shared := startDaemon(t, lbd, "--store=etcd://"+etcd.address+"/lbd")
@@ -140,11 +140,11 @@ func (s *scenario) share(t *testing.T) {
 	}
 }
 
-// large returns an assignment of 1 MB.
+// large returns an assignment of more than 1 MiB, also in the store.
 func large() string {
 	var all []locality
 	for i := range 5000 {
-		all = append(all, locality{zone: fmt.Sprint("z", i), address: fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)})
+		all = append(all, locality{zone: fmt.Sprintf("zone-%0240d", i), address: fmt.Sprintf("10.0.%d.%d:80", i/250, i%250)})
 	}
 	return assignment(all)
 }
