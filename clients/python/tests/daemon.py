@@ -27,7 +27,8 @@ def until(condition, what):
 class Daemon:
     """lbd with a listener on loopback and one on a unix socket."""
 
-    def __init__(self):
+    def __init__(self, connect="none"):
+        self._connect = connect
         self._directory = tempfile.TemporaryDirectory()
         self.socket = os.path.join(self._directory.name, "lbd.sock")
         self.lbd = "unix:" + self.socket
@@ -41,7 +42,7 @@ class Daemon:
                 "serve",
                 "--listen=" + self.lbd,
                 "--data=" + os.path.join(self._directory.name, "data"),
-                "--connect=none",
+                "--connect=" + self._connect,
             ],
             stderr=self._log,
         )
@@ -71,10 +72,14 @@ class Daemon:
         finally:
             connection.close()
 
-    def push(self, cluster, addresses, **policy):
+    def push(self, cluster, *priorities, **policy):
+        """Each of priorities is a list of addresses."""
         name = urllib.parse.quote(cluster, safe="")
-        endpoints = [{"endpoint": {"address": _address(address)}} for address in addresses]
-        body = {"endpoints": [{"lb_endpoints": endpoints}]}
+        body = {"endpoints": []}
+        for priority, addresses in enumerate(priorities):
+            endpoints = [{"endpoint": {"address": _address(address)}} for address in addresses]
+            locality = {"zone": f"zone-{priority}"}
+            body["endpoints"].append({"priority": priority, "locality": locality, "lb_endpoints": endpoints})
         if policy:
             body["policy"] = policy
         self.call("PUT", f"/v1/clusters/{name}/endpoints", body)

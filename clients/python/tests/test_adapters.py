@@ -28,16 +28,22 @@ MANY = 48
 
 
 def setUpModule():
-    global daemon  # noqa: PLW0603 (one for all tests of the module)
-    daemon = Daemon()
+    global daemon, connecting
+    daemon, connecting = Daemon(), Daemon("tcp")
 
 
 def tearDownModule():
     daemon.close()
+    connecting.close()
 
 
 def reset(handler):
     handler.connection.shutdown(2)
+    handler.close_connection = True
+
+
+def once(handler):
+    Upstream.reply(handler)
     handler.close_connection = True
 
 
@@ -128,6 +134,19 @@ class Library:
                 self.assertGreater(told, self.told if mode == "pick" else 0)
                 self.told = told
                 self.assertEqual(reported("error", self.cluster), 0)
+
+    def test_waits_for_another_priority(self):
+        for mode in ("batch", "pick", "lease"):
+            with self.subTest(mode):
+                first, second = Upstream(once), Upstream()
+                self.addCleanup(second.close)
+                connecting.push(f"{self.cluster}-{mode}", [first.address], [second.address])
+                client = lbd.Client(connecting.lbd, mode=mode, max_age=600)
+                self.addCleanup(client.close)
+                send, url = self.sender(client), f"http://{self.cluster}-{mode}.lbd/"
+                self.assertEqual(send("GET", url), (200, first.address.encode()))
+                first.close()
+                self.assertEqual(send("POST", url, b"x"), (200, second.address.encode()))
 
     def test_does_not_wait_for_an_endpoint_that_is_silent(self):
         with contextlib.ExitStack() as stack:
@@ -262,10 +281,6 @@ class CoreTest(Library, unittest.TestCase):
         self.assertEqual(len(connections), 1)
 
     def test_repeats_a_request_whose_connection_had_ended(self):
-        def once(handler):
-            Upstream.reply(handler)
-            handler.close_connection = True
-
         (upstream,) = self.upstreams(once)
         send = self.sender(self.client(retries=0))
         for _ in range(20):

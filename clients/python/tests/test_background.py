@@ -55,6 +55,17 @@ class BackgroundTest(unittest.TestCase):
             with client.request("GET", "http://old.lbd/") as response:
                 self.assertEqual(response.status, 200)
 
+    def test_reports_errors_early(self):
+        upstream = Upstream(lambda handler: Upstream.reply(handler, 500))
+        self.addCleanup(upstream.close)
+        self.daemon.push("failing", [upstream.address])
+        client = self.client(report_interval=600)
+        for _ in range(5):
+            with client.request("GET", "http://failing.lbd/") as response:
+                self.assertEqual(response.status, 500)
+        errors = 'lbd_reported_requests_total{cluster="failing",outcome="error"}'
+        until(lambda: self.daemon.metric(errors) == 5, "the errors are reported")
+
     def test_starts_again_after_it_ended_without_requests(self):
         upstream = Upstream()
         self.addCleanup(upstream.close)
@@ -63,7 +74,7 @@ class BackgroundTest(unittest.TestCase):
         client.request("GET", "http://idle.lbd/").close()
         cluster = client._clusters["idle"]
         with cluster._changed:
-            cluster._batch, cluster._tries = None, 0
+            cluster.batch, cluster._tries = None, 0
         waiter = threading.Thread(target=client.request, args=("GET", "http://idle.lbd/"), kwargs={"timeout": 300})
         waiter.start()
         until(lambda: cluster._changed._waiters, "the request waits")

@@ -398,6 +398,7 @@ class ConnectTest(Case):
                 client.request("POST", "http://orders.lbd/", b"x")
             self.assertEqual(["exclude" in server.next("/v1/pick")[0] for _ in excluded], excluded)
             report = server.next("/v1/reports")[1]
+            server.calls.queue.clear()
             self.assertNotIn("interval", report)
             endpoint = {"address": server.endpoint, "connect_failures": 1}
             self.assertEqual(report["clusters"], [{"cluster": "orders", "endpoints": [endpoint]}])

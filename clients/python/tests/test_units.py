@@ -135,6 +135,14 @@ class BudgetTest(unittest.TestCase):
             budget.succeeded()
         self.assertTrue(budget.failed() or budget.failed())
 
+    def test_grows_with_the_batch(self):
+        budget = _counts.Budget(10)
+        for batches, retries in ((0.2, 4), (3, 14), (1, 24)):
+            budget.fit(batches)
+            self.assertEqual([budget.failed() for _ in range(100)].count(True), retries)
+            for _ in range(1000):
+                budget.succeeded()
+
     def test_never_has_more_than_all_tokens(self):
         budget = _counts.Budget(2)
         for _ in range(100):

@@ -32,6 +32,9 @@ FOLLOW_PAUSE = 0.1
 FOLLOW_WAIT = 30.0
 """Seconds that a call waits for a change of a cluster, at most."""
 
+OTHER_TIME, OTHER_PAUSE = 1.0, 0.2
+"""Seconds that a request waits for other endpoints after the last one was not sent, at most, and between two picks."""
+
 BACKOFF_FIRST, BACKOFF_MAX, RETRY_AFTER_MAX = 0.1, 5.0, 60.0
 
 TRIED_MAX = 100
@@ -53,7 +56,7 @@ class Cluster:
         self._api = api
         self._max_age = max_age
         self._stale_for = stale_for
-        self._batch: Optional[Batch] = None
+        self.batch: Optional[Batch] = None
         self._reset()
 
     def _reset(self) -> None:
@@ -86,18 +89,26 @@ class Cluster:
     def take(self, deadline: Deadline) -> Union[str, Refusal]:
         """The next element of the batch. Raises an LbdError if there is none in time."""
         self._used = True
-        batch = self._batch
+        batch = self.batch
         if batch is None or not self.ready():
             batch = self._wait(deadline)
         return batch.take(self.asides.avoids)
 
     def draw(self, accept: Callable[[str], bool]) -> Optional[str]:
-        batch = self._batch
+        batch = self.batch
         return None if batch is None else batch.draw(accept)
+
+    def other(self, than: Optional[Batch], deadline: Deadline) -> bool:
+        """Waits for another batch, and says whether there is one."""
+        with self._changed:
+            while self.batch is than and not self._stopped.is_set():
+                if not self._changed.wait(deadline.left()):
+                    return False
+        return not self._stopped.is_set()
 
     def failed(self, address: str, sent: bool) -> None:
         """May set an address aside: a try was not sent, or got no answer."""
-        batch = self._batch
+        batch = self.batch
         self.asides.failed(address, sent, TRIED_MAX if batch is None else len(batch.addresses) // 2)
 
     def _wait(self, deadline: Deadline) -> Batch:
@@ -110,7 +121,7 @@ class Cluster:
                     break
                 if not self._changed.wait(deadline.left()):
                     break
-            batch, error = self._batch, self._error
+            batch, error = self.batch, self._error
             if batch is not None and self._usable():
                 return batch
         if error is not None:
@@ -128,7 +139,7 @@ class Cluster:
 
     def _usable(self) -> bool:
         """Whether requests use the batch: it is not older than stale_for, or lbd has answered the last call."""
-        batch = self._batch
+        batch = self.batch
         if batch is None:
             return False
         return time.monotonic() - batch.made < self._stale_for or (self._error is None and self._tries > 0)
@@ -160,6 +171,7 @@ class Cluster:
                     age = time.monotonic() - batch.made
                     if age >= FOLLOW_PAUSE:
                         n = min(max(int(batch.taken() * BATCH_TIME / age), BATCH_MIN), most)
+                        self.budget.fit(n / BATCH_FIRST)
                     backoff = BACKOFF_FIRST
                     pause = max(0.0, began + FOLLOW_PAUSE - time.monotonic())
                 except Exception as error:  # the thread has to survive whatever comes
@@ -181,7 +193,7 @@ class Cluster:
             connection.close()
             with self._changed:
                 if not stopped.is_set():
-                    self._batch, self._thread, self._tries = None, None, 0
+                    self.batch, self._thread, self._tries = None, None, 0
                     self._changed.notify_all()
 
     def _note(self, error: Exception) -> float:
@@ -195,7 +207,7 @@ class Cluster:
         if batch is not None and batch.generation is not None:
             self.asides.keep(batch.addresses)
         with self._changed:
-            self._batch, self._error = batch or self._batch, error
+            self.batch, self._error = batch or self.batch, error
             self._tries += 1
             self._changed.notify_all()
 

@@ -17,8 +17,15 @@ class Budget:
 
     def __init__(self, max_tokens: float) -> None:
         self._lock = threading.Lock()
+        self._first = max_tokens
         self._max = max_tokens
         self._tokens = max_tokens
+
+    def fit(self, batches: float) -> None:
+        """Grows with the batch: batches says how many times as many picks it has as the first one."""
+        with self._lock:
+            old, self._max = self._max, self._first * max(1.0, batches)
+            self._tokens += max(0.0, self._max - old)
 
     def failed(self) -> bool:
         """Takes a token, and says whether a retry is permitted."""
@@ -97,6 +104,11 @@ class Counts:
 
     def empty(self) -> bool:
         return not self._endpoints
+
+    def errors(self) -> int:
+        """How many requests ended so since the counts were taken last."""
+        with self._lock:
+            return sum(count.errors for count in self._endpoints.values())
 
     def take(self) -> tuple[float, list[dict]]:
         """The counts since they were taken last, in the form of a report, and the time when that was."""

@@ -27,6 +27,9 @@ LEASES_WAITING = 100_000
 TELL_PAUSE = 0.05
 """Seconds for which connects that failed are collected."""
 
+EARLY_ERRORS, EARLY_INTERVAL = 5, 1.0
+"""A cluster with so many errors is reported after so many seconds already."""
+
 RETRY_PAUSE = 0.5
 """Seconds after a call that ended no lease."""
 
@@ -49,10 +52,11 @@ class Lease:
 class Sender:
     """Sends what a client tells lbd, in the background. Safe for threads."""
 
-    def __init__(self, api: Api, clusters: Callable[[], list[Cluster]], process: str, interval: float):
+    def __init__(self, api: Api, clusters: Callable[[], list[Cluster]], process: str, interval: float, counts: bool):
         self._api = api
         self._clusters = clusters
         self._interval = min(interval, TIMEOUT_MAX)
+        self._pause = min(self._interval, EARLY_INTERVAL) if counts else self._interval
         self.after_fork(process)
 
     def after_fork(self, process: str) -> None:
@@ -132,15 +136,19 @@ class Sender:
 
     def _run(self) -> None:
         next_report = time.monotonic() + self._interval
+        next_look = next_report - self._interval + self._pause
         while not self._closed:
             now = time.monotonic()
             try:
-                if now >= next_report:
-                    next_report = now + self._interval
-                    self._report(None)
+                if now >= next_look:
+                    least = EARLY_ERRORS if now < next_report else 0
+                    if not least:
+                        next_report = now + self._interval
+                    next_look = min(next_report, now + self._pause)
+                    self._report(None, least)
                 self._wake = math.inf  # hold wakes the thread until the time is known
                 self._renew()
-                self._wake = min([next_report, *(lease.renew_at for lease in list(self._leases.values()))])
+                self._wake = min([next_look, *(lease.renew_at for lease in list(self._leases.values()))])
                 first = self._ended.get(timeout=max(0.0, self._wake - time.monotonic()))
                 if first is not None and not self._send_ended([first, *self._take_ended()], None):
                     time.sleep(RETRY_PAUSE)
@@ -231,9 +239,12 @@ class Sender:
             self._api.call("POST", "/v1/reports", body=report, deadline=deadline)
         return True
 
-    def _report(self, deadline: Optional[Deadline]) -> None:
+    def _report(self, deadline: Optional[Deadline], least: int = 0) -> None:
+        """Reports the clusters that have at least so many errors."""
         reachable = True
         for cluster in self._clusters():
+            if least and cluster.counts.errors() < least:
+                continue
             begin, endpoints = cluster.counts.take()
             interval = min(300.0, max(0.1, time.monotonic() - begin))
             for at in range(0, len(endpoints), REPORT_ENDPOINTS):

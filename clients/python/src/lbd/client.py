@@ -17,7 +17,7 @@ from . import errors
 from ._api import Api, Unreachable, default_address, duration
 from ._aside import HURRIED
 from ._batch import Refusal, is_address
-from ._cluster import TRIED_MAX, Cluster
+from ._cluster import OTHER_PAUSE, OTHER_TIME, TRIED_MAX, Cluster
 from ._connection import Deadline
 from ._sender import Lease, Sender
 
@@ -119,7 +119,9 @@ class Client:
         self._clusters: dict[str, Cluster] = {}
         self._lock = threading.RLock()  # a handler of a signal may call close
         self._closed = False
-        self._sender = Sender(self._api, lambda: list(self._clusters.values()), self._process(), report_interval)
+        self._sender = Sender(
+            self._api, lambda: list(self._clusters.values()), self._process(), report_interval, mode == "batch"
+        )
         self._upstreams: Any = None
         _clients.add(self)
 
@@ -319,8 +321,10 @@ class Call:
         self.given_up = False  # its caller does not want the response any more
 
     def waits(self) -> bool:
-        """Whether first waits for lbd: then tasks of an event loop call it in another thread."""
-        return self.client.mode != "batch" or not self.cluster.ready()
+        """Whether first, or retry, waits for lbd: then tasks of an event loop call it in another thread."""
+        if self.client.mode != "batch" or not self.cluster.ready():
+            return True
+        return self._unsent and not self.cut and self.cluster.draw(lambda a: a not in self._tried) is None
 
     def first(self) -> Attempt:
         """The first try. Raises an LbdError if there is no endpoint for it, and TimeoutError at the deadline."""
@@ -356,32 +360,44 @@ class Call:
         if self._fallback or len(self._tried) >= TRIED_MAX or self._over():
             return None
         try:
-            return self._other() if self.client.mode == "batch" else self._pick_other()
+            # lbd hears now of a try that was not sent, and may choose another priority.
+            end = Deadline(self.deadline.at_most(OTHER_TIME if unsent else 0))
+            return self._other(end) if self.client.mode == "batch" else self._pick_other(end)
         except (errors.LbdError, TimeoutError):
             return None
 
-    def _other(self) -> Optional[Attempt]:
+    def _other(self, end: Deadline) -> Optional[Attempt]:
         """A try at an address of the batch that was not tried; the last resort is one that had too little time."""
-        tried, draw = self._tried, self.cluster.draw
-        avoids = self.cluster.asides.avoids
-        address = draw(lambda a: a not in tried and not avoids(a)) or draw(lambda a: a not in tried)
-        if address is None and self.cut:
-            address, self.cut, self._again = draw(tried.__contains__), False, True
-        return None if address is None else self._at(address)
+        cluster, tried = self.cluster, self._tried
+        avoids, draw = cluster.asides.avoids, cluster.draw
+        while not self._over():
+            batch = cluster.batch
+            address = draw(lambda a: a not in tried and not avoids(a)) or draw(lambda a: a not in tried)
+            if address is None and self.cut:
+                address, self.cut, self._again = draw(tried.__contains__), False, True
+            if address is not None:
+                return self._at(address)
+            if not cluster.other(batch, end):
+                break
+        return None
 
-    def _pick_other(self) -> Optional[Attempt]:
+    def _pick_other(self, end: Deadline) -> Optional[Attempt]:
         # lbd may need the place of the lease in the circuit breaker.
         if self._lease is not None and not self.client._sender.end_failed(self._lease, self.deadline):
             return None
-        if self._over():
-            return None
-        try:
-            return self._pick(self._tried)
-        except errors.Unavailable as error:
-            if error.code != "all_excluded" or not self.cut:
-                raise
-            self.cut, self._again = False, True
-            return self._pick(None)
+        while not self._over():
+            try:
+                return self._get(self._tried)
+            except errors.Unavailable as error:
+                if error.code != "all_excluded":
+                    raise
+            if self.cut:
+                self.cut, self._again = False, True
+                return self._get([])
+            if end.passed():
+                break
+            time.sleep(OTHER_PAUSE)
+        return None
 
     def _over(self) -> bool:
         """Whether there is to be no other try. A child of fork does not go on with a request of its parent."""
@@ -390,12 +406,7 @@ class Call:
 
     def _take(self) -> Attempt:
         if self.client.mode != "batch":
-            try:
-                return self._pick(self._tried)
-            except errors.Unavailable as error:
-                if error.code != "all_excluded":
-                    raise
-                return self._pick(None)
+            return self._get([])
         element = self.cluster.take(self.deadline)
         if isinstance(element, Refusal):
             raise errors.like(element.error)
@@ -416,14 +427,21 @@ class Call:
         hurries = self._moves < HURRIED and not self._again
         return Attempt(self, address, lease, batch, hurries)
 
-    def _pick(self, exclude: Optional[list[str]]) -> Attempt:
-        """A try at an address that lbd picks: none of exclude, or that is set aside; with None, any."""
+    def _get(self, tried: list[str]) -> Attempt:
+        """A try at an address that lbd picks: none of tried, and none that is set aside if there is another."""
+        excluded = list(dict.fromkeys([*tried, *self.cluster.asides.avoided()]))[:TRIED_MAX]
+        try:
+            return self._pick(excluded)
+        except errors.Unavailable as error:
+            if error.code != "all_excluded" or len(excluded) == len(tried):
+                raise
+            return self._pick(tried)
+
+    def _pick(self, excluded: list[str]) -> Attempt:
+        """A try at an address that lbd picks: none of excluded."""
         client, name = self.client, self.cluster.name
         wait = self.deadline.at_most(WAIT_MAX)
-        parameters: dict[str, Any] = {"cluster": name, "wait": duration(wait)}
-        if exclude is not None:
-            excluded = dict.fromkeys([*exclude, *self.cluster.asides.avoided()])
-            parameters["exclude"] = list(excluded)[:TRIED_MAX] or None
+        parameters: dict[str, Any] = {"cluster": name, "wait": duration(wait), "exclude": excluded}
         ttl, method = 0.0, "GET"
         if client.mode == "lease":
             left = self.deadline.left()
