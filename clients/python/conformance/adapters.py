@@ -23,7 +23,7 @@ def core(client):
 
         def send(method, url, body, headers, timeout):
             with client.request(method, url, body, headers, timeout=timeout or 30) as response:
-                return response.status, response.read()
+                return response.status, response.read(), response
 
         return send
 
@@ -35,7 +35,7 @@ def core(client):
             local.host, local.connection = parts.netloc, http.client.HTTPConnection(parts.netloc, timeout=timeout)
         local.connection.request(method, parts.path or "/", body, headers)
         response = local.connection.getresponse()
-        return response.status, response.read()
+        return response.status, response.read(), response
 
     return alone
 
@@ -48,7 +48,7 @@ def with_requests(client):
 
     def send(method, url, body, headers, timeout):
         response = session.request(method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False)
-        return response.status_code, response.content
+        return response.status_code, response.content, response
 
     return send
 
@@ -58,7 +58,7 @@ def with_httpx(client):
 
     def send(method, url, body, headers, timeout):
         response = session.request(method, url, content=body, headers=headers, timeout=timeout)
-        return response.status_code, response.content
+        return response.status_code, response.content, response
 
     return send
 
@@ -75,7 +75,7 @@ def with_httpx_async(client):
 
     async def request(method, url, body, headers, timeout):
         response = await state["session"].request(method, url, content=body, headers=headers, timeout=timeout)
-        return response.status_code, response.content
+        return response.status_code, response.content, response
 
     def send(*arguments):
         if state["pid"] != os.getpid():

@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import faulthandler
 import http.client
 import json
@@ -28,12 +29,18 @@ ERRORS = {
 class Runner:
     def __init__(self):
         self.client = self.send = self.plain = None
+        self.hash, self.choice = "", False  # where the hash key of a request is; whether answers have the choice
+        self.attempts, self.states = [], []  # what hooks got
 
     def open(self, command):
         self.close({})
         if command.get("adapter", "core") not in adapters.ADAPTERS:
             return {"unsupported": "no such adapter"}
-        options = command.get("options", {})
+        options = dict(command.get("options", {}))
+        self.hash, self.choice = options.pop("hash", ""), options.pop("choice", False)
+        host = {"target": options.pop("target")} if "target" in options else {"cluster": command["cluster"]}
+        host |= {"headers": options.pop("headers", ()), "hash": "" if self.hash == "code" else self.hash}
+        hooks = self.hooks(options.pop("hooks")) if "hooks" in options else {}
         if unknown := options.keys() - OPTIONS:
             return {"unsupported": f"options {sorted(unknown)}"}
         self.client = lbd.Client(
@@ -41,36 +48,65 @@ class Runner:
             mode=command["mode"],
             token=command.get("token"),
             token_file=command.get("token_file"),
-            hosts={"upstream.test": command["cluster"]},
+            hosts={"upstream.test": lbd.Host(**host)},
+            **hooks,
             **options,
         )
         adapter = adapters.ADAPTERS[command.get("adapter", "core")]
         self.send, self.plain = adapter(self.client), adapter(None)
         return {"ok": True}
 
-    def one(self, command):
-        """A status and body, or an error and a message."""
+    def hooks(self, kind):
+        self.attempts, self.states = [], []
+
+        def on_attempt(attempt):
+            cluster, address, *_, number = attempt.choice
+            seen = {"cluster": cluster, "address": address, "number": number}
+            self.attempts.append(seen | {"outcome": attempt.outcome, "seconds": attempt.duration})
+            if kind == "fail":
+                raise ValueError("a hook of the test")
+
+        return {"on_attempt": on_attempt, "on_state": lambda state: self.states.append(state)}
+
+    def events(self, command):
+        answer = {"attempts": self.attempts, "states": self.states}
+        self.attempts, self.states = [], []
+        return answer
+
+    def one(self, command, key=None):
+        """A status and body, or an error and a message, and what lbd has chosen."""
         send = self.plain if "url" in command else self.send
         url = command.get("url") or "http://upstream.test" + command.get("path", "/")
         body = command["body"].encode() if "body" in command else None
         end = time.monotonic() + (command.get("timeout") or 30)
-        headers = {"Idempotency-Key": "1"} if command.get("idempotent") else {}
+        headers = command.get("headers", {}) | ({"Idempotency-Key": "1"} if command.get("idempotent") else {})
+        key = key or command.get("key", "")
+        kind, _, name = self.hash.partition(":")
+        if key and name:
+            headers |= {name: key} if kind == "header" else {"Cookie": f"{name}={key}"}
         try:
-            status, content = send(command.get("method", "GET"), url, body, headers, command.get("timeout"))
-            return status, content.decode()
+            with lbd.ask(hash=key) if self.hash == "code" else contextlib.nullcontext():
+                status, content, response = send(
+                    command.get("method", "GET"), url, body, headers, command.get("timeout")
+                )
+            return status, content.decode(), lbd.choice(response)
         except lbd.LbdError as error:
-            return next(name for kind, name in ERRORS.items() if isinstance(error, kind)), str(error)
+            kind = next(name for kind, name in ERRORS.items() if isinstance(error, kind))
+            return kind, str(error), lbd.choice(error)
         except adapters.TIMEOUTS as error:
             connecting = isinstance(error, adapters.CONNECT_TIMEOUTS) and time.monotonic() < end
-            return "connection" if connecting else "timeout", repr(error)
+            return "connection" if connecting else "timeout", repr(error), lbd.choice(error)
         except (OSError, http.client.HTTPException, *adapters.CONNECTION) as error:
-            return "connection", repr(error)
+            return "connection", repr(error), lbd.choice(error)
         except Exception as error:
-            return "other", repr(error)
+            return "other", repr(error), lbd.choice(error)
 
     def request(self, command):
-        result, text = self.one(command)
-        return {"status": result, "body": text} if isinstance(result, int) else {"error": result, "message": text}
+        result, text, choice = self.one(command)
+        answer = {"status": result, "body": text} if isinstance(result, int) else {"error": result, "message": text}
+        if self.choice and choice is not None:
+            answer["choice"] = choice._asdict() | {"zone": choice.locality.zone}
+        return answer
 
     def load(self, command):
         began, rate = time.monotonic(), command.get("rate")
@@ -78,11 +114,12 @@ class Runner:
         took = collections.defaultdict(list)  # by the second in which the request was due
 
         def one(i):
+            key = f"{command['key']}-{i % command['keys']}" if "keys" in command else None
             if not rate:
-                return self.one(command)[0]
+                return self.one(command, key)[0]
             due = began + (i + 1) / rate
             time.sleep(max(0.0, due - time.monotonic()))
-            result = self.one(command)[0]
+            result = self.one(command, key)[0]
             took[int(due - began)].append(time.monotonic() - due)
             return result
 

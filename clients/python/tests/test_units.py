@@ -18,6 +18,7 @@ class BatchTest(unittest.TestCase):
     def batch(self):
         return _batch.of_answer(
             "orders",
+            "orders",
             {
                 "generation": 7,
                 "picks": [{"address": "a:1"}, {"address": "a:1"}, {"address": "b:1"}],
@@ -30,24 +31,24 @@ class BatchTest(unittest.TestCase):
         batch = self.batch()
         for _ in range(3):
             taken = collections.Counter(
-                element if isinstance(element, str) else type(element.error)
+                element.address if isinstance(element, _batch.Endpoint) else type(element.error)
                 for element in (batch.take(lambda _: False) for _ in "123456")
             )
             self.assertEqual(taken, {"a:1": 2, "b:1": 1, lbd.Dropped: 2, lbd.CircuitBroken: 1})
 
     def test_takes_another_address(self):
         batch = self.batch()
-        self.assertEqual(batch.draw(lambda address: address != "a:1"), "b:1")
+        self.assertEqual(batch.draw(lambda address: address != "a:1").address, "b:1")
         self.assertIsNone(batch.draw(lambda _: False))
-        taken = collections.Counter(batch.draw(lambda _: True) for _ in range(600))
+        taken = collections.Counter(batch.draw(lambda _: True).address for _ in range(600))
         self.assertGreater(taken["a:1"], 1.4 * taken["b:1"])
 
     def test_keeps_the_shares_of_the_addresses_that_are_not_avoided(self):
         picks = [{"address": f"{name}:1"} for name in "a" * 10 + "b" * 20 + "c" * 30 + "d" * 40]
-        batch = _batch.of_answer("orders", {"generation": 7, "picks": picks})
-        taken = collections.Counter(batch.take("d:1".__eq__) for _ in range(600))
+        batch = _batch.of_answer("orders", "orders", {"generation": 7, "picks": picks})
+        taken = collections.Counter(batch.take("d:1".__eq__).address for _ in range(600))
         self.assertEqual(taken, {"a:1": 100, "b:1": 200, "c:1": 300})
-        self.assertEqual(batch.take(lambda _: True)[1:], ":1")
+        self.assertEqual(batch.take(lambda _: True).address[1:], ":1")
 
     def test_rejects_what_is_not_a_batch(self):
         for answer in (
@@ -63,7 +64,7 @@ class BatchTest(unittest.TestCase):
             {"generation": 1, "picks": [{"address": "a:1"}], "circuit_broken": -1},
         ):
             with self.subTest(answer), self.assertRaises((KeyError, TypeError, ValueError)):
-                _batch.of_answer("orders", answer)
+                _batch.of_answer("orders", "orders", answer)
 
 
 class AsideTest(unittest.TestCase):

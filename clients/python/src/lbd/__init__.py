@@ -7,19 +7,27 @@
 lbd.opener is for urllib, lbd.requests for requests, lbd.httpx for httpx.
 """
 
+from .asking import Choice, Host, Locality, ask, choice
 from .client import Client
 from .errors import CircuitBroken, Dropped, LbdError, PermissionDenied, Unavailable, UnknownCluster
+from .hooks import Attempt
 from .upstream import Handler, opener
 
 __all__ = [
+    "Attempt",
+    "Choice",
     "CircuitBroken",
     "Client",
     "Dropped",
     "Handler",
+    "Host",
     "LbdError",
+    "Locality",
     "PermissionDenied",
     "Unavailable",
     "UnknownCluster",
+    "ask",
+    "choice",
     "opener",
 ]
 __version__ = "0.1.0"

@@ -13,6 +13,7 @@ from typing import Any, Optional
 
 from . import errors
 from ._connection import Connection, Deadline, Pool
+from .hooks import Observer
 
 TOKEN = re.compile("[!-~]+")
 
@@ -45,12 +46,14 @@ def duration(seconds: float) -> str:
 class Api:
     """lbd's HTTP API at one address. Safe for threads."""
 
-    def __init__(self, lbd: str, token: str, token_file: str, ca: str) -> None:
+    def __init__(self, lbd: str, found: str, token: str, token_file: str, ca: str, observer: Observer) -> None:
         self._address, self._context, self._server_name, self._host = _parse(lbd, ca)
         if token and not TOKEN.fullmatch(token):
             raise ValueError("token: it has characters that a header cannot have")
         self._token = token
         self._token_file = token_file
+        self._observer = observer
+        self.at = f"{lbd} ({found})"
         self._pool = Pool()
         if token_file and not token:
             self._token = self._read_token()
@@ -77,19 +80,36 @@ class Api:
         parameters: Optional[dict] = None,
         body: Any = None,
         *,
+        query: str = "",
         cluster: str = "",
         deadline: Optional[Deadline] = None,
+        request: Optional[Deadline] = None,
         connection: Optional[Connection] = None,
     ) -> dict:
         """The answer to a call; raises Unreachable, or the LbdError for an answer that rejects.
 
-        connection is used instead of one of the pool, and stays open after the call.
+        query is added to parameters. connection is used instead of one of the pool, and stays open after the call.
+        After the deadline of its request, a failure says nothing of lbd.
         """
-        deadline = deadline or Deadline(CALL_TIMEOUT)
+        target = path
         if parameters:
-            path += "?" + urllib.parse.urlencode(
-                [(k, v) for k, v in parameters.items() if v is not None], doseq=True, quote_via=urllib.parse.quote
-            )
+            target += "?" + urllib.parse.urlencode(parameters, doseq=True, quote_via=urllib.parse.quote) + query
+        try:
+            answer = self._call(method, target, body, cluster, deadline or Deadline(CALL_TIMEOUT), connection)
+        except Unreachable as error:
+            failure = Unreachable(f"{method} {path} at {self.at}: {error}")  # without the query
+            if request is None or not request.passed():
+                self._observer.called(failure)
+            raise failure from error.__cause__
+        except errors.LbdError:
+            self._observer.called()
+            raise
+        self._observer.called()
+        return answer
+
+    def _call(
+        self, method: str, path: str, body: Any, cluster: str, deadline: Deadline, connection: Optional[Connection]
+    ) -> dict:
         data = None if body is None else json.dumps(body).encode()
         used = self._token
         status, headers, content = self._exchange(method, path, data, deadline, connection)
@@ -101,10 +121,10 @@ class Api:
         answer = _decode(content)
         if status in (200, 201):
             if answer is None:
-                raise Unreachable(f"{method} {path}: the answer is not JSON")
+                raise Unreachable("the answer is not JSON")
             return answer
         if status not in (401, 403, 429) and not isinstance((answer or {}).get("code"), str):
-            raise Unreachable(f"{method} {path}: status {status} without a code of lbd")
+            raise Unreachable(f"status {status} without a code of lbd")
         raise errors.of_answer(cluster, status, answer or {}, _seconds(headers.get("Retry-After")))
 
     def _exchange(
@@ -131,7 +151,7 @@ class Api:
                 if reused and not fresh and isinstance(error, (ConnectionError, http.client.BadStatusLine)):
                     fresh = True
                     continue
-                raise Unreachable(f"{method} {path}: {type(error).__name__}: {error}") from error
+                raise Unreachable(f"{type(error).__name__}: {error}") from error
             except BaseException:
                 if connection is not None:
                     connection.close()
@@ -175,7 +195,7 @@ def _parse(lbd: str, ca: str) -> tuple[str, Optional[ssl.SSLContext], str, str]:
             raise ValueError("lbd: unix: has no path")
         return address, None, "", "localhost"
     parts = urllib.parse.urlsplit(lbd)
-    if "@" in parts.netloc:
+    if "@" in lbd:
         raise ValueError("lbd: the address has a user; use token or token_file")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ValueError(f"lbd: {lbd!r} is not unix:PATH, http://HOST:PORT or https://HOST:PORT")

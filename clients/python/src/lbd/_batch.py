@@ -33,28 +33,45 @@ class Refusal:
         self.error = error
 
 
+class Endpoint:
+    """An endpoint that lbd picked, with what lbd says of it. Raises ValueError without an address or a cluster."""
+
+    __slots__ = ("address", "cluster", "pick")
+
+    def __init__(self, cluster: str, pick: dict) -> None:
+        self.address = pick["address"]
+        self.cluster = pick.get("cluster") or cluster
+        self.pick = pick
+        if not is_address(self.address) or not isinstance(self.cluster, str) or not self.cluster:
+            raise ValueError("a pick without an address or a cluster")
+
+
 class Batch:
     """The picks of one answer of lbd, shuffled. Requests take them in turn.
 
-    generation is that of the cluster; None if lbd refused all picks, because then it does not say.
+    generation is that of the cluster; None if lbd refused all picks, because then it does not say. query is what
+    requests ask beside their cluster. After until, lbd is asked again.
     """
 
-    __slots__ = ("_elements", "_turn", "addresses", "generation", "made")
+    __slots__ = ("_elements", "_turn", "addresses", "cluster", "generation", "made", "query", "until")
 
-    def __init__(self, generation: Optional[int], elements: list[Union[str, Refusal]]) -> None:
+    def __init__(self, cluster: str, generation: Optional[int], elements: list[Union[Endpoint, Refusal]]) -> None:
         random.shuffle(elements)
         self.generation = generation
-        self.made = time.monotonic()
-        self.addresses = frozenset(element for element in elements if isinstance(element, str))
+        self.made = self.until = time.monotonic()
+        self.query = ""
+        endpoints = [element for element in elements if isinstance(element, Endpoint)]
+        self.addresses = frozenset(endpoint.address for endpoint in endpoints)
+        self.cluster = endpoints[0].cluster if endpoints else cluster  # "" if it is not known
         self._elements = elements
         self._turn = itertools.count()  # next is atomic
 
-    def take(self, avoids: Callable[[str], bool]) -> Union[str, Refusal]:
+    def take(self, avoids: Callable[[str], bool]) -> Union[Endpoint, Refusal]:
         """The next element whose address is not avoided: of the others, each keeps its share."""
         elements = self._elements
         for _ in range(2 * len(elements)):  # other requests take some
             element = elements[next(self._turn) % len(elements)]
-            if isinstance(element, Refusal) or not avoids(element):
+            if isinstance(element, Refusal) or not avoids(element.address):
                 break
         return element
 
@@ -62,30 +79,29 @@ class Batch:
         """How many elements were taken. One is lost."""
         return next(self._turn)
 
-    def draw(self, accept: Callable[[str], bool]) -> Optional[str]:
-        """An address that accept permits, drawn so that each keeps its share; None if there is none."""
+    def draw(self, accept: Callable[[str], bool]) -> Optional[Endpoint]:
+        """An endpoint whose address accept permits, drawn so that each keeps its share; None if there is none."""
         elements = self._elements
         first = random.randrange(len(elements))
         for element in itertools.chain(random.choices(elements, k=8), elements[first:], elements[:first]):
-            if isinstance(element, str) and accept(element):
+            if isinstance(element, Endpoint) and accept(element.address):
                 return element
         return None
 
 
-def of_answer(cluster: str, answer: dict) -> Batch:
-    """The batch in the answer to a pick with n. Raises ValueError if it is not one."""
-    elements: list[Union[str, Refusal]] = []
+def of_answer(name: str, cluster: str, answer: dict) -> Batch:
+    """The batch in the answer to a pick with n; cluster is "" for a target. Raises ValueError if it is not one."""
+    endpoints: dict[tuple[str, str], Endpoint] = {}
+    elements: list[Union[Endpoint, Refusal]] = []
     for pick in answer["picks"]:
-        address = pick["address"]
-        if not is_address(address):
-            raise ValueError("a pick without an address")
-        elements.append(address)
+        endpoint = Endpoint(cluster, pick)
+        elements.append(endpoints.setdefault((endpoint.cluster, endpoint.address), endpoint))
     for category, count in (answer.get("dropped") or {}).items():
-        elements += [Refusal(dropped(cluster, category))] * _refusals(count)
-    elements += [Refusal(circuit_broken(cluster))] * _refusals(answer.get("circuit_broken") or 0)
+        elements += [Refusal(dropped(name, category))] * _refusals(count)
+    elements += [Refusal(circuit_broken(name))] * _refusals(answer.get("circuit_broken") or 0)
     if not elements:
         raise ValueError("a batch without picks")
-    return Batch(int(answer["generation"]), elements)
+    return Batch(cluster, int(answer["generation"]), elements)
 
 
 def _refusals(count: object) -> int:
@@ -96,7 +112,7 @@ def _refusals(count: object) -> int:
 
 def of_refusal(error: errors.LbdError) -> Batch:
     """A batch of nothing but a refusal: lbd refused each pick."""
-    return Batch(None, [Refusal(error)])
+    return Batch("", None, [Refusal(error)])
 
 
 def dropped(cluster: str, category: str) -> errors.Dropped:

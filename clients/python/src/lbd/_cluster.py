@@ -12,9 +12,11 @@ from typing import Optional, Union
 from . import _batch, errors
 from ._api import Api, Unreachable, duration
 from ._aside import Asides, Connects
-from ._batch import Batch, Refusal
+from ._batch import Batch, Endpoint, Refusal
 from ._connection import Connection, Deadline
 from ._counts import Budget, Counts
+from .asking import TARGET, Asked
+from .hooks import Observer
 
 BATCH_MIN, BATCH_FIRST, BATCH_MAX = 20, 100, 1000
 BATCH_TIME = 2.0
@@ -45,15 +47,21 @@ IDLE_TIME = 300.0
 
 
 class Cluster:
-    """What a client knows of one cluster. Safe for threads."""
+    """What a client knows of one cluster, or of a target. Safe for threads."""
 
-    def __init__(self, name: str, api: Api, *, max_age: float, stale_for: float, max_tokens: float) -> None:
+    def __init__(
+        self, name: str, api: Api, observer: Observer, *, max_age: float, stale_for: float, max_tokens: float
+    ) -> None:
         self.name = name
+        self.target = name.startswith(TARGET)
+        self.parameter = {"target": name.removeprefix(TARGET)} if self.target else {"cluster": name}
         self.counts = Counts()
         self.budget = Budget(max_tokens)
         self.asides = Asides()
         self.connects = Connects()
+        self._asked = Asked()
         self._api = api
+        self._observer = observer
         self._max_age = max_age
         self._stale_for = stale_for
         self.batch: Optional[Batch] = None
@@ -75,6 +83,7 @@ class Cluster:
         self.counts.after_fork()
         self.budget.after_fork()
         self.asides.after_fork()
+        self._asked.after_fork()
         if connection is not None:
             connection.close()
 
@@ -86,15 +95,20 @@ class Cluster:
         """Whether take answers without waiting for lbd."""
         return self._thread is not None and self._usable()
 
-    def take(self, deadline: Deadline) -> Union[str, Refusal]:
-        """The next element of the batch. Raises an LbdError if there is none in time."""
+    def take(self, deadline: Deadline, query: str) -> Union[Endpoint, Refusal]:
+        """The next element of the batch for what a request asks. Raises an LbdError if there is none in time."""
         self._used = True
         batch = self.batch
-        if batch is None or not self.ready():
-            batch = self._wait(deadline)
+        if batch is None or batch.query != query or not self.ready():
+            batch = self._wait(deadline, query)
         return batch.take(self.asides.avoids)
 
-    def draw(self, accept: Callable[[str], bool]) -> Optional[str]:
+    def fresh(self, query: str) -> bool:
+        """Whether take answers a query without a call to lbd."""
+        batch, known = self.batch, self._asked.get(query)
+        return (batch is not None and batch.query == query) or (known is not None and time.monotonic() < known.until)
+
+    def draw(self, accept: Callable[[str], bool]) -> Optional[Endpoint]:
         batch = self.batch
         return None if batch is None else batch.draw(accept)
 
@@ -108,11 +122,13 @@ class Cluster:
 
     def failed(self, address: str, sent: bool) -> None:
         """May set an address aside: a try was not sent, or got no answer."""
-        batch = self.batch
-        self.asides.failed(address, sent, TRIED_MAX if batch is None else len(batch.addresses) // 2)
+        batch = self.batch  # one for what requests ask does not have all addresses
+        most = TRIED_MAX if batch is None or batch.query else len(batch.addresses) // 2
+        self.asides.failed(address, sent, most)
 
-    def _wait(self, deadline: Deadline) -> Batch:
+    def _wait(self, deadline: Deadline, query: str) -> Batch:
         """Starts the thread if there is none, and waits for a batch, or for the first try to get one."""
+        known = self._asked.get(query)
         with self._changed:
             while not self._stopped.is_set():
                 if self._thread is None:  # at first, and after it ended because there were no requests
@@ -122,12 +138,36 @@ class Cluster:
                 if not self._changed.wait(deadline.left()):
                     break
             batch, error = self.batch, self._error
-            if batch is not None and self._usable():
-                return batch
+            usable = self._usable()
+        if batch is not None and usable:
+            return batch if batch.query == query else self._ask(deadline, query, known, batch)
         if error is not None:
+            if batch is not None and not error.code:
+                self._observer.stale(error)
             raise errors.like(error)
         reason = "the client is closed" if self._stopped.is_set() else "lbd did not answer in time"
         raise errors.Unavailable(f"cluster {self.name}: {reason}", cluster=self.name)
+
+    def _ask(self, deadline: Deadline, query: str, known: Optional[Batch], last: Batch) -> Batch:
+        """The batch for what a request asks: known if it is not old. If lbd is unreachable, known may be older."""
+        now = time.monotonic()
+        usable = known is not None and now - known.made < self._stale_for
+        if known is not None and (now < known.until or (usable and self._error is not None)):
+            return known
+        try:
+            batch = self._fetch(None, query, BATCH_MIN, deadline)
+        except Unreachable as error:
+            rejection = self._unreachable(error)
+            if deadline.passed():
+                raise rejection from error
+            self._error = rejection
+            if known is not None and usable:
+                return known
+            if self.target or "&exclude=" in query or last.generation is None:
+                raise rejection from error
+            return last  # better another endpoint than none
+        self._asked.put(batch, False)
+        return batch
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name=f"lbd {self.name}", daemon=True)
@@ -165,7 +205,7 @@ class Cluster:
             while not stopped.is_set():
                 pause, began = 0.0, time.monotonic()
                 try:
-                    batch = self._fetch(connection, n)
+                    batch = self._fetch(connection, self._asked.last, n, Deadline(None))
                     self._publish(batch, None)
                     self._follow(connection, batch)
                     age = time.monotonic() - batch.made
@@ -193,58 +233,68 @@ class Cluster:
             connection.close()
             with self._changed:
                 if not stopped.is_set():
-                    self.batch, self._thread, self._tries = None, None, 0
+                    self.batch, self._thread, self._tries, self._asked = None, None, 0, Asked()
                     self._changed.notify_all()
 
     def _note(self, error: Exception) -> float:
         """Publishes why there is no new batch, and returns the seconds that lbd asks to wait."""
         if not isinstance(error, errors.LbdError):
-            error = errors.Unavailable(f"cluster {self.name}: lbd is unreachable: {error}", cluster=self.name)
+            error = self._unreachable(error)
         self._publish(None, error)
         return error.retry_after
 
+    def _unreachable(self, error: Exception) -> errors.Unavailable:
+        return errors.Unavailable(f"cluster {self.name}: lbd is unreachable: {error}", cluster=self.name)
+
     def _publish(self, batch: Optional[Batch], error: Optional[errors.LbdError]) -> None:
-        if batch is not None and batch.generation is not None:
-            self.asides.keep(batch.addresses)
+        if batch is not None:
+            self._asked.put(batch, True)
+            if batch.generation is not None and not batch.query:
+                self.asides.keep(batch.addresses)
         with self._changed:
             self.batch, self._error = batch or self.batch, error
             self._tries += 1
             self._changed.notify_all()
 
-    def _fetch(self, connection: Connection, n: int) -> Batch:
+    def _fetch(self, connection: Optional[Connection], query: str, n: int, request: Deadline) -> Batch:
+        wait = request.at_most(BATCH_WAIT)
         try:
             answer = self._api.call(
                 "GET",
                 "/v1/pick",
-                {"cluster": self.name, "n": n, "reports": "true", "wait": duration(BATCH_WAIT)},
+                {**self.parameter, "n": n, "reports": "true", "wait": duration(wait)},
+                query=query,
                 cluster=self.name,
-                deadline=Deadline(BATCH_WAIT + 1.0),
+                deadline=Deadline(wait + 1.0),
+                request=request,
                 connection=connection,
             )
+            batch = _batch.of_answer(self.name, "" if self.target else self.name, answer)
+            age = self._max_age * random.uniform(0.8, 1)
         except (errors.Dropped, errors.CircuitBroken) as error:
-            return _batch.of_refusal(error)
-        try:
-            return _batch.of_answer(self.name, answer)
+            batch, age = _batch.of_refusal(error), min(REFUSED_AGE, self._max_age)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unreachable(f"the answer is not a batch: {error!r}") from error
+            raise Unreachable(f"the answer of {self._api.at} is not a batch: {error!r}") from error
+        batch.query, batch.until = query, batch.made + age
+        return batch
 
     def _follow(self, connection: Connection, batch: Batch) -> None:
         """Returns when it is time for a new batch."""
-        if batch.generation is None:
+        if batch.generation is None or not batch.cluster:
             self._stopped.wait(min(REFUSED_AGE, self._max_age))
             return
-        end = time.monotonic() + self._max_age * random.uniform(0.8, 1)
         # v1/clusters/watch is the stream of all clusters.
-        name = "%77atch" if self.name == "watch" else urllib.parse.quote(self.name, safe="")
+        name = "%77atch" if batch.cluster == "watch" else urllib.parse.quote(batch.cluster, safe="")
+        parameters = self.parameter if self.target else {}
         while not self._stopped.is_set():
-            left = end - time.monotonic()
+            left = batch.until - time.monotonic()
             if left <= 0:
                 return
             began, wait = time.monotonic(), min(left, FOLLOW_WAIT)
             answer = self._api.call(
                 "GET",
                 "/v1/clusters/" + name,
-                {"endpoints": "false", "index": batch.generation, "wait": duration(wait)},
+                {**parameters, "endpoints": "false", "index": batch.generation, "wait": duration(wait)},
                 cluster=self.name,
                 deadline=Deadline(wait + 1.0),
                 connection=connection,

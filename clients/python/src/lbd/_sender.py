@@ -107,7 +107,9 @@ class Sender:
         """
         try:
             until = Deadline(deadline.at_most(CALL_TIMEOUT))
-            self._api.call("POST", "/v1/leases/done", body={"leases": [lease.ended()]}, deadline=until)
+            self._api.call(
+                "POST", "/v1/leases/done", body={"leases": [lease.ended()]}, deadline=until, request=deadline
+            )
         except (Unreachable, errors.LbdError):
             return False
         return True

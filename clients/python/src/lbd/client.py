@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import errno
+import logging
 import os
 import socket
 import threading
@@ -13,13 +14,16 @@ from collections.abc import Callable, Mapping
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union, get_args
 
-from . import errors
+from . import asking, errors
 from ._api import Api, Unreachable, default_address, duration
 from ._aside import HURRIED
-from ._batch import Refusal, is_address
+from ._batch import Endpoint, Refusal, is_address
 from ._cluster import OTHER_PAUSE, OTHER_TIME, TRIED_MAX, Cluster
 from ._connection import Deadline
+from ._counts import Counts
 from ._sender import Lease, Sender
+from .asking import Choice, Headers, Host, Locality, Place
+from .hooks import Attempt, Observer, Outcome, State
 
 if TYPE_CHECKING:
     from .upstream import Response
@@ -38,7 +42,7 @@ LEASE_MAX = 600.0  # lbd's default of --max-ttl
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 
 Mode = Literal["batch", "pick", "lease"]
-Hosts = Union[Mapping[str, str], Callable[[str], Optional[str]]]
+Hosts = Union[Mapping[str, Place], Callable[[str], Optional[Place]]]
 
 
 class Client:
@@ -51,7 +55,8 @@ class Client:
     token_file  file with the token, read again after a 401. Default: environment LBD_TOKEN_FILE
     ca          PEM file of the certificates that may sign lbd's. Default: environment LBD_CA, else the system's
     owner       name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID
-    hosts       clusters of other hosts: a mapping, or a function that returns None for a host that is not one
+    hosts       clusters of other hosts, or what requests to a host ask (Host): a mapping, or a function that returns
+                None for a host that is not one
     fallback    HOST:PORT for requests while lbd is unreachable and the last batch is too old
     timeout     default deadline of a request, in seconds; None for none
     connect_timeout  seconds after which an endpoint counts as not reachable, if the request has more time. While there
@@ -62,6 +67,9 @@ class Client:
     max_tokens  size of the budget of retries of a cluster (gRFC A6)
     ttl         seconds of a lease of a request without a deadline
     report_interval  seconds between two reports of how requests ended
+    on_attempt  is called with each try that has ended, before the next one. What it does takes the time of the request
+    on_state    is called when lbd is unreachable, when the last batch is too old, and when lbd has answered again
+    logger      gets changes of that state, and at the level DEBUG each try; no tokens, hash keys or queries
 
     Raises ValueError for a setting that is not valid.
     """
@@ -85,6 +93,9 @@ class Client:
         max_tokens: float = 100,
         ttl: float = 30.0,
         report_interval: float = 5.0,
+        on_attempt: Optional[Callable[[Attempt], object]] = None,
+        on_state: Optional[Callable[[State], object]] = None,
+        logger: Optional[logging.Logger] = None,
     ) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"mode: {mode!r} is not batch, pick or lease")
@@ -108,13 +119,21 @@ class Client:
         self.fallback = fallback
         self._epoch, self._pid = 0, os.getpid()
         self._owner = owner or environ("LBD_OWNER")
-        self._hosts = hosts if hosts is None or callable(hosts) else {k.lower(): v for k, v in hosts.items()}
+        self._hosts: Optional[Callable[[str], Optional[Place]]] = None
+        if callable(hosts):
+            self._hosts = lambda host: asking.place(host, hosts(host))
+        elif hosts is not None:
+            self._hosts = {k.lower(): asking.place(k.lower(), v) for k, v in hosts.items()}.get
         self._settings = {"max_age": max_age, "stale_for": stale_for, "max_tokens": max_tokens}
+        self.observer = Observer(on_attempt, on_state, logger)
+        found = "the setting lbd" if lbd else "environment LBD" if environ("LBD") else "default; set LBD"
         self._api = Api(
             lbd or environ("LBD") or default_address(),
+            found,
             token or "",
             token_file or "",
             ca or environ("LBD_CA") or "",
+            self.observer,
         )
         self._clusters: dict[str, Cluster] = {}
         self._lock = threading.RLock()  # a handler of a signal may call close
@@ -126,14 +145,19 @@ class Client:
         _clients.add(self)
 
     def cluster_of(self, host: Optional[str]) -> Optional[str]:
-        """The cluster that a host names; None if requests to the host are not for lbd."""
+        """The cluster that a host names, or xds:///TARGET; None if requests to the host are not for lbd."""
+        place = self.place_of(host)
+        return place.name if isinstance(place, Host) else place
+
+    def place_of(self, host: Optional[str]) -> Optional[Place]:
+        """What requests to a host are for; None if not for lbd."""
         if not host:
             return None
         host = host.lower()
         if self._hosts is not None:
-            name = self._hosts(host) if callable(self._hosts) else self._hosts.get(host)
-            if name:
-                return name
+            place = self._hosts(host)
+            if place:
+                return place
         return host[: -len(".lbd")] if host.endswith(".lbd") and len(host) > len(".lbd") else None
 
     def request(
@@ -160,15 +184,27 @@ class Client:
         limit = self.timeout if isinstance(timeout, str) else timeout
         return self._upstreams.request(method, url, body, headers, Deadline(limit), idempotent)
 
-    def call(self, cluster: str, deadline: Deadline, repeatable: bool) -> Call:
-        """A request to a cluster, for an adapter of an HTTP library. repeatable permits retries."""
+    def call(
+        self,
+        place: Place,
+        deadline: Deadline,
+        repeatable: bool,
+        path: str = "",
+        headers: Optional[Headers] = None,
+        request: Any = None,
+    ) -> Call:
+        """A request for an adapter of an HTTP library. repeatable permits retries; request is for hooks."""
+        if isinstance(place, str) and asking.current.get() is None:
+            name, query = place, ""
+        else:
+            name, query = asking.asked(place, path, headers)
         if self._closed:
-            raise errors.Unavailable(f"cluster {cluster}: the client is closed", cluster=cluster)
-        self.epoch()
-        known = self._clusters.get(cluster)
-        return Call(self, known or self._add(cluster), deadline, repeatable)
+            raise errors.Unavailable(f"cluster {name}: the client is closed", cluster=name)
+        epoch = self.epoch()
+        known = self._clusters.get(name)
+        return Call(self, known or self.cluster(name), deadline, repeatable, query, request, epoch)
 
-    def _add(self, name: str) -> Cluster:
+    def cluster(self, name: str) -> Cluster:
         with self._lock:
             known = self._clusters.get(name)
             if known is None:
@@ -177,7 +213,7 @@ class Client:
                         del self._clusters[other.name]
                 if len(self._clusters) >= CLUSTERS_MAX:
                     raise errors.Unavailable(f"cluster {name}: the client has {CLUSTERS_MAX} clusters", cluster=name)
-                known = self._clusters[name] = Cluster(name, self._api, **self._settings)
+                known = self._clusters[name] = Cluster(name, self._api, self.observer, **self._settings)
             return known
 
     def owner(self) -> str:
@@ -192,7 +228,7 @@ class Client:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
+            self._closed = self.observer.closed = True
         _clients.discard(self)
         for cluster in list(self._clusters.values()):
             cluster.stop()
@@ -219,6 +255,7 @@ class Client:
         self._epoch += 1
         self._lock = threading.RLock()
         self._api.after_fork()
+        self.observer.after_fork()
         for cluster in list(self._clusters.values()):
             cluster.after_fork()
         self._sender.after_fork(self._process())
@@ -227,56 +264,79 @@ class Client:
         self._pid = os.getpid()
 
 
-class Attempt:
+class Try:
     """One try of a request, at one address. Adapters call answered, failed or unsent, then finish."""
 
-    __slots__ = ("_begin", "_call", "_counted", "_epoch", "_lease", "_outcome", "address", "connect_timeout")
+    __slots__ = (
+        "_begin", "_call", "_counts", "_endpoint", "_epoch", "_lease", "_number", "_outcome", "address",
+        "connect_timeout",
+    )  # fmt: skip
 
-    def __init__(self, call: Call, address: str, lease: Optional[Lease], counted: bool, hurries: bool) -> None:
-        self.address = address
+    def __init__(
+        self,
+        call: Call,
+        endpoint: Endpoint,
+        lease: Optional[Lease],
+        counts: Optional[Counts],
+        number: int,
+        hurries: bool,
+    ) -> None:
+        self.address = endpoint.address
         self.connect_timeout = call.client.connect_timeout
         if hurries:
             self.connect_timeout = min(self.connect_timeout, call.cluster.connects.limit)
         self._call = call
+        self._endpoint = endpoint
         self._lease = lease
+        self._number = number
         self._outcome = ""
-        self._epoch = call.client.epoch()
-        self._counted = counted
-        self._begin = call.cluster.counts.begin(address) if counted else 0.0
+        self._epoch = call.epoch
+        self._counts = counts
+        self._begin = counts.begin(self.address) if counts is not None else time.monotonic()
+
+    def choice(self) -> Choice:
+        """What lbd has chosen."""
+        pick = self._endpoint.pick
+        place = pick.get("locality") or {}
+        locality = Locality(*(place.get(field) or "" for field in Locality._fields))
+        hostname, priority = pick.get("hostname") or "", pick.get("priority") or 0
+        return Choice(self._endpoint.cluster, self.address, hostname, locality, priority, self._number)
 
     def answered(self, status: int) -> None:
         """The status and the headers of the response are there; the request is in flight until finish."""
-        self._ended("error" if status >= 500 else "success")
+        self._ended("error" if status >= 500 else "success", status)
         if status not in RETRIED_STATUSES:
             self._call.cluster.budget.succeeded()
         self._call.cluster.asides.answered(self.address)
 
-    def failed(self) -> None:
+    def failed(self, error: BaseException) -> None:
         """The connection failed after it was made, or the deadline passed."""
-        self._fails("error")
+        self._fails("error", error)
 
-    def unsent(self, timed_out: bool) -> None:
+    def unsent(self, error: BaseException, timed_out: bool) -> None:
         """There was no connection. timed_out says whether it took longer than connect_timeout."""
         if self._call is not None and timed_out and self.connect_timeout < self._call.client.connect_timeout:
             self._call.cut = True
-        self._fails("unreachable")
+        self._fails("unreachable", error)
 
-    def _fails(self, outcome: str) -> None:
+    def _fails(self, outcome: Outcome, error: BaseException) -> None:
         call = self._call
         if call is not None and not self._outcome and self._epoch == call.client.epoch():
-            self._ended(outcome)
-            call.failed(self.address, outcome == "unreachable")
-        self.finish()
+            self._ended(outcome, None, error)
+            call.failed(self._endpoint, outcome == "unreachable")
+        self.finish(error)
 
-    def finish(self) -> None:
+    def finish(self, error: Optional[BaseException] = None) -> None:
         """The request is no longer in flight. Without an outcome, its caller has given it up."""
+        if error is not None:
+            error._lbd = self.choice()  # type: ignore[attr-defined]
         call, self._call = self._call, None  # type: ignore[assignment]
         if call is None or self._epoch != call.client.epoch():
             return
         if not self._outcome:
-            self._ended_of(call, "cancelled")
-        if self._counted:
-            call.cluster.counts.end(self.address)
+            self._ended_of(call, "cancelled", None, error)
+        if self._counts is not None:
+            self._counts.end(self.address)
         if self._lease is not None:
             call.client._sender.end(self._lease)
 
@@ -285,30 +345,45 @@ class Attempt:
         if getattr(self, "_call", None) is not None:
             self.finish()
 
-    def _ended(self, outcome: str) -> None:
+    def _ended(self, outcome: Outcome, status: Optional[int], error: Optional[BaseException] = None) -> None:
         if self._call is not None and not self._outcome:
-            self._ended_of(self._call, outcome)
+            self._ended_of(self._call, outcome, status, error)
 
-    def _ended_of(self, call: Call, outcome: str) -> None:
+    def _ended_of(self, call: Call, outcome: Outcome, status: Optional[int], error: Optional[BaseException]) -> None:
         self._outcome = outcome
         if self._lease is not None:
             self._lease.outcome = outcome
-        if self._counted and outcome != "unreachable" and self._epoch == call.client.epoch():
-            call.cluster.counts.answered(self.address, outcome, self._begin)
+        if self._counts is not None and outcome != "unreachable" and self._epoch == call.client.epoch():
+            self._counts.answered(self.address, outcome, self._begin)
+        observer = call.client.observer
+        if observer.wants_attempts:
+            took = time.monotonic() - self._begin
+            observer.attempted(Attempt(self.choice(), outcome, took, call.request, status, error))
 
 
 class Call:
     """One request to a cluster, with all of its tries."""
 
     __slots__ = (
-        "_again", "_epoch", "_fallback", "_lease", "_moves", "_repeatable", "_tried", "_unsent",
-        "client", "cluster", "cut", "deadline", "given_up",
+        "_again", "_fallback", "_lease", "_moves", "_query", "_repeatable", "_tried", "_unsent",
+        "client", "cluster", "cut", "deadline", "epoch", "given_up", "request",
     )  # fmt: skip
 
-    def __init__(self, client: Client, cluster: Cluster, deadline: Deadline, repeatable: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cluster: Cluster,
+        deadline: Deadline,
+        repeatable: bool,
+        query: str,
+        request: Any,
+        epoch: int,
+    ) -> None:
         self.client = client
         self.cluster = cluster
         self.deadline = deadline
+        self.request = request
+        self._query = query  # what it asks beside its cluster
         self._repeatable = repeatable
         self._tried: list[str] = []
         self._moves = 0  # tries that were not sent
@@ -317,16 +392,23 @@ class Call:
         self._again = False  # its address is one that was tried
         self.cut = False  # a try was not sent for want of time to connect, and its address was not tried again
         self._lease: Optional[Lease] = None  # of the last try
-        self._epoch = client.epoch()
+        self.epoch = epoch
         self.given_up = False  # its caller does not want the response any more
 
     def waits(self) -> bool:
         """Whether first, or retry, waits for lbd: then tasks of an event loop call it in another thread."""
         if self.client.mode != "batch" or not self.cluster.ready():
             return True
+        if not self._draws():
+            return bool(self._tried or self.cluster.asides.avoided()) or not self.cluster.fresh(self._query)
         return self._unsent and not self.cut and self.cluster.draw(lambda a: a not in self._tried) is None
 
-    def first(self) -> Attempt:
+    def _draws(self) -> bool:
+        """Whether its tries are elements of the batch: those of a request that asks something are other picks."""
+        batch = self.cluster.batch
+        return self.client.mode == "batch" and not self._query and (batch is None or not batch.query)
+
+    def first(self) -> Try:
         """The first try. Raises an LbdError if there is no endpoint for it, and TimeoutError at the deadline."""
         try:
             return self._take()
@@ -335,18 +417,18 @@ class Call:
             if fallback is None or error.code:  # with a code, lbd has answered
                 raise
             self._fallback = True
-            return Attempt(self, fallback, None, False, False)
+            return Try(self, Endpoint(self.cluster.name, {"address": fallback}), None, None, 1, False)
 
-    def failed(self, address: str, unsent: bool) -> None:
+    def failed(self, endpoint: Endpoint, unsent: bool) -> None:
         """Remembers that a try failed. If nothing was sent, lbd is told at once."""
         self._unsent = unsent
         if self._fallback:
             return
-        self.cluster.failed(address, not unsent)
+        self.cluster.failed(endpoint.address, not unsent)
         if unsent and self._lease is None:
-            self.client._sender.unreachable(self.cluster.name, address)
+            self.client._sender.unreachable(endpoint.cluster, endpoint.address)
 
-    def retry(self) -> Optional[Attempt]:
+    def retry(self) -> Optional[Try]:
         """The next try after one that failed; None if the result of that one is the result of the request.
 
         A try fails if it is not sent, if its connection ends before the status line, or with the status 502, 503 or
@@ -362,26 +444,26 @@ class Call:
         try:
             # lbd hears now of a try that was not sent, and may choose another priority.
             end = Deadline(self.deadline.at_most(OTHER_TIME if unsent else 0))
-            return self._other(end) if self.client.mode == "batch" else self._pick_other(end)
+            return self._other(end) if self._draws() else self._pick_other(end)
         except (errors.LbdError, TimeoutError):
             return None
 
-    def _other(self, end: Deadline) -> Optional[Attempt]:
+    def _other(self, end: Deadline) -> Optional[Try]:
         """A try at an address of the batch that was not tried; the last resort is one that had too little time."""
         cluster, tried = self.cluster, self._tried
         avoids, draw = cluster.asides.avoids, cluster.draw
         while not self._over():
             batch = cluster.batch
-            address = draw(lambda a: a not in tried and not avoids(a)) or draw(lambda a: a not in tried)
-            if address is None and self.cut:
-                address, self.cut, self._again = draw(tried.__contains__), False, True
-            if address is not None:
-                return self._at(address)
+            endpoint = draw(lambda a: a not in tried and not avoids(a)) or draw(lambda a: a not in tried)
+            if endpoint is None and self.cut:
+                endpoint, self.cut, self._again = draw(tried.__contains__), False, True
+            if endpoint is not None:
+                return self._at(endpoint)
             if not cluster.other(batch, end):
                 break
         return None
 
-    def _pick_other(self, end: Deadline) -> Optional[Attempt]:
+    def _pick_other(self, end: Deadline) -> Optional[Try]:
         # lbd may need the place of the lease in the circuit breaker.
         if self._lease is not None and not self.client._sender.end_failed(self._lease, self.deadline):
             return None
@@ -402,12 +484,16 @@ class Call:
     def _over(self) -> bool:
         """Whether there is to be no other try. A child of fork does not go on with a request of its parent."""
         client = self.client
-        return self.given_up or self.deadline.passed() or client._closed or self._epoch != client.epoch()
+        return self.given_up or self.deadline.passed() or client._closed or self.epoch != client.epoch()
 
-    def _take(self) -> Attempt:
-        if self.client.mode != "batch":
+    def _take(self) -> Try:
+        if self._query or self.client.mode != "batch":
             return self._get([])
-        element = self.cluster.take(self.deadline)
+        return self._element("")
+
+    def _element(self, query: str) -> Try:
+        """A try at the next element of the batch for a query."""
+        element = self.cluster.take(self.deadline, query)
         if isinstance(element, Refusal):
             raise errors.like(element.error)
         self._check_deadline()
@@ -418,18 +504,20 @@ class Call:
         if self.deadline.passed():
             raise TimeoutError(f"cluster {self.cluster.name}: the deadline of the request has passed")
 
-    def _at(self, address: str, lease: Optional[Lease] = None) -> Attempt:
-        self._tried.append(address)
+    def _at(self, endpoint: Endpoint, lease: Optional[Lease] = None) -> Try:
+        counts, cluster = None, self.cluster
+        if self.client.mode != "batch":
+            cluster.asides.avoids(endpoint.address)  # this may be the trial
+        else:
+            counts = (self.client.cluster(endpoint.cluster) if cluster.target else cluster).counts
+        self._tried.append(endpoint.address)
         self._lease = lease
-        batch = self.client.mode == "batch"
-        if not batch:
-            self.cluster.asides.avoids(address)  # this may be the trial
         hurries = self._moves < HURRIED and not self._again
-        return Attempt(self, address, lease, batch, hurries)
+        return Try(self, endpoint, lease, counts, len(self._tried), hurries)
 
-    def _get(self, tried: list[str]) -> Attempt:
+    def _get(self, tried: list[str]) -> Try:
         """A try at an address that lbd picks: none of tried, and none that is set aside if there is another."""
-        excluded = list(dict.fromkeys([*tried, *self.cluster.asides.avoided()]))[:TRIED_MAX]
+        excluded = list(dict.fromkeys([*tried, *sorted(self.cluster.asides.avoided())]))[:TRIED_MAX]
         try:
             return self._pick(excluded)
         except errors.Unavailable as error:
@@ -437,29 +525,38 @@ class Call:
                 raise
             return self._pick(tried)
 
-    def _pick(self, excluded: list[str]) -> Attempt:
+    def _pick(self, excluded: list[str]) -> Try:
         """A try at an address that lbd picks: none of excluded."""
         client, name = self.client, self.cluster.name
+        if client.mode == "batch":
+            return self._element(self._query + asking.query(("exclude", address) for address in excluded))
         wait = self.deadline.at_most(WAIT_MAX)
-        parameters: dict[str, Any] = {"cluster": name, "wait": duration(wait), "exclude": excluded}
+        parameters: dict[str, Any] = {**self.cluster.parameter, "wait": duration(wait), "exclude": excluded}
         ttl, method = 0.0, "GET"
         if client.mode == "lease":
             left = self.deadline.left()
             ttl, method = min(client.ttl if left is None else left + LEASE_GRACE, LEASE_MAX), "POST"
             parameters.update(ttl=duration(ttl), owner=client.owner())
         try:
-            answer = client._api.call(method, "/v1/pick", parameters, cluster=name, deadline=Deadline(wait + 1.0))
+            answer = client._api.call(
+                method,
+                "/v1/pick",
+                parameters,
+                query=self._query,
+                cluster=name,
+                deadline=Deadline(wait + 1.0),
+                request=self.deadline,
+            )
             lease = Lease(str(answer["lease"]["id"]), ttl) if ttl else None
-            if not is_address(address := answer["address"]):
-                raise TypeError(f"{address!r} is not an address")
-        except (Unreachable, KeyError, TypeError) as error:
+            endpoint = Endpoint(name, answer)
+        except (Unreachable, KeyError, TypeError, ValueError) as error:
             raise errors.Unavailable(f"cluster {name}: lbd is unreachable: {error}", cluster=name) from error
         if lease is not None and not client._sender.hold(lease):
             raise errors.Unavailable(f"cluster {name}: the client is closed", cluster=name, code="closed")
         if self.deadline.passed() and lease is not None:
             client._sender.end(lease)
         self._check_deadline()
-        return self._at(address, lease)
+        return self._at(endpoint, lease)
 
 
 def shortage(error: Optional[BaseException]) -> bool:

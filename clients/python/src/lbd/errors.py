@@ -38,7 +38,7 @@ class Unavailable(LbdError):
 
 
 class UnknownCluster(LbdError):
-    """lbd does not know the cluster."""
+    """lbd does not know the cluster, or the target."""
 
 
 class PermissionDenied(LbdError):
@@ -49,6 +49,7 @@ _KINDS: dict[str, type[LbdError]] = {
     "dropped": Dropped,
     "circuit_broken": CircuitBroken,
     "unknown_cluster": UnknownCluster,
+    "unknown_target": UnknownCluster,
     "permission_denied": PermissionDenied,
     "unauthenticated": PermissionDenied,
 }

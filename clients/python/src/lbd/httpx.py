@@ -20,7 +20,8 @@ import httpx
 
 from . import errors
 from ._connection import Deadline
-from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Attempt, Call, Client, shortage
+from .asking import Place
+from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Call, Client, Try, shortage
 
 
 class Dropped(errors.Dropped, httpx.TransportError):
@@ -87,7 +88,7 @@ class _Inner(Generic[_T]):
 class _Request:
     """What the transports have in common: one request of httpx to a cluster."""
 
-    def __init__(self, client: Client, cluster: str, request: httpx.Request) -> None:
+    def __init__(self, client: Client, place: Place, request: httpx.Request) -> None:
         timeouts = dict(request.extensions.get("timeout") or {})
         read = timeouts.get("read")
         idempotent = (
@@ -97,11 +98,13 @@ class _Request:
         )
         repeatable = idempotent and isinstance(request.stream, httpx.ByteStream)
         self.deadline = Deadline(client.timeout if read is None else read)
-        self.call: Call = client.call(cluster, self.deadline, repeatable)
+        path = "" if isinstance(place, str) else request.url.raw_path.partition(b"?")[0].decode("ascii")
+        headers = request.headers.multi_items
+        self.call: Call = client.call(place, self.deadline, repeatable, path, headers, request)
         self._request = request
         self._timeouts = timeouts
 
-    def to(self, attempt: Attempt, trace: Callable[[_Request], Any]) -> httpx.Request:
+    def to(self, attempt: Try, trace: Callable[[_Request], Any]) -> httpx.Request:
         """The request for an attempt, with the time that is left. trace returns a function that traces it."""
         request = self._request
         host, _, port = attempt.address.rpartition(":")
@@ -137,17 +140,17 @@ class _Request:
     async def trace_async(self, name: str, info: Any) -> None:
         self.trace(name, info)
 
-    def failed(self, attempt: Attempt, error: BaseException) -> bool:
+    def failed(self, attempt: Try, error: BaseException) -> bool:
         """Ends an attempt that raised, and says whether it may be retried."""
         if shortage(error) or isinstance(error, httpx.PoolTimeout):
-            attempt.finish()
+            attempt.finish(error)
             return False
         if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) and not self.deadline.passed():
-            attempt.unsent(isinstance(error, httpx.ConnectTimeout))
+            attempt.unsent(error, isinstance(error, httpx.ConnectTimeout))
             return True
         if isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError, httpx.TimeoutException)):
-            attempt.failed()
-        attempt.finish()
+            attempt.failed(error)
+        attempt.finish(error)
         return isinstance(error, _FAILED) and not self.deadline.passed()
 
 
@@ -164,11 +167,11 @@ class Transport(httpx.BaseTransport):
         self._inner = _Inner(client, make or (lambda: httpx.HTTPTransport(limits=_UNLIMITED)))
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        cluster = self._client.cluster_of(request.url.host)
-        if cluster is None:
+        place = self._client.place_of(request.url.host)
+        if place is None:
             return self._inner.of().handle_request(request)
         try:
-            sent = _Request(self._client, cluster, request)
+            sent = _Request(self._client, place, request)
             attempt = sent.call.first()
         except errors.LbdError as error:
             raise _of(error, request) from error
@@ -185,6 +188,7 @@ class Transport(httpx.BaseTransport):
                     raise
             else:
                 attempt.answered(response.status_code)
+                response.extensions["lbd"] = attempt  # for lbd.choice
                 response.stream = _Stream(response.stream, attempt)
                 other = sent.call.retry() if response.status_code in RETRIED_STATUSES else None
                 if other is None:
@@ -205,14 +209,14 @@ class AsyncTransport(httpx.AsyncBaseTransport):
         self._inner = _Inner(client, make or httpx.AsyncHTTPTransport)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        cluster = self._client.cluster_of(request.url.host)
-        if cluster is None:
+        place = self._client.place_of(request.url.host)
+        if place is None:
             return await self._inner.of().handle_async_request(request)
         try:
-            sent = _Request(self._client, cluster, request)
+            sent = _Request(self._client, place, request)
             first = await _call(sent.call, sent.call.first)
             assert first is not None
-            attempt: Attempt = first
+            attempt: Try = first
         except errors.LbdError as error:
             raise _of(error, request) from error
         except TimeoutError as error:
@@ -228,6 +232,7 @@ class AsyncTransport(httpx.AsyncBaseTransport):
                     raise
             else:
                 attempt.answered(response.status_code)
+                response.extensions["lbd"] = attempt  # for lbd.choice
                 response.stream = _AsyncStream(response.stream, attempt)
                 if response.status_code not in RETRIED_STATUSES:
                     return response
@@ -253,12 +258,12 @@ class AsyncTransport(httpx.AsyncBaseTransport):
             await transport.aclose()
 
 
-async def _call(call: Call, function: Callable[[], Optional[Attempt]]) -> Optional[Attempt]:
+async def _call(call: Call, function: Callable[[], Optional[Try]]) -> Optional[Try]:
     """The result of function, which a thread runs if it may wait for lbd. Raises TimeoutError."""
     if not call.waits():
         return function()
     lock = threading.Lock()
-    taken: list[Optional[Attempt]] = []
+    taken: list[Optional[Try]] = []
 
     def take() -> None:
         attempt = function()
@@ -306,7 +311,7 @@ def _discard(response: httpx.Response, request: httpx.Request) -> None:
 
 
 class _Stream(httpx.SyncByteStream):
-    def __init__(self, stream: Any, attempt: Attempt) -> None:
+    def __init__(self, stream: Any, attempt: Try) -> None:
         self._stream = stream
         self._attempt = attempt
 
@@ -321,7 +326,7 @@ class _Stream(httpx.SyncByteStream):
 
 
 class _AsyncStream(httpx.AsyncByteStream):
-    def __init__(self, stream: Any, attempt: Attempt) -> None:
+    def __init__(self, stream: Any, attempt: Try) -> None:
         self._stream = stream
         self._attempt = attempt
 

@@ -21,7 +21,7 @@ from requests.adapters import HTTPAdapter
 from . import errors
 from ._aside import Connects
 from ._connection import Deadline
-from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Attempt, Client, shortage
+from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Client, Try, shortage
 
 POOL_IDLE = 60.0
 """Seconds without a request after which the connections to an endpoint are closed."""
@@ -113,8 +113,8 @@ class Adapter(HTTPAdapter):
     ) -> requests.Response:
         self._check_process()
         parts = urllib.parse.urlsplit(request.url or "")
-        cluster = self._client.cluster_of(parts.hostname)
-        if cluster is None:
+        place = self._client.place_of(parts.hostname)
+        if place is None:
             _trying.connects = None
             return super().send(request, stream, timeout, verify, cert, proxies)
         connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
@@ -125,7 +125,7 @@ class Adapter(HTTPAdapter):
         idempotent = method in IDEMPOTENT or "Idempotency-Key" in request.headers
         repeatable = idempotent and (request.body is None or isinstance(request.body, (bytes, str)))
         try:
-            call = self._client.call(cluster, deadline, repeatable)
+            call = self._client.call(place, deadline, repeatable, parts.path, request.headers.items, request)
             attempt = call.first()
         except errors.LbdError as error:
             raise _of(error, request) from error
@@ -142,23 +142,23 @@ class Adapter(HTTPAdapter):
                 response = super().send(sent, stream, limits, verify, cert, {})
             except requests.ConnectionError as error:
                 if shortage(error):
-                    attempt.finish()
+                    attempt.finish(error)
                     raise
                 timed_out = isinstance(error, requests.Timeout)
                 late = timed_out and deadline.passed()
                 if _trying.connecting and not late:
-                    attempt.unsent(timed_out)
+                    attempt.unsent(error, timed_out)
                 else:
-                    attempt.failed()
+                    attempt.failed(error)
                 other = None if late else call.retry()
                 if other is None:
                     error.request = request
                     raise
-            except requests.Timeout:
-                attempt.failed()
+            except requests.Timeout as error:
+                attempt.failed(error)
                 raise
-            except BaseException:
-                attempt.finish()
+            except BaseException as error:
+                attempt.finish(error)
                 raise
             else:
                 attempt.answered(response.status_code)
@@ -166,6 +166,7 @@ class Adapter(HTTPAdapter):
                 other = call.retry() if response.status_code in RETRIED_STATUSES else None
                 if other is None:
                     response.url, response.request = request.url or "", request
+                    response._lbd = attempt  # type: ignore[attr-defined] # for lbd.choice
                     return response
                 _discard(response)
             attempt = other
@@ -238,7 +239,7 @@ def _copy(request: requests.PreparedRequest, parts: urllib.parse.SplitResult, ad
     return copy
 
 
-def _finish_with(raw: Any, attempt: Attempt) -> None:
+def _finish_with(raw: Any, attempt: Try) -> None:
     """Finishes an attempt when urllib3 gives the connection of its response back, or closes it."""
     original = getattr(raw, "_original_response", None)
     if original is None or original.isclosed():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from ._aside import Connects
 from ._connection import Connection, Deadline, Pool
-from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Attempt, shortage
+from .client import DRAIN_MAX, DRAIN_TIME, IDEMPOTENT, RETRIED_STATUSES, Try, shortage
 
 if TYPE_CHECKING:
     from .client import Client
@@ -23,19 +23,20 @@ if TYPE_CHECKING:
 class Response(http.client.HTTPResponse):
     """A response whose request is in flight until it is read to its end, or closed."""
 
-    _attempt: Optional[Attempt] = None
+    _attempt: Optional[Try] = None
     _connection: Optional[Connection] = None
     _pool: Optional[Pool] = None
     _key: Any = None
+    _lbd: Optional[Try] = None  # for lbd.choice
 
     def own(self, connection: Connection, pool: Pool, key: Any) -> None:
         self._connection, self._pool, self._key = connection, pool, key
         if self.length == 0:
             self.read()
 
-    def follow(self, attempt: Attempt) -> None:
+    def follow(self, attempt: Try) -> None:
         """Finishes attempt with this response."""
-        self._attempt = attempt
+        self._attempt = self._lbd = attempt
         self._check()
 
     def _check(self) -> None:
@@ -132,36 +133,36 @@ class Upstreams:
         repeatable = body is None or isinstance(body, (bytes, bytearray, memoryview))
         if idempotent is None:
             idempotent = method.upper() in IDEMPOTENT or "idempotency-key" in names
-        send = _Request(self, method, path, body, fields, parts.scheme, parts.hostname, idempotent and repeatable)
+        send = _Request(self, method, url, path, body, fields, parts.scheme, parts.hostname, idempotent and repeatable)
 
-        cluster = self._client.cluster_of(parts.hostname)
-        if cluster is None:
+        place = self._client.place_of(parts.hostname)
+        if place is None:
             port = parts.port or (443 if parts.scheme == "https" else 80)
             response = send.to(f"{parts.hostname}:{port}", deadline, self._client.connect_timeout)
             response.url = url  # type: ignore[attr-defined]
             return response
-        call = self._client.call(cluster, deadline, send.repeatable)
+        call = self._client.call(place, deadline, send.repeatable, parts.path, fields.items, send)
         attempt = call.first()
         while True:
             try:
                 response = send.to(attempt.address, deadline, attempt.connect_timeout, call.cluster.connects)
             except (OSError, http.client.BadStatusLine) as error:
                 if shortage(error):
-                    attempt.finish()
+                    attempt.finish(error)
                     raise
                 timed_out = isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT
                 if send.connecting and not timed_out:
-                    attempt.unsent(isinstance(error.__cause__, TimeoutError))
+                    attempt.unsent(error, isinstance(error.__cause__, TimeoutError))
                 else:
-                    attempt.failed()
+                    attempt.failed(error)
                 other = None if timed_out else call.retry()
                 if other is None:
                     raise
             except BaseException as error:
                 # The other errors of http.client are about the response, apart from that of a bad URL.
                 if isinstance(error, http.client.HTTPException) and not isinstance(error, http.client.InvalidURL):
-                    attempt.failed()
-                attempt.finish()
+                    attempt.failed(error)
+                attempt.finish(error)
                 raise
             else:
                 attempt.answered(response.status)
@@ -182,12 +183,15 @@ class Upstreams:
 class _Request:
     """What is the same in all tries of a request."""
 
-    __slots__ = ("_body", "_headers", "_host", "_method", "_owner", "_path", "_tls", "connecting", "repeatable")
+    __slots__ = (
+        "_body", "_headers", "_host", "_owner", "_path", "_tls", "connecting", "method", "repeatable", "url",
+    )  # fmt: skip
 
     def __init__(
         self,
         owner: Upstreams,
         method: str,
+        url: str,
         path: str,
         body: Any,
         headers: dict[str, str],
@@ -196,7 +200,8 @@ class _Request:
         repeatable: bool,
     ) -> None:
         self._owner = owner
-        self._method = method
+        self.method = method
+        self.url = url
         self._path = path
         self._body = body
         self._headers = headers
@@ -219,7 +224,7 @@ class _Request:
             if connects is not None and not connection.reused:
                 connects.add(time.monotonic() - began)
             try:
-                connection.request(self._method, self._path, self._body, self._headers)
+                connection.request(self.method, self._path, self._body, self._headers)
                 response = connection.getresponse()
                 response.own(connection, pool, key)  # type: ignore[attr-defined]
                 return response  # type: ignore[return-value]
