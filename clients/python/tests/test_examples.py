@@ -13,6 +13,7 @@ import urllib.request
 
 from daemon import Daemon, Upstream, until
 
+TYPES = "type.googleapis.com/envoy."
 ROOT = pathlib.Path(__file__).parent.parent
 
 
@@ -82,19 +83,37 @@ class ExamplesTest(unittest.TestCase):
         self.assertEqual(self.reported(), 2)
 
     def test_readme(self):
-        programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-        self.assertEqual(len(programs), 1)
+        manager = {
+            "@type": TYPES + "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+            "route_config": {
+                "virtual_hosts": [
+                    {
+                        "name": "shop",
+                        "domains": ["*"],
+                        "routes": [{"match": {"prefix": "/items"}, "route": {"cluster": "orders"}}],
+                    }
+                ]
+            },
+        }
+        listener = {"name": "shop", "api_listener": {"api_listener": manager}}
+        listener["@type"] = TYPES + "config.listener.v3.Listener"
+        self.daemon.call("POST", "/v1/snapshot", {"resources": [listener]})
+        setup = "import asyncio, logging, lbd.otel\nuser = 'alice'\nasyncio.run(main())\n"
+        first, *others = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
         with tempfile.TemporaryDirectory() as directory:
-            subprocess.run(
-                [sys.executable, "-c", programs[0] + "import asyncio\nasyncio.run(main())"],
+            output = subprocess.run(
+                [sys.executable, "-c", first + setup + "".join(others)],
                 cwd=directory,
                 env=self.environ,
                 check=True,
                 timeout=120,
-            )
+                capture_output=True,
+                text=True,
+            ).stdout
+        self.assertRegex(output, f"Choice.cluster='orders', address='{self.upstream.address}'.*attempt=1")
         self.assertEqual({request[1] for request in self.upstream.requests}, {"/items/7"})
-        self.assertEqual(len(self.upstream.requests), 5)
-        self.assertEqual(self.reported(), 5)
+        self.assertEqual(len(self.upstream.requests), 6)
+        self.assertEqual(self.reported(), 6)
 
 
 if __name__ == "__main__":

@@ -515,24 +515,33 @@ class SecretsTest(Case):
 class LibrariesTest(Case):
     def senders(self, client):
         """A function for each library that sends a GET, and returns the status."""
+        for name, send in self.responders(client):
+            yield name, lambda url, send=send: self.status(send(url))
+
+    @staticmethod
+    def status(response):
+        return response.status if hasattr(response, "status") else response.status_code
+
+    def responders(self, client):
+        """A function for each library that sends a GET, and returns the response."""
         session = lbd.requests.mount(requests.Session(), client)
         self.addCleanup(session.close)
         http = httpx.Client(transport=lbd.httpx.Transport(client))
         self.addCleanup(http.close)
-        yield "core", lambda url: self.core(client, url)
-        yield "requests", lambda url: session.get(url).status_code
-        yield "httpx", lambda url: http.get(url).status_code
+        yield "core", lambda url: LibrariesTest.core(client, url)
+        yield "requests", session.get
+        yield "httpx", http.get
         with contextlib.ExitStack() as stack:
             portal = stack.enter_context(anyio.from_thread.start_blocking_portal())
             asynchronous = httpx.AsyncClient(transport=lbd.httpx.AsyncTransport(client))
             stack.callback(portal.call, asynchronous.aclose)
-            yield "httpx-async", lambda url: portal.call(asynchronous.get, url).status_code
+            yield "httpx-async", lambda url: portal.call(asynchronous.get, url)
 
     @staticmethod
     def core(client, url):
         with client.request("GET", url) as response:
             response.read()
-            return response.status
+            return response
 
     def test_uses_connections_again_after_responses_that_are_retried(self):
         connections = []

@@ -274,7 +274,7 @@ class Cluster:
         except (errors.Dropped, errors.CircuitBroken) as error:
             batch, age = _batch.of_refusal(error), min(REFUSED_AGE, self._max_age)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unreachable(f"the answer of {self._api.at} is not a batch: {error!r}") from error
+            raise Unreachable(f"{self._api.at}: the answer is not a batch: {error!r}") from error
         batch.query, batch.until = query, batch.made + age
         return batch
 

@@ -550,7 +550,10 @@ class Call:
             lease = Lease(str(answer["lease"]["id"]), ttl) if ttl else None
             endpoint = Endpoint(name, answer)
         except (Unreachable, KeyError, TypeError, ValueError) as error:
-            raise errors.Unavailable(f"cluster {name}: lbd is unreachable: {error}", cluster=name) from error
+            reason = (
+                error if isinstance(error, Unreachable) else f"{client._api.at}: the answer is not a pick: {error!r}"
+            )
+            raise errors.Unavailable(f"cluster {name}: lbd is unreachable: {reason}", cluster=name) from error
         if lease is not None and not client._sender.hold(lease):
             raise errors.Unavailable(f"cluster {name}: the client is closed", cluster=name, code="closed")
         if self.deadline.passed() and lease is not None:
