@@ -205,6 +205,7 @@ class Client:
         return Call(self, known or self.cluster(name), deadline, repeatable, query, request, epoch)
 
     def cluster(self, name: str) -> Cluster:
+        """What the client knows of a cluster, or of a target."""
         with self._lock:
             known = self._clusters.get(name)
             if known is None:
@@ -521,7 +522,7 @@ class Call:
         try:
             return self._pick(excluded)
         except errors.Unavailable as error:
-            if error.code != "all_excluded" or len(excluded) == len(tried):
+            if error.code != "all_excluded" or set(excluded) <= set(tried):
                 raise
             return self._pick(tried)
 
