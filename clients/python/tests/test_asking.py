@@ -50,6 +50,8 @@ class HostTest(unittest.TestCase):
                     ("other", None),
                 ):
                     self.assertEqual(client.cluster_of(host), name)
+                for host in ("shop.test", "b.test", "c.test"):
+                    self.assertTrue(client.place_of(host).target)
 
 
 class QueryTest(unittest.TestCase):
@@ -214,6 +216,15 @@ class BatchTest(Case):
         with self.assertRaises(lbd.Unavailable):
             self.get(client, "new", host="shop")
 
+    def test_uses_an_old_batch_if_lbd_has_just_become_unreachable(self):
+        gone = []
+        client = self.start(lambda path, *_: (500, {}) if gone and path == PICK else None, max_age=600)
+        self.get(client, "a")
+        self.get(client, "b")
+        gone.append(True)
+        client.cluster("orders")._asked.get("&hash=b").until = 0
+        self.assertEqual(self.get(client, "b")[0], self.addresses["b"])
+
     def test_asks_for_a_target_and_counts_at_its_cluster(self):
         for mode in ("batch", "pick"):
             client = self.start(mode=mode)
@@ -250,8 +261,10 @@ class BatchTest(Case):
         for key, waits in (("a", False), ("b", True), ("a", False)):
             call = client.call(host, Deadline(10), True, "/", {"X": key}.items)
             self.assertEqual(call.waits(), waits, key)
-        call.first().unsent(OSError(), False)
+        attempt = call.first()
+        attempt.answered(503)
         self.assertTrue(call.waits())
+        attempt.finish()
 
 
 class ChoiceTest(Case):

@@ -111,6 +111,7 @@ class StateTest(Case):
         client = self.client(
             self.lbd(lambda *_: (404, {"code": "unknown_cluster"})), mode="pick", on_state=states.append
         )
+        client.observer.stale(OSError("an old one"))
         client.observer.called(OSError("away"))
         with self.assertRaises(lbd.UnknownCluster):
             client.request("GET", "http://orders.lbd/")

@@ -202,6 +202,7 @@ class ErrorsTest(unittest.TestCase):
             (503, {"code": "dropped", "detail": "x"}, lbd.Dropped, "dropped"),
             (503, {"code": "circuit_broken"}, lbd.CircuitBroken, "circuit_broken"),
             (404, {"code": "unknown_cluster"}, lbd.UnknownCluster, "unknown_cluster"),
+            (404, {"code": "unknown_target"}, lbd.UnknownCluster, "unknown_target"),
             (401, {}, lbd.PermissionDenied, "401"),
             (403, {"code": "permission_denied"}, lbd.PermissionDenied, "permission_denied"),
             (503, {"code": "no_ready_endpoint"}, lbd.Unavailable, "no_ready_endpoint"),
