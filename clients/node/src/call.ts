@@ -1,5 +1,7 @@
 // One request to a cluster, with all of its tries. Adapters of HTTP libraries use it.
 
+import { setTimeout as sleep } from "node:timers/promises";
+
 import { isAddress } from "./address.js";
 import { type Api, CALL_TIMEOUT, Unreachable } from "./api.js";
 import { type Cluster, TRIED_MAX } from "./cluster.js";
@@ -18,6 +20,10 @@ export const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504]);
 
 /** Connects of a request that have less time, at most. */
 const HURRIED = 3;
+
+/** Milliseconds that a request waits for other endpoints after it could connect to none, and after which it asks again. */
+const OTHER_TIME = 1000;
+const OTHER_PAUSE = 200;
 
 const WAIT_MAX = 5000;
 const LEASE_GRACE = 5000;
@@ -79,17 +85,33 @@ export class Call {
     }
     const over = () => limit.reason !== undefined || this.deadline.passed() || sender.closed;
     if (this.#fallback || this.#tried.length >= TRIED_MAX || over()) return undefined;
-    if (settings.mode === "batch") return this.#other();
+    const end = performance.now() + OTHER_TIME;
+    const mayWait = () => last.outcome === "unreachable" && !over() && performance.now() < end;
+    if (settings.mode === "batch") {
+      let other = this.#other();
+      // lbd hears of it now, and may choose endpoints of another priority.
+      while (other === undefined && mayWait()) {
+        await this.#cluster.next(Math.min(end - performance.now(), this.deadline.left()));
+        if (!over()) other = this.#other();
+      }
+      return other;
+    }
     try {
       if (this.#lease !== undefined) {
         // lbd may need its place in the circuit breaker.
         const timeout = Math.min(CALL_TIMEOUT, this.deadline.left());
         if (!(await sender.endFailed(this.#lease, last.outcome ?? "error", timeout)) || over()) return undefined;
       }
-      return await this.#pick(this.#tried).catch((error: unknown) => {
-        if (!this.#cut || !isAllExcluded(error)) throw error;
-        return this.#pick();
-      });
+      for (;;) {
+        try {
+          return await this.#get();
+        } catch (error) {
+          if (!isAllExcluded(error)) throw error;
+          if (this.#cut) return await this.#get([]);
+          if (!mayWait()) throw error;
+          await sleep(Math.min(OTHER_PAUSE, this.deadline.left()));
+        }
+      }
     } catch (error) {
       if (error instanceof LbdError) return undefined;
       throw error;
@@ -108,12 +130,7 @@ export class Call {
   }
 
   async #take(): Promise<Attempt> {
-    if (this.#context.settings.mode !== "batch") {
-      return await this.#pick(this.#tried).catch((error: unknown) => {
-        if (!isAllExcluded(error)) throw error;
-        return this.#pick();
-      });
-    }
+    if (this.#context.settings.mode !== "batch") return await this.#get();
     const batch = this.#cluster.current() ?? (await this.#cluster.wait(this.deadline));
     const element = batch.take((address) => this.#cluster.asides.avoids(address));
     if (typeof element !== "string") throw like(element);
@@ -142,14 +159,21 @@ export class Call {
     throw timeoutError();
   }
 
-  /** A try at an address that lbd picks: none of exclude, or that is set aside; without exclude, any. */
-  async #pick(exclude?: readonly string[]): Promise<Attempt> {
+  /** A try at an address that lbd picks, none of tried; one that is set aside if there is no other. */
+  async #get(tried: readonly string[] = this.#tried): Promise<Attempt> {
+    const exclude = new Set([...tried, ...this.#cluster.asides.avoided()]);
+    return await this.#pick([...exclude].slice(0, TRIED_MAX)).catch((error: unknown) => {
+      if (exclude.size === tried.length || !isAllExcluded(error)) throw error;
+      return this.#pick(tried);
+    });
+  }
+
+  async #pick(exclude: readonly string[]): Promise<Attempt> {
     const { settings, api, owner, sender } = this.#context;
     const { name } = this.#cluster;
     const left = this.deadline.left();
     const wait = Math.min(Math.ceil(left), WAIT_MAX);
-    const excluded = exclude === undefined ? [] : new Set([...exclude, ...this.#cluster.asides.avoided()]);
-    const query = { cluster: name, wait: `${wait}ms`, exclude: [...excluded].slice(0, TRIED_MAX) };
+    const query = { cluster: name, wait: `${wait}ms`, exclude };
     const timeout = wait + CALL_TIMEOUT / 2;
     try {
       if (settings.mode === "pick") {

@@ -53,6 +53,8 @@ export class Cluster {
   #error: LbdError | undefined;
   /** Resolves when the first try to get a batch has ended. */
   #first: Promise<void> = Promise.resolve();
+  /** Requests that wait for the next batch. */
+  readonly #waiting: (() => void)[] = [];
 
   constructor(name: string, api: Api, { maxAge, staleFor, maxTokens }: Resolved) {
     this.name = name;
@@ -79,6 +81,11 @@ export class Cluster {
     if (this.#error !== undefined) throw like(this.#error);
     const reason = this.#stop.signal.aborted ? "the client is closed" : "lbd did not answer in time";
     throw new UnavailableError(`cluster ${this.name}: ${reason}`, { cluster: this.name });
+  }
+
+  /** Waits for the next batch, for at most so many milliseconds. */
+  async next(milliseconds: number): Promise<void> {
+    await within(new Promise<void>((resolve) => this.#waiting.push(resolve)), milliseconds);
   }
 
   /** An address that accept permits, of the batch; undefined if there is none. */
@@ -133,11 +140,13 @@ export class Cluster {
         this.#error = undefined;
         if (batch.generation !== undefined) this.asides.keep(batch.addresses);
         tried();
+        for (const resolve of this.#waiting.splice(0)) resolve();
         await this.#follow(batch);
         backoff = BACKOFF_FIRST;
         const age = performance.now() - batch.made;
         if (age >= PAUSE_MIN) {
           n = Math.min(Math.max(Math.floor((batch.taken * BATCH_TIME) / age), BATCH_MIN), most);
+          this.budget.fit(n / BATCH_FIRST);
         }
       } catch (error) {
         if (n > BATCH_FIRST && error instanceof LbdError && error.code === "invalid_argument") {

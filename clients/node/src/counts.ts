@@ -47,6 +47,8 @@ export class Counts {
   readonly #now: () => number;
   readonly #endpoints = new Map<string, Count>();
   #since: number;
+  /** Requests since the counts were taken that ended so. */
+  errors = 0;
 
   constructor(now = () => performance.now()) {
     this.#now = now;
@@ -69,7 +71,10 @@ export class Counts {
     const count = this.#count(address, now);
     count.requests++;
     count.latency += now - begin;
-    if (outcome === "error") count.errors++;
+    if (outcome === "error") {
+      count.errors++;
+      this.errors++;
+    }
     if (outcome === "cancelled") count.cancelled++;
   }
 
@@ -86,6 +91,7 @@ export class Counts {
     const now = this.#now();
     const taken: Taken = { since: this.#since, endpoints: [] };
     this.#since = now;
+    this.errors = 0;
     for (const [address, count] of this.#endpoints) {
       count.advance(now);
       if (count.requests > 0 || count.inFlightTime > 0) taken.endpoints.push(report(address, count));
@@ -109,6 +115,7 @@ export class Counts {
       const count = this.#count(endpoint.address, now);
       count.requests += endpoint.requests;
       count.errors += endpoint.errors;
+      this.errors += endpoint.errors;
       count.cancelled += endpoint.cancelled;
       count.inFlightTime += endpoint.in_flight_seconds * 1000;
       count.latency += endpoint.latency_seconds * 1000;

@@ -22,6 +22,10 @@ const REPORT_ENDPOINTS = 1000;
 /** Milliseconds for which connects that failed are collected. */
 const TELL_PAUSE = 50;
 
+/** A cluster with so many errors is reported after so many milliseconds already. */
+const EARLY_ERRORS = 5;
+const EARLY_INTERVAL = 1000;
+
 const INTERVAL_MIN = 100;
 const INTERVAL_MAX = 300_000;
 const RETRY_PAUSE = 500;
@@ -79,12 +83,17 @@ export class Sender {
   /** Begins to send reports. */
   start(): void {
     if (this.#timer !== undefined || this.#closed) return;
+    const pause = Math.min(this.#interval, EARLY_INTERVAL);
+    let reported = performance.now();
     inBackground(() => {
       this.#timer = setInterval(() => {
-        this.#reporting ??= this.#report(CALL_TIMEOUT).finally(() => {
+        if (this.#reporting !== undefined) return;
+        const early = performance.now() - reported < this.#interval - pause / 2;
+        if (!early) reported = performance.now();
+        this.#reporting = this.#report(CALL_TIMEOUT, early ? EARLY_ERRORS : 0).finally(() => {
           this.#reporting = undefined;
         });
-      }, this.#interval).unref();
+      }, pause).unref();
     });
   }
 
@@ -214,9 +223,10 @@ export class Sender {
     }, time).unref();
   }
 
-  /** Sends the counts of all clusters. Counts that could not be sent are part of the next report, if there is one. */
-  async #report(timeout: number): Promise<void> {
+  /** Sends the counts of all clusters with so many errors. Counts that could not be sent are part of the next report, if there is one. */
+  async #report(timeout: number, errors = 0): Promise<void> {
     for (const { name, counts } of this.#clusters.values()) {
+      if (counts.errors < errors) continue;
       const taken = counts.take();
       while (taken.endpoints.length > 0) {
         const part = { since: taken.since, endpoints: taken.endpoints.splice(0, REPORT_ENDPOINTS) };

@@ -7,7 +7,7 @@ import { runInNewContext } from "node:vm";
 
 import { Client, UnavailableError } from "lbd-client";
 
-import { Daemon, Upstream, until } from "./stand.js";
+import { Daemon, status, Upstream, until } from "./stand.js";
 
 const daemon = new Daemon();
 before(() => daemon.start());
@@ -166,6 +166,29 @@ test("a response that was forgotten is no longer in flight", async (t) => {
   held.body.destroy();
   body.destroy();
   await until(async () => (await daemon.inFlight(cluster)) === 0, "all leases are ended");
+});
+
+for (const mode of /** @type {const} */ (["batch", "pick", "lease"])) {
+  test(`a request waits for another priority: ${mode}`, async (t) => {
+    const probing = new Daemon();
+    t.after(() => probing.close());
+    await probing.start("tcp");
+    const [first, second] = await Promise.all([Upstream.start(), Upstream.start()]);
+    t.after(() => second.close());
+    await probing.push("orders", [first.address], undefined, [second.address]);
+    const client = new Client({ lbd: probing.lbd, mode });
+    t.after(() => client.close());
+    const send = async () => (await client.request("http://orders.lbd/")).text();
+    assert.equal(await send(), first.address);
+    first.close();
+    assert.equal(await send(), second.address);
+  });
+}
+
+test("errors are reported early", async (t) => {
+  const { client, cluster, url } = await open(t, status(500), { reportInterval: 600_000 });
+  for (let i = 0; i < 5; i++) await (await client.request(url)).text();
+  await until(async () => (await daemon.reported(cluster, "error")) === 5, "the errors are reported");
 });
 
 test("a closed client sends nothing", async (t) => {

@@ -33,8 +33,8 @@ export class Daemon {
   /** @type {import("node:child_process").ChildProcess} */
   process;
 
-  async start() {
-    const flags = [`--listen=${this.lbd}`, `--data=${join(this.#directory, "data")}`, "--connect=none"];
+  async start(connect = "none") {
+    const flags = [`--listen=${this.lbd}`, `--data=${join(this.#directory, "data")}`, `--connect=${connect}`];
     this.process = spawn(LBD_BIN, ["serve", ...flags], { stdio: ["ignore", "ignore", this.#log] });
     await until(() => {
       assert.equal(this.process.exitCode, null, readFileSync(join(this.#directory, "lbd.log"), "utf8"));
@@ -51,12 +51,17 @@ export class Daemon {
     return content.startsWith("{") ? JSON.parse(content) : content;
   }
 
-  async push(cluster, addresses, policy = undefined) {
-    const endpoints = addresses.map((address) => {
-      const [host, port] = address.split(":");
-      return { endpoint: { address: { socket_address: { address: host, port_value: Number(port) } } } };
-    });
-    const body = { endpoints: [{ lb_endpoints: endpoints }], policy };
+  /** Pushes a cluster; the addresses of each list in others have another priority. */
+  async push(cluster, addresses, policy = undefined, ...others) {
+    const endpoints = [addresses, ...others].map((list, priority) => ({
+      priority,
+      locality: { zone: `zone ${priority}` },
+      lb_endpoints: list.map((address) => {
+        const [host, port] = address.split(":");
+        return { endpoint: { address: { socket_address: { address: host, port_value: Number(port) } } } };
+      }),
+    }));
+    const body = { endpoints, policy };
     await this.call("PUT", `/v1/clusters/${encodeURIComponent(cluster)}/endpoints`, /** @type {any} */ (body));
   }
 

@@ -172,6 +172,16 @@ describe("Budget", () => {
     assert.equal(budget.failed(), true);
   });
 
+  test("fits larger batches", () => {
+    const budget = new Budget(10);
+    budget.fit(0.2);
+    budget.fit(3);
+    const permitted = Array.from({ length: 20 }, () => budget.failed());
+    assert.equal(permitted.indexOf(false), 14);
+    budget.fit(1);
+    assert.equal(budget.failed(), true);
+  });
+
   test("never has more than all tokens", () => {
     const budget = new Budget(2);
     for (let i = 0; i < 100; i++) budget.succeeded();
