@@ -1,6 +1,6 @@
 // The HTTP libraries that the runner sends requests with: with a client of lbd, or alone if client is undefined.
 // Each sends a request to url, and resolves with its status and body. timeout is in milliseconds, and so is
-// connectTimeout, which is a setting of the client for core, and of the library for others.
+// connectTimeout, which is a setting of the client for core, and of the library for others. lbd is what it asks.
 
 import http from "node:http";
 import { text } from "node:stream/consumers";

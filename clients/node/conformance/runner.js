@@ -26,16 +26,19 @@ const options = {
   ttl: (value) => ({ ttl: ms(value) }),
 };
 
-let client, send, plain;
+let client, send, plain, hash, choice;
 
 const commands = {
-  async open({ lbd, token, token_file: tokenFile, cluster, mode, adapter = "core", options: wanted = {} }) {
+  async open({ lbd, token, token_file: tokenFile, cluster, mode, adapter = "core", options: asked }) {
     await client?.close();
     if (!Object.hasOwn(adapters, adapter)) return { unsupported: "no such adapter" };
-    const unknown = Object.keys(wanted).filter((name) => !Object.hasOwn(options, name));
+    let target, headers, others;
+    ({ target, headers, hash, choice, ...others } = /** @type {any} */ (asked ?? {}));
+    const unknown = Object.keys(others).filter((name) => !Object.hasOwn(options, name));
     if (unknown.length > 0) return { unsupported: `options ${unknown}` };
-    const settings = Object.entries(wanted).map(([name, value]) => options[name](value));
-    const hosts = { "upstream.test": cluster };
+    const settings = Object.entries(others).map(([name, value]) => options[name](value));
+    const named = target ? { target, headers } : { cluster };
+    const hosts = { "upstream.test": { ...named, hash: hash === "code" ? undefined : hash } };
     client = new Client(Object.assign({ lbd, token, tokenFile, mode, hosts }, ...settings));
     const { connectTimeout } = Object.assign({}, ...settings);
     if (connectTimeout !== undefined && adapter === "fetch") return { unsupported: "fetch of Node has no such option" };
@@ -45,8 +48,11 @@ const commands = {
   },
 
   async request(command) {
-    const [result, text] = await one(command);
-    return typeof result === "number" ? { status: result, body: text } : { error: result, message: text };
+    const lbd = {};
+    const [result, text] = await one(command, lbd);
+    const answer = typeof result === "number" ? { status: result, body: text } : { error: result, message: text };
+    if (!choice || lbd.choice === undefined) return answer;
+    return { ...answer, choice: { ...lbd.choice, zone: lbd.choice.locality.zone } };
   },
 
   async load(command) {
@@ -56,10 +62,11 @@ const commands = {
     let sent = 0;
     const task = async () => {
       while (sent < command.n) {
-        sent++;
-        const due = command.rate ? began + ms(sent / command.rate) : 0;
+        const i = ++sent;
+        const due = command.rate ? began + ms(i / command.rate) : 0;
         if (due > performance.now()) await sleep(due - performance.now());
-        const [result] = await one(command);
+        const key = command.keys ? `${command.key}-${i % command.keys}` : command.key;
+        const [result] = await one({ ...command, key });
         if (due) {
           const second = Math.floor((due - began) / 1000);
           took[second] ??= [];
@@ -84,12 +91,17 @@ const commands = {
 };
 
 /** A status and body, or an error and a message. */
-async function one({ url, method = "GET", path = "/", timeout, body, idempotent }) {
-  const headers = idempotent ? { "idempotency-key": "1" } : {};
+async function one({ url, method = "GET", path = "/", timeout, body, idempotent, headers: others, key }, lbd = {}) {
+  const headers = { ...(idempotent && { "idempotency-key": "1" }), ...others };
+  const [kind, name] = hash?.split(":") ?? [];
+  if (key && kind === "header") headers[name] = key;
+  if (key && kind === "cookie") headers.cookie = `${name}=${key}`;
+  if (key && kind === "code") lbd.hash = key;
+  const asks = choice || kind === "code" ? { lbd } : {};
   const limit = timeout === undefined ? undefined : ms(timeout);
   try {
     const target = url ?? `http://upstream.test${path}`;
-    return await (url ? plain : send)(target, { method, body, headers, timeout: limit });
+    return await (url ? plain : send)(target, { method, body, headers, timeout: limit, ...asks });
   } catch (error) {
     return [nameOf(error), [error.message, error.cause?.message].filter(Boolean).join(": ")];
   }

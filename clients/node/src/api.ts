@@ -26,6 +26,8 @@ export interface ApiCall {
   readonly method?: "GET" | "POST";
   readonly path: string;
   readonly query?: Readonly<Record<string, string | readonly string[]>>;
+  /** Added to query. */
+  readonly asks?: string;
   /** Sent as JSON. */
   readonly body?: unknown;
   /** For the message of an error. */
@@ -115,7 +117,7 @@ export class Api {
   }
 
   #send(call: ApiCall, agent: http.Agent | false, onReused: () => void): Promise<Answer> {
-    const { method = "GET", path, query, body, timeout = CALL_TIMEOUT, background = false, signal } = call;
+    const { method = "GET", path, query, asks = "", body, timeout = CALL_TIMEOUT, background = false, signal } = call;
     const data = body === undefined ? undefined : JSON.stringify(body);
     const headers: http.OutgoingHttpHeaders = { accept: "application/json", "user-agent": "lbd-client-node" };
     if (this.#token) headers.authorization = `Bearer ${this.#token}`;
@@ -125,7 +127,7 @@ export class Api {
         ...this.#target,
         agent,
         method,
-        path: query === undefined ? path : `${path}?${encode(query)}`,
+        path: query === undefined ? path : `${path}?${encode(query)}${asks}`,
         headers,
         ...(signal && { signal }),
       });

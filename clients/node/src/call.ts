@@ -4,6 +4,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { isAddress } from "./address.js";
 import { type Api, CALL_TIMEOUT, Unreachable } from "./api.js";
+import { type Ask, choiceOf, EXCLUDE, type Pick } from "./ask.js";
+import { Element } from "./batch.js";
 import { type Cluster, TRIED_MAX } from "./cluster.js";
 import type { Outcome } from "./counts.js";
 import type { Deadline } from "./deadline.js";
@@ -43,29 +45,38 @@ export class Call {
   readonly #cluster: Cluster;
   readonly #tried: string[] = [];
   readonly #repeatable: boolean;
+  readonly #asks: string;
+  readonly #ask: Ask | undefined;
   #moves = 0; // tries that were not sent
   #fallback = false; // the address of the last try is not from lbd
   #cut = false; // a try was not sent for want of time to connect, and its address was not tried again
   #lease: Lease | undefined; // of the last try
 
-  constructor(context: Context, cluster: Cluster, deadline: Deadline, repeatable: boolean) {
+  constructor(context: Context, cluster: Cluster, deadline: Deadline, repeatable: boolean, asks: string, ask?: Ask) {
     this.deadline = deadline;
+    this.#asks = asks;
+    this.#ask = ask;
     this.#context = context;
     this.#cluster = cluster;
     this.#repeatable = repeatable;
   }
 
+  /** Whether it takes an element of the batch, for it asks nothing. */
+  get #plain(): boolean {
+    return this.#asks === "" && this.#context.settings.mode === "batch";
+  }
+
   /** The first try. Rejects with an LbdError if there is no endpoint for it. */
   async first(): Promise<Attempt> {
     try {
-      return await this.#take();
+      return await (this.#plain ? this.#take("") : this.#get());
     } catch (error) {
       const { settings, sender } = this.#context;
       const { fallback } = settings;
       // An error with a code is an answer of lbd.
       if (fallback === undefined || !(error instanceof UnavailableError) || error.code || sender.closed) throw error;
       this.#fallback = true;
-      return new Attempt(sender, this.#cluster, fallback, { fallback: true });
+      return this.#attempt(new Element({ address: fallback }, this.#cluster.name), { fallback: true });
     }
   }
 
@@ -87,7 +98,7 @@ export class Call {
     if (this.#fallback || this.#tried.length >= TRIED_MAX || over()) return undefined;
     const end = performance.now() + OTHER_TIME;
     const mayWait = () => last.outcome === "unreachable" && !over() && performance.now() < end;
-    if (settings.mode === "batch") {
+    if (this.#plain) {
       let other = this.#other();
       // lbd hears of it now, and may choose endpoints of another priority.
       while (other === undefined && mayWait()) {
@@ -122,34 +133,38 @@ export class Call {
   #other(): Attempt | undefined {
     const cluster = this.#cluster;
     const untried = (address: string) => !this.#tried.includes(address);
-    const address =
+    const element =
       cluster.draw((one) => untried(one) && !cluster.asides.avoids(one)) ??
       cluster.draw(untried) ??
       (this.#cut ? cluster.draw((one) => !untried(one)) : undefined);
-    return address === undefined ? undefined : this.#at(address);
+    return element === undefined ? undefined : this.#at(element);
   }
 
-  async #take(): Promise<Attempt> {
-    if (this.#context.settings.mode !== "batch") return await this.#get();
-    const batch = this.#cluster.current() ?? (await this.#cluster.wait(this.deadline));
+  /** A try at the next endpoint of the batch for what is asked. */
+  async #take(query: string): Promise<Attempt> {
+    const batch = this.#cluster.current(query) ?? (await this.#cluster.wait(query, this.deadline));
     const element = batch.take((address) => this.#cluster.asides.avoids(address));
-    if (typeof element !== "string") throw like(element);
+    if (element.error !== undefined) throw like(element.error);
     if (this.deadline.passed()) throw timeoutError(); // no endpoint is to blame
     this.#context.sender.start();
     return this.#at(element);
   }
 
-  #at(address: string, lease?: Lease): Attempt {
-    const { sender, settings } = this.#context;
+  #at(element: Element, lease?: Lease): Attempt {
+    const { address, counts } = element;
     const { asides, connects } = this.#cluster;
     const again = this.#tried.includes(address);
     if (again) this.#cut = false;
     this.#tried.push(address);
     this.#lease = lease;
-    const counted = settings.mode === "batch";
-    if (!counted) asides.avoids(address); // this may be the trial
+    if (counts === undefined) asides.avoids(address); // this may be the trial
     const connectTime = this.#moves < HURRIED && !again ? connects.limit : Number.POSITIVE_INFINITY;
-    return new Attempt(sender, this.#cluster, address, { lease, counted, connectTime });
+    return this.#attempt(element, { lease, connectTime });
+  }
+
+  #attempt(element: Element, options: AttemptOptions): Attempt {
+    if (this.#ask !== undefined) this.#ask.choice = choiceOf(element.pick, element.cluster, this.#tried.length || 1);
+    return new Attempt(this.#context.sender, this.#cluster, element, options);
   }
 
   /** The attempt, unless lbd has taken all of the time. */
@@ -161,7 +176,7 @@ export class Call {
 
   /** A try at an address that lbd picks, none of tried; one that is set aside if there is no other. */
   async #get(tried: readonly string[] = this.#tried): Promise<Attempt> {
-    const exclude = new Set([...tried, ...this.#cluster.asides.avoided()]);
+    const exclude = new Set([...tried, ...this.#cluster.asides.avoided().sort()]);
     return await this.#pick([...exclude].slice(0, TRIED_MAX)).catch((error: unknown) => {
       if (exclude.size === tried.length || !isAllExcluded(error)) throw error;
       return this.#pick(tried);
@@ -170,25 +185,30 @@ export class Call {
 
   async #pick(exclude: readonly string[]): Promise<Attempt> {
     const { settings, api, owner, sender } = this.#context;
-    const { name } = this.#cluster;
+    if (settings.mode === "batch") {
+      return await this.#take(this.#asks + exclude.map((one) => EXCLUDE + encodeURIComponent(one)).join(""));
+    }
+    const { name, param } = this.#cluster;
+    const asks = this.#asks;
     const left = this.deadline.left();
     const wait = Math.min(Math.ceil(left), WAIT_MAX);
-    const query = { cluster: name, wait: `${wait}ms`, exclude };
+    const query = { ...param, wait: `${wait}ms`, exclude };
     const timeout = wait + CALL_TIMEOUT / 2;
     try {
       if (settings.mode === "pick") {
-        const answer = await api.call({ path: "/v1/pick", query, cluster: name, timeout });
-        return this.#inTime(this.#at(address(answer)));
+        const answer = await api.call({ path: "/v1/pick", query, asks, cluster: name, timeout });
+        return this.#inTime(this.#at(this.#element(answer)));
       }
       const ttl = Math.ceil(Math.min(left === Number.POSITIVE_INFINITY ? settings.ttl : left + LEASE_GRACE, TTL_MAX));
       const answer = await api.call({
         method: "POST",
         path: "/v1/pick",
         query: { ...query, ttl: `${ttl}ms`, owner },
+        asks,
         cluster: name,
         timeout,
       });
-      const to = address(answer);
+      const to = this.#element(answer);
       const lease = new Lease(leaseId(answer), ttl);
       if (!sender.hold(lease)) {
         throw new UnavailableError(`cluster ${name}: the client is closed`, { cluster: name });
@@ -199,12 +219,15 @@ export class Call {
       throw new UnavailableError(`cluster ${name}: lbd is unreachable: ${error.message}`, { cluster: name });
     }
   }
+
+  #element(answer: Partial<Pick>): Element {
+    if (!isAddress(answer.address)) throw new Unreachable("the answer has no valid address");
+    return new Element(answer as Pick, answer.cluster || this.#cluster.name);
+  }
 }
 
 interface AttemptOptions {
   readonly lease?: Lease | undefined;
-  /** Whether it is part of the reports. */
-  readonly counted?: boolean;
   /** Milliseconds to connect while there are other endpoints. */
   readonly connectTime?: number;
   /** Whether its address is not from lbd. */
@@ -224,21 +247,21 @@ export class Attempt {
   readonly #sender: Sender;
   readonly #cluster: Cluster;
   readonly #lease: Lease | undefined;
-  readonly #counted: boolean;
+  readonly #element: Element;
   readonly #fallback: boolean;
   readonly #begin: number;
   #finished = false;
 
-  constructor(sender: Sender, cluster: Cluster, address: string, options: AttemptOptions) {
-    const { lease, counted = false, connectTime = Number.POSITIVE_INFINITY, fallback = false } = options;
-    this.address = address;
+  constructor(sender: Sender, cluster: Cluster, element: Element, options: AttemptOptions) {
+    const { lease, connectTime = Number.POSITIVE_INFINITY, fallback = false } = options;
+    this.address = element.address;
     this.connectTime = connectTime;
     this.#sender = sender;
     this.#cluster = cluster;
     this.#lease = lease;
-    this.#counted = counted;
+    this.#element = element;
     this.#fallback = fallback;
-    this.#begin = counted ? cluster.counts.begin(address) : 0;
+    this.#begin = element.counts?.begin(element.address) ?? 0;
   }
 
   /** There is a connection; took is the milliseconds of its connect. */
@@ -265,7 +288,7 @@ export class Attempt {
     this.#end(unsent ? "unreachable" : blamed ? "error" : "cancelled");
     if (blamed && !this.#fallback) {
       this.#cluster.failed(this.address, !unsent);
-      if (unsent && this.#lease === undefined) this.#sender.unreachable(this.#cluster.name, this.address);
+      if (unsent && this.#lease === undefined) this.#sender.unreachable(this.#element.cluster, this.address);
     }
     this.finish();
     return blamed && !timeout;
@@ -276,24 +299,19 @@ export class Attempt {
     if (this.#finished) return;
     this.#finished = true;
     this.#end("cancelled");
-    if (this.#counted) this.#cluster.counts.finish(this.address);
+    this.#element.counts?.finish(this.address);
     if (this.#lease !== undefined) this.#sender.end(this.#lease, this.outcome!);
   }
 
   #end(outcome: Outcome): void {
     if (this.outcome !== undefined) return;
     this.outcome = outcome;
-    if (this.#counted) this.#cluster.counts.ended(this.address, outcome, this.#begin);
+    this.#element.counts?.ended(this.address, outcome, this.#begin);
   }
 }
 
 function isAllExcluded(error: unknown): boolean {
   return error instanceof LbdError && error.code === "all_excluded";
-}
-
-function address(answer: Record<string, unknown>): string {
-  if (!isAddress(answer.address)) throw new Unreachable("the answer has no valid address");
-  return answer.address;
 }
 
 function leaseId({ lease }: Record<string, unknown>): string {

@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 
 import { Api } from "./api.js";
+import type { Ask, Route } from "./ask.js";
 import { Call, type Context } from "./call.js";
 import { Cluster } from "./cluster.js";
 import type { Deadline } from "./deadline.js";
@@ -49,13 +50,20 @@ export class Client {
     return this.#settings.timeout;
   }
 
-  /** The cluster that a host names; undefined if requests to the host are not for lbd. */
+  /** The cluster that a host names, or the target, as xds:///NAME; undefined if requests to the host are not for lbd. */
   clusterOf(host: string): string | undefined {
-    const { hosts } = this.#settings;
+    return this.routeOf(host)?.name;
+  }
+
+  /**
+   * What requests to a host are for; undefined if not for lbd.
+   * @internal
+   */
+  routeOf(host: string): Route | undefined {
     const name = host.toLowerCase();
-    const other = typeof hosts === "function" ? hosts(name) : Object.hasOwn(hosts, name) ? hosts[name] : undefined;
-    if (other) return other;
-    return name.endsWith(".lbd") && name.length > ".lbd".length ? name.slice(0, -".lbd".length) : undefined;
+    const route = this.#settings.hosts(name);
+    if (route !== undefined) return route;
+    return name.endsWith(".lbd") && name.length > ".lbd".length ? { name: name.slice(0, -".lbd".length) } : undefined;
   }
 
   /**
@@ -70,12 +78,12 @@ export class Client {
   }
 
   /**
-   * A request to a cluster, for an adapter of an HTTP library. repeatable permits retries.
+   * A request to a cluster, for an adapter of an HTTP library. repeatable permits retries; asks is that of asksOf.
    * @internal
    */
-  call(cluster: string, deadline: Deadline, repeatable: boolean): Call {
+  call(cluster: string, deadline: Deadline, repeatable: boolean, asks = "", ask?: Ask): Call {
     this.#unreported = true;
-    return new Call(this.#context, this.#cluster(cluster), deadline, repeatable);
+    return new Call(this.#context, this.#cluster(cluster), deadline, repeatable, asks, ask);
   }
 
   #cluster(name: string): Cluster {
@@ -90,7 +98,7 @@ export class Client {
       if (this.#clusters.size >= CLUSTERS_MAX) {
         throw new UnavailableError(`cluster ${name}: the client has ${CLUSTERS_MAX} clusters`, { cluster: name });
       }
-      cluster = new Cluster(name, this.#context.api, this.#settings);
+      cluster = new Cluster(name, this.#context.api, this.#settings, (chosen) => this.#cluster(chosen));
       this.#clusters.set(name, cluster);
     }
     return cluster;

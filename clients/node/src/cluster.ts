@@ -2,12 +2,21 @@
 
 import { type Api, CALL_TIMEOUT } from "./api.js";
 import { Asides, Connects } from "./aside.js";
+import { Asked, EXCLUDE, TARGET } from "./ask.js";
 import { inBackground } from "./background.js";
-import { Batch, batchOfAnswer } from "./batch.js";
+import { Batch, batchOfAnswer, type Element, refused } from "./batch.js";
 import { Budget } from "./budget.js";
 import { Counts } from "./counts.js";
 import { type Deadline, pause, within } from "./deadline.js";
-import { CircuitBrokenError, DroppedError, LbdError, like, UnavailableError } from "./errors.js";
+import {
+  CircuitBrokenError,
+  DroppedError,
+  isTimeout,
+  LbdError,
+  like,
+  timeoutError,
+  UnavailableError,
+} from "./errors.js";
 import type { Resolved } from "./settings.js";
 
 /** Picks of a batch: those for BATCH_TIME milliseconds. The first one has BATCH_FIRST. */
@@ -36,14 +45,18 @@ const RETRY_AFTER_MAX = 60_000;
 /** Milliseconds without a request after which a cluster is no longer followed. */
 const IDLE_TIME = 300_000;
 
-/** What a client knows of one cluster. */
+/** What a client knows of one cluster, or of one target. */
 export class Cluster {
   readonly name: string;
+  /** The cluster or the target in a query. */
+  readonly param: { readonly cluster: string } | { readonly target: string };
   readonly budget: Budget;
   readonly counts = new Counts();
   readonly asides = new Asides();
   readonly connects = new Connects();
+  readonly #asked = new Asked();
   readonly #api: Api;
+  readonly #known: (cluster: string) => Cluster;
   readonly #maxAge: number;
   readonly #staleFor: number;
   readonly #stop = new AbortController();
@@ -56,31 +69,72 @@ export class Cluster {
   /** Requests that wait for the next batch. */
   readonly #waiting: (() => void)[] = [];
 
-  constructor(name: string, api: Api, { maxAge, staleFor, maxTokens }: Resolved) {
+  constructor(name: string, api: Api, settings: Resolved, known: (cluster: string) => Cluster) {
+    const { maxAge, staleFor, maxTokens } = settings;
     this.name = name;
+    this.param = name.startsWith(TARGET) ? { target: name.slice(TARGET.length) } : { cluster: name };
+    this.#known = known;
     this.budget = new Budget(maxTokens);
     this.#api = api;
     this.#maxAge = maxAge;
     this.#staleFor = staleFor;
   }
 
-  /** The batch, if there is one that is not too old. */
-  current(): Batch | undefined {
-    const now = performance.now();
-    this.#used = now;
-    const batch = this.#running ? this.#batch : undefined;
-    return batch !== undefined && now - batch.made < this.#staleFor ? batch : undefined;
+  /** The counts of a cluster that was chosen. */
+  countsOf(cluster: string): Counts {
+    return cluster === this.name ? this.counts : this.#known(cluster).counts;
   }
 
-  /** The batch; waits for the first one. Rejects with an LbdError if there is none in time. */
-  async wait(deadline: Deadline): Promise<Batch> {
+  /** The batch that is followed, if it is not too old, and for what is asked. */
+  current(query: string): Batch | undefined {
+    this.#used = performance.now();
+    const batch = this.#batch;
+    return batch?.query === query && !this.#isStale(batch) ? batch : undefined;
+  }
+
+  /** The batch for what is asked; waits for it. Rejects with an LbdError if there is none in time. */
+  async wait(query: string, deadline: Deadline): Promise<Batch> {
+    const known = this.#asked.get(query);
     this.#start();
-    await within(this.#first, deadline.left());
-    const batch = this.current();
+    if (this.#batch === undefined) await within(this.#first, deadline.left());
+    const batch = this.current(query);
     if (batch !== undefined) return batch;
+    const last = this.#batch && !this.#isStale(this.#batch) ? this.#batch : undefined;
+    // The error may be that of another path.
+    if (last !== undefined || this.#error?.code === "no_route") return await this.#ask(query, deadline, known, last);
     if (this.#error !== undefined) throw like(this.#error);
     const reason = this.#stop.signal.aborted ? "the client is closed" : "lbd did not answer in time";
     throw new UnavailableError(`cluster ${this.name}: ${reason}`, { cluster: this.name });
+  }
+
+  /** Whether a batch is too old. */
+  #isStale({ made }: Batch): boolean {
+    return this.#error !== undefined && performance.now() - made >= this.#staleFor;
+  }
+
+  /** The batch for what is asked: known, unless it is old. While lbd is unreachable, it may be older, or last. */
+  async #ask(query: string, deadline: Deadline, known?: Batch, last?: Batch): Promise<Batch> {
+    const useful = () => known !== undefined && this.#error?.code === "" && !this.#isStale(known);
+    if (known !== undefined && (performance.now() < known.until || useful())) return known;
+    const fetch = async () => {
+      const batch = await this.#fetch(query, BATCH_MIN);
+      this.#asked.put(batch, false);
+      return batch;
+    };
+    try {
+      const batch = await within(fetch(), deadline.left());
+      if (batch === undefined) throw timeoutError();
+      return batch;
+    } catch (error) {
+      if (isTimeout(error)) throw error;
+      const reason = this.#reason(error);
+      if (reason.code || this.#stop.signal.aborted) throw like(reason);
+      this.#error = reason;
+      if (known !== undefined && useful()) return known;
+      // Better another endpoint than none.
+      if (last?.generation !== undefined && "cluster" in this.param && !query.includes(EXCLUDE)) return last;
+      throw like(reason);
+    }
   }
 
   /** Waits for the next batch, for at most so many milliseconds. */
@@ -88,14 +142,15 @@ export class Cluster {
     await within(new Promise<void>((resolve) => this.#waiting.push(resolve)), milliseconds);
   }
 
-  /** An address that accept permits, of the batch; undefined if there is none. */
-  draw(accept: (address: string) => boolean): string | undefined {
+  /** An endpoint that accept permits, of the batch; undefined if there is none. */
+  draw(accept: (address: string) => boolean): Element | undefined {
     return this.#batch?.draw(accept);
   }
 
   /** May set an address aside: a try was not sent, or got no answer. */
   failed(address: string, sent: boolean): void {
-    const most = this.#batch === undefined ? TRIED_MAX : Math.floor(this.#batch.addresses.size / 2);
+    // A batch for a hash key, or a path, has only some of the addresses.
+    const most = this.#batch?.query === "" ? Math.floor(this.#batch.addresses.size / 2) : TRIED_MAX;
     this.asides.failed(address, sent, most);
   }
 
@@ -134,11 +189,12 @@ export class Cluster {
         // Replicas behind one address do not count generations alike: each call may find another one.
         const early = next - performance.now();
         if (early > 0) await pause(early, signal);
-        const batch = await this.#fetch(n);
+        const batch = await this.#fetch(this.#asked.last, n);
         next = batch.made + PAUSE_MIN;
         this.#batch = batch;
         this.#error = undefined;
-        if (batch.generation !== undefined) this.asides.keep(batch.addresses);
+        this.#asked.put(batch, true);
+        if (batch.generation !== undefined && batch.query === "") this.asides.keep(batch.addresses);
         tried();
         for (const resolve of this.#waiting.splice(0)) resolve();
         await this.#follow(batch);
@@ -172,36 +228,42 @@ export class Cluster {
     return new UnavailableError(message, { cluster: this.name });
   }
 
-  async #fetch(n: number): Promise<Batch> {
+  async #fetch(query: string, n: number): Promise<Batch> {
     try {
       const answer = await this.#api.call({
         path: "/v1/pick",
-        query: { cluster: this.name, n: String(n), reports: "true", wait: `${BATCH_WAIT}ms` },
+        query: { ...this.param, n: String(n), reports: "true", wait: `${BATCH_WAIT}ms` },
+        asks: query,
         cluster: this.name,
         timeout: BATCH_WAIT + CALL_TIMEOUT / 2,
         background: true,
         signal: this.#stop.signal,
       });
-      return batchOfAnswer(this.name, answer);
+      // A change makes all clients get a batch at the same time: their next ones are apart.
+      return batchOfAnswer(this, query, answer, this.#maxAge * (0.8 + Math.random() * 0.2));
     } catch (error) {
-      if (error instanceof DroppedError || error instanceof CircuitBrokenError) return new Batch(undefined, [error]);
-      throw error;
+      if (!(error instanceof DroppedError || error instanceof CircuitBrokenError)) throw error;
+      return new Batch(query, undefined, [refused(error)], Math.min(REFUSED_AGE, this.#maxAge));
     }
   }
 
   /** Returns when it is time for a new batch. */
-  async #follow({ generation }: Batch): Promise<void> {
+  async #follow({ generation, cluster, until }: Batch): Promise<void> {
     const { signal } = this.#stop;
-    if (generation === undefined) return await pause(Math.min(REFUSED_AGE, this.#maxAge), signal);
-    // A change makes all clients get a batch at the same time: their next ones are apart.
-    const age = this.#maxAge * (0.8 + Math.random() * 0.2);
-    const end = performance.now() + age;
-    for (let left = age; left > 0 && !signal.aborted; left = end - performance.now()) {
+    if (generation === undefined) return await pause(until - performance.now(), signal);
+    while (!signal.aborted) {
       const began = performance.now();
+      const left = until - began;
+      if (left <= 0) return;
       const wait = Math.ceil(Math.min(left, FOLLOW_WAIT));
       const answer = await this.#api.call({
-        path: `/v1/clusters/${segment(this.name)}`,
-        query: { endpoints: "false", index: String(generation), wait: `${wait}ms` },
+        path: `/v1/clusters/${segment(cluster)}`,
+        query: {
+          ...("target" in this.param && this.param),
+          endpoints: "false",
+          index: String(generation),
+          wait: `${wait}ms`,
+        },
         cluster: this.name,
         timeout: wait + CALL_TIMEOUT / 2,
         background: true,

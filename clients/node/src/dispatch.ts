@@ -1,12 +1,16 @@
 // What undici and the fetch of Node call dispatchers and handlers, as far as this client uses it.
 
+import type { Ask } from "./ask.js";
+
 export interface DispatchOptions {
   readonly origin?: string | URL;
+  readonly path?: string;
   readonly method: string;
   readonly body?: unknown;
   readonly headers?: unknown;
   readonly headersTimeout?: number | null;
   readonly idempotent?: boolean;
+  readonly lbd?: Ask;
 }
 
 export type Dispatch = (options: DispatchOptions, handler: Handler) => boolean;

@@ -33,7 +33,7 @@ export class CircuitBrokenError extends LbdError {}
 /** lbd has no endpoint, or is unreachable and the last batch is too old. */
 export class UnavailableError extends LbdError {}
 
-/** lbd does not know the cluster. */
+/** lbd does not know the cluster or target. */
 export class UnknownClusterError extends LbdError {}
 
 /** lbd rejected the token, or the token does not permit picks from this cluster. */
@@ -43,6 +43,7 @@ const kinds = new Map<string, typeof LbdError>([
   ["dropped", DroppedError],
   ["circuit_broken", CircuitBrokenError],
   ["unknown_cluster", UnknownClusterError],
+  ["unknown_target", UnknownClusterError],
   ["permission_denied", PermissionDeniedError],
   ["unauthenticated", PermissionDeniedError],
 ]);

@@ -1,5 +1,6 @@
 // One request of undici to a cluster.
 
+import { asksOf, type Route } from "./ask.js";
 import { type Attempt, IDEMPOTENT, RETRIED_STATUSES } from "./call.js";
 import type { Client } from "./client.js";
 import { endConnecting, whenConnecting } from "./connecting.js";
@@ -15,9 +16,9 @@ export function intercept(client: Client, others: Dispatch, endpoints: Dispatch)
   return (options, handler) => {
     const { origin = "", method } = options;
     const url = typeof origin !== "string" ? origin : URL.canParse(origin) ? new URL(origin) : undefined;
-    const cluster = url && /^https?:$/.test(url.protocol) ? client.clusterOf(url.hostname) : undefined;
-    if (url === undefined || cluster === undefined || method === "CONNECT") return others(options, handler);
-    void new Exchange(client, endpoints, options, url, handler).run(cluster);
+    const route = url && /^https?:$/.test(url.protocol) ? client.routeOf(url.hostname) : undefined;
+    if (url === undefined || route === undefined || method === "CONNECT") return others(options, handler);
+    void new Exchange(client, endpoints, options, url, handler).run(route);
     return true;
   };
 }
@@ -48,10 +49,12 @@ class Exchange implements Transport<Try>, Controller {
     this.#limit = new Limit(new Deadline((headersTimeout ?? client.timeout) || Number.POSITIVE_INFINITY));
   }
 
-  async run(cluster: string): Promise<void> {
+  async run(route: Route): Promise<void> {
+    const { path = "/", headers, lbd } = this.#options;
     try {
       this.handler.onRequestStart(this, {});
-      const call = this.#client.call(cluster, this.#limit.deadline, this.#repeatable);
+      const asks = asksOf(route, lbd, path, headers);
+      const call = this.#client.call(route.name, this.#limit.deadline, this.#repeatable, asks, lbd);
       const last = await sendWithRetries(call, this.#limit, this);
       last.release();
     } catch (error) {

@@ -1,12 +1,13 @@
 // The fetch that is part of Node.
 
+import type { Ask } from "./ask.js";
 import type { Client } from "./client.js";
 import type { Dispatch } from "./dispatch.js";
 import { isTimeout, LbdError } from "./errors.js";
 import { intercept } from "./exchange.js";
 import { forBothKinds } from "./legacy.js";
 
-type Fetch = typeof globalThis.fetch;
+type Input = Parameters<typeof globalThis.fetch>[0];
 type Dispatching = { readonly dispatch: Dispatch; readonly [key: symbol]: unknown };
 
 /**
@@ -16,17 +17,20 @@ type Dispatching = { readonly dispatch: Dispatch; readonly [key: symbol]: unknow
  * are not there at the timeout of the client or of AbortSignal.timeout, and otherwise as fetch does. A redirect from an
  * endpoint is a response, unless init has redirect.
  */
-export function createFetch(client: Client): Fetch {
-  const send = async (...[input, init]: Parameters<Fetch>): Promise<Response> => {
+export function createFetch(client: Client): (input: Input, init?: RequestInit & { lbd?: Ask }) => Promise<Response> {
+  return async (input, init) => {
     const dispatch = (init?.dispatcher ?? nodeDispatcher()) as unknown as Dispatching;
     const inner: Dispatch = (options, handler) => dispatch.dispatch(options, handler);
     const direct: Dispatch = (options, handler) => withoutProxy(dispatch).dispatch(options, handler);
     const intercepted = forBothKinds(inner, direct, (one, other) => intercept(client, one, other));
     // fetch makes a stream of every body, which could not be sent again.
     const body = copyOf(init?.body);
+    const ask = init?.lbd && { lbd: init.lbd };
     const dispatcher = {
-      dispatch: ((options, handler) =>
-        intercepted(body && options.body != null ? { ...options, body } : options, handler)) satisfies Dispatch,
+      dispatch: ((options, handler) => {
+        const bytes = body && options.body != null ? { body } : undefined;
+        return intercepted(ask || bytes ? { ...options, ...ask, ...bytes } : options, handler);
+      }) satisfies Dispatch,
     };
     const redirect = init?.redirect ?? (isToCluster(client, input) ? "manual" : undefined);
     try {
@@ -40,10 +44,9 @@ export function createFetch(client: Client): Fetch {
       throw cause instanceof LbdError || isTimeout(cause) ? cause : error;
     }
   };
-  return send;
 }
 
-function isToCluster(client: Client, input: Parameters<Fetch>[0]): boolean {
+function isToCluster(client: Client, input: Input): boolean {
   const url = typeof input === "object" && "url" in input ? input.url : String(input);
   return URL.canParse(url) && client.clusterOf(new URL(url).hostname) !== undefined;
 }

@@ -26,6 +26,17 @@ export function fieldsOf(headers: unknown, host: string): Fields {
   return { headers: hasHost ? object : { ...object, host }, idempotencyKey };
 }
 
+/** The values of a header, in headers of fieldsOf. */
+export function valuesOf(headers: unknown, name: string): string[] {
+  const flat: unknown[] = Array.isArray(headers) ? headers : Object.entries(headers ?? {}).flat();
+  const is = (value: unknown) => String(value).toLowerCase() === name.toLowerCase();
+  const values = flat.filter((_, index) => index % 2 === 1 && is(flat[index - 1]));
+  return values
+    .flat()
+    .filter((value) => value != null)
+    .map(String);
+}
+
 function isIterable(headers: unknown): boolean {
   return typeof headers === "object" && headers !== null && Symbol.iterator in headers;
 }

@@ -1,3 +1,4 @@
+export type { Ask, Choice, Host } from "./ask.js";
 export { Client } from "./client.js";
 export {
   CircuitBrokenError,

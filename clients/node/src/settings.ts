@@ -1,9 +1,10 @@
 import { statSync } from "node:fs";
 
 import { isAddress } from "./address.js";
+import { type Host, type Route, routeOf } from "./ask.js";
 
-/** Clusters of hosts that do not end in .lbd: an object, or a function that returns undefined for other hosts. */
-export type Hosts = Readonly<Record<string, string>> | ((host: string) => string | undefined);
+/** Clusters of hosts, or what requests to them are for: an object, or a function that returns undefined for others. */
+export type Hosts = Readonly<Record<string, string | Host>> | ((host: string) => string | Host | undefined);
 
 /** Settings of a client. All times are in milliseconds. */
 export interface Settings {
@@ -22,7 +23,7 @@ export interface Settings {
   ca?: string | undefined;
   /** Name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID. */
   owner?: string | undefined;
-  /** Clusters of other hosts. */
+  /** Clusters of other hosts, and what requests to hosts ask. */
   hosts?: Hosts | undefined;
   /** HOST:PORT for requests while lbd is unreachable and the last batch is too old. */
   fallback?: string | undefined;
@@ -52,7 +53,7 @@ export interface Resolved {
   readonly tokenFile: string;
   readonly ca: string;
   readonly owner: string;
-  readonly hosts: Hosts;
+  readonly hosts: (host: string) => Route | undefined;
   readonly fallback: string | undefined;
   readonly timeout: number;
   readonly connectTimeout: number;
@@ -80,7 +81,7 @@ export function resolve(settings: Settings): Resolved {
     tokenFile: settings.tokenFile || env.LBD_TOKEN_FILE || "",
     ca: settings.ca || env.LBD_CA || "",
     owner: settings.owner || env.LBD_OWNER || "",
-    hosts: inLowerCase(settings.hosts ?? {}),
+    hosts: routes(settings.hosts ?? {}),
     timeout: number("timeout", settings.timeout, 30_000, 1),
     connectTimeout: number("connectTimeout", settings.connectTimeout, 5000, 1),
     staleFor: number("staleFor", settings.staleFor, 60_000),
@@ -92,9 +93,12 @@ export function resolve(settings: Settings): Resolved {
   };
 }
 
-function inLowerCase(hosts: Hosts): Hosts {
-  if (typeof hosts === "function") return hosts;
-  return Object.fromEntries(Object.entries(hosts).map(([host, cluster]) => [host.toLowerCase(), cluster]));
+function routes(hosts: Hosts): Resolved["hosts"] {
+  const route = (host: string, value: string | Host | undefined) => (value ? routeOf(host, value) : undefined);
+  if (typeof hosts === "function") return (host) => route(host, hosts(host));
+  const names = Object.entries(hosts).map(([host, value]) => [host.toLowerCase(), value] as const);
+  const known = new Map(names.map(([host, value]) => [host, route(host, value)]));
+  return (host) => known.get(host);
 }
 
 function number(name: string, value: number | undefined, byDefault: number, least = 0): number {

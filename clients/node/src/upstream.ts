@@ -5,6 +5,7 @@ import https from "node:https";
 import { isIP } from "node:net";
 import { Readable } from "node:stream";
 
+import { type Ask, asksOf } from "./ask.js";
 import { type Attempt, IDEMPOTENT } from "./call.js";
 import type { Client } from "./client.js";
 import { Deadline, TIMER_MAX } from "./deadline.js";
@@ -27,6 +28,8 @@ export interface RequestOptions {
   timeout?: number | undefined;
   /** Whether retries are permitted. Default: by the method, or a header Idempotency-Key. */
   idempotent?: boolean | undefined;
+  /** What the request asks of lbd. */
+  lbd?: Ask | undefined;
 }
 
 /** Length of a body that is sent with the headers in one write, at most. */
@@ -61,10 +64,11 @@ export class Upstreams {
     let upstream: Upstream | undefined;
     try {
       upstream = new Upstream(target, options, target.protocol === "https:" ? this.#https : this.#http, limit);
-      const cluster = this.#client.clusterOf(target.hostname);
-      if (cluster === undefined) return follow(await upstream.sendTo(target.host), limit);
+      const route = this.#client.routeOf(target.hostname);
+      if (route === undefined) return follow(await upstream.sendTo(target.host), limit);
       upstream.connectTimeout = this.#connectTimeout;
-      const call = this.#client.call(cluster, limit.deadline, upstream.repeatable);
+      const asks = asksOf(route, options.lbd, target.pathname, upstream.headers);
+      const call = this.#client.call(route.name, limit.deadline, upstream.repeatable, asks, options.lbd);
       const { message } = await sendWithRetries(call, limit, upstream);
       return follow(message, limit);
     } catch (error) {
@@ -82,6 +86,7 @@ interface Received extends Answer {
 /** One request of node:http, with all of its tries. */
 class Upstream implements Transport<Received> {
   readonly repeatable: boolean;
+  readonly headers: http.OutgoingHttpHeaders = {};
   connectTimeout = TIMER_MAX;
   readonly #options: http.RequestOptions & https.RequestOptions;
   readonly #tls: boolean;
@@ -98,7 +103,7 @@ class Upstream implements Transport<Received> {
     this.#tls = target.protocol === "https:";
     if (typeof body === "string" || body instanceof Uint8Array) this.#bytes = body;
     else if (body != null) this.#stream = body instanceof Readable ? body : Readable.from(body);
-    const fields: http.OutgoingHttpHeaders = {};
+    const fields = this.headers;
     for (const [name, value] of Object.entries(headers)) if (value !== undefined) fields[name.toLowerCase()] = value;
     fields.host ??= target.host;
     if (body != null && fields["content-length"] === undefined) {

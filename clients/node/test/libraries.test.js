@@ -293,6 +293,77 @@ for (const [library, connect] of Object.entries(libraries)) {
       assert.equal(upstreams[0].requests.length, 100 - dropped);
     });
 
+    // The other two have no options of their own.
+    const hasOptions = library !== "undici's fetch" && !library.includes("dispatcher");
+
+    for (const mode of ["batch", "pick", "lease"]) {
+      test(`asks for endpoints of hash keys: ${mode}`, async () => {
+        const { cluster, url } = await clusterOf([undefined, undefined, undefined]);
+        await daemon.call(
+          "PUT",
+          `/v1/clusters/${cluster}/config`,
+          /** @type {any} */ ({ type: "EDS", lb_policy: "RING_HASH" }),
+        );
+        const { send } = open({ mode, hosts: { [`${cluster}.lbd`]: { hash: "header:X-User" } } });
+        const to = async (key) => (await send("GET", url, { headers: { "x-user": key } }))[1];
+        const keys = Array.from({ length: 20 }, (_, i) => `user ${i}`);
+        const first = await Promise.all(keys.map(to));
+        assert.equal(new Set(first).size, 3);
+        assert.deepEqual(await Promise.all(keys.map(to)), first);
+        if (!hasOptions) return;
+        for (const [i, hash] of keys.entries()) {
+          const lbd = /** @type {any} */ ({ hash });
+          const [, address] = await send("GET", url, { headers: { "x-user": "other" }, lbd });
+          assert.equal(address, first[i]);
+          const locality = { region: "", zone: "zone 0", subZone: "" };
+          assert.deepEqual(lbd.choice, { cluster, address, hostname: "", locality, priority: 0, attempt: 1 });
+        }
+      });
+
+      test(`asks for endpoints of targets: ${mode}`, async () => {
+        const [beta, slow, rest] = await Promise.all([1, 2, 3].map(() => clusterOf([undefined])));
+        const routes = [
+          { tenant: "beta", cluster: beta.cluster },
+          { prefix: "/slow", cluster: slow.cluster },
+          { cluster: rest.cluster },
+        ];
+        const target = `target-${rest.cluster}`;
+        await daemon.pushTarget(target, routes);
+        const { client, send } = open({ mode, hosts: { shop: { target, headers: ["Tenant"] } } });
+        const to = async (path, options) => (await send("GET", `http://shop${path}`, options))[1];
+        assert.equal(await to("/?/slow"), rest.upstreams[0].address);
+        assert.equal(await to("/slow?x"), slow.upstreams[0].address);
+        assert.equal(await to("/slow", { headers: { tenant: "beta" } }), beta.upstreams[0].address);
+        if (hasOptions) {
+          assert.equal(await to("/", { lbd: { path: "/slow" } }), slow.upstreams[0].address);
+          assert.equal(await to("/", { lbd: { headers: { tenant: "beta" } } }), beta.upstreams[0].address);
+        }
+        await client.close();
+        if (mode === "batch") assert.equal(await daemon.reported(slow.cluster, "success"), hasOptions ? 2 : 1);
+      });
+    }
+
+    if (hasOptions) {
+      test("says what lbd has chosen after an error", async () => {
+        const { cluster, url, upstreams } = await clusterOf([status(503)]);
+        await daemon.push(cluster, [upstreams[0].address, await refuses()]);
+        const { send } = open();
+        const attempts = new Set();
+        for (let i = 0; i < MANY; i++) {
+          const lbd = /** @type {any} */ ({});
+          assert.equal((await send("POST", url, { lbd }))[0], 503);
+          assert.equal(lbd.choice.address, upstreams[0].address);
+          attempts.add(lbd.choice.attempt);
+        }
+        assert.deepEqual([...attempts].sort(), [1, 2]);
+        await daemon.push(cluster, [await refuses()]);
+        const { send: other } = open({ mode: "pick" });
+        const lbd = /** @type {any} */ ({});
+        await assert.rejects(other("POST", url, { lbd }));
+        assert.equal(lbd.choice.attempt, 1);
+      });
+    }
+
     test("passes large bodies at the speed of the reader", async () => {
       const { url } = await clusterOf([(_, response) => response.end(Buffer.alloc(4_000_000, "x"))]);
       const { send } = open();

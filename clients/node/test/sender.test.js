@@ -391,6 +391,45 @@ test("a busy process may repeat more", async (t) => {
   }
 });
 
+test("the keys of an endpoint that is set aside go to the next one, without a call for each", async (t) => {
+  const upstream = await Upstream.start();
+  t.after(() => upstream.close());
+  const dead = await refuses();
+  const { lbd, calls } = await fake(t, (path, _, query) => {
+    const address = query.has("exclude") ? upstream.address : dead;
+    return [200, path === "/v1/pick" ? { generation: 1, picks: [{ address }] } : deferred().promise];
+  });
+  const client = open(t, { lbd, maxAge: 60_000 });
+  const attempts = [];
+  for (let i = 0; i < 4; i++) {
+    const asked = /** @type {any} */ ({ hash: "x" });
+    await (await client.request("http://orders.lbd/", { method: "POST", lbd: asked })).text();
+    attempts.push(asked.choice.attempt);
+  }
+  assert.deepEqual(attempts, [2, 1, 1, 1]);
+  const picks = calls.filter(({ path }) => path === "/v1/pick");
+  assert.deepEqual(
+    picks.map(({ query }) => [query.get("n"), query.get("hash"), query.get("exclude")]),
+    [
+      ["100", "x", null],
+      ["20", "x", dead],
+    ],
+  );
+});
+
+test("a path without a route is no error of others", async (t) => {
+  const { lbd } = await fake(t, (_, __, query) =>
+    query.get("path") === "/bad"
+      ? [404, { code: "no_route" }]
+      : [200, { generation: 1, picks: [{ address: "127.0.0.1:1", cluster: "orders" }] }],
+  );
+  const client = open(t, { lbd });
+  const first = (path) => client.call("xds:///shop", new Deadline(10_000), true, `&path=${path}`).first();
+  await assert.rejects(first("/bad"), { code: "no_route" });
+  (await first("/good")).finish();
+  await assert.rejects(first("/bad"), { code: "no_route" });
+});
+
 test("a TLS handshake that does not end is a connection that failed", async (t) => {
   const server = net.createServer(() => {});
   server.listen(0, "127.0.0.1");

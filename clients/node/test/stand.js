@@ -65,6 +65,21 @@ export class Daemon {
     await this.call("PUT", `/v1/clusters/${encodeURIComponent(cluster)}/endpoints`, /** @type {any} */ (body));
   }
 
+  /** Pushes a target whose routes match prefixes, or a header tenant. */
+  async pushTarget(name, routes) {
+    const type = "type.googleapis.com/envoy";
+    const all = routes.map(({ prefix = "/", tenant = undefined, cluster }) => {
+      const headers = tenant && [{ name: "tenant", string_match: { exact: tenant } }];
+      return { match: { prefix, headers }, route: { cluster } };
+    });
+    const api_listener = {
+      "@type": `${type}.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager`,
+      route_config: { virtual_hosts: [{ name, domains: ["*"], routes: all }] },
+    };
+    const listener = { "@type": `${type}.config.listener.v3.Listener`, name, api_listener: { api_listener } };
+    await this.call("POST", "/v1/snapshot", /** @type {any} */ ({ resources: [listener] }));
+  }
+
   /** The requests of a cluster that were reported with an outcome. */
   reported(cluster, outcome) {
     return this.metric(`lbd_reported_requests_total{cluster="${cluster}",outcome="${outcome}"} `);

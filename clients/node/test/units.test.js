@@ -14,12 +14,16 @@ import {
 
 import { reasonOf } from "../dist/api.js";
 import { ASIDE_MAX, Asides, Connects, FORGET_TIME } from "../dist/aside.js";
-import { Batch, batchOfAnswer } from "../dist/batch.js";
+import { Asked, asksOf, routeOf } from "../dist/ask.js";
+import { Batch, batchOfAnswer, Element } from "../dist/batch.js";
 import { Budget } from "../dist/budget.js";
 import { Counts, REPORT_AGE } from "../dist/counts.js";
 import { Deadline } from "../dist/deadline.js";
 import { blamesEndpoint, like, ofAnswer } from "../dist/errors.js";
 import { fieldsOf } from "../dist/fields.js";
+
+const noCounts = /** @type {any} */ (undefined);
+const batchOf = (answer, name = "orders") => batchOfAnswer({ name, countsOf: () => noCounts }, "", answer, 1000);
 
 describe("Batch", () => {
   const answer = {
@@ -30,44 +34,41 @@ describe("Batch", () => {
   };
 
   test("takes each element in turn", () => {
-    const batch = batchOfAnswer("orders", answer);
+    const batch = batchOf(answer);
     for (let round = 0; round < 3; round++) {
       const taken = Array.from({ length: 6 }, () => batch.take(() => false));
-      const names = taken.map((element) => (typeof element === "string" ? element : element.name));
+      const names = taken.map(({ address, error }) => error?.name ?? address);
       assert.deepEqual(names.sort(), ["CircuitBrokenError", "DroppedError", "DroppedError", "a:1", "a:1", "b:1"]);
     }
   });
 
   test("takes another address", () => {
-    const batch = batchOfAnswer("orders", answer);
-    assert.equal(
-      batch.draw((address) => address !== "a:1"),
-      "b:1",
-    );
+    const batch = batchOf(answer);
+    assert.equal(batch.draw((address) => address !== "a:1")?.address, "b:1");
     assert.equal(
       batch.draw(() => false),
       undefined,
     );
-    const taken = Array.from({ length: 600 }, () => batch.draw(() => true)).filter((address) => address === "a:1");
+    const taken = Array.from({ length: 600 }, () => batch.draw(() => true)).filter((one) => one?.address === "a:1");
     assert(taken.length > 330, `${taken.length} of 600, of two thirds`);
   });
 
   test("keeps the shares of the addresses that are not avoided", () => {
     const picks = [..."abcd"].flatMap((name, i) => new Array(10 * (i + 1)).fill({ address: `${name}:1` }));
-    const batch = batchOfAnswer("orders", { generation: 7, picks });
+    const batch = batchOf({ generation: 7, picks });
     const counts = {};
     for (let i = 0; i < 600; i++) {
-      const address = batch.take((one) => one === "d:1");
-      counts[String(address)] = (counts[String(address)] ?? 0) + 1;
+      const { address } = batch.take((one) => one === "d:1");
+      counts[address] = (counts[address] ?? 0) + 1;
     }
     assert.deepEqual(counts, { "a:1": 100, "b:1": 200, "c:1": 300 });
     assert.equal(batch.taken, 600);
-    assert.equal(typeof batch.take(() => true), "string");
+    assert.equal(batch.take(() => true).error, undefined);
   });
 
   test("shuffles", () => {
-    const elements = Array.from({ length: 100 }, (_, index) => String(index));
-    const batch = new Batch(1, [...elements]);
+    const elements = Array.from({ length: 100 }, (_, index) => new Element({ address: String(index) }, "orders"));
+    const batch = new Batch("", 1, [...elements], 1000);
     assert.notDeepEqual(
       elements.map(() => batch.take(() => false)),
       elements,
@@ -92,9 +93,85 @@ describe("Batch", () => {
     { generation: 1, picks: [{ address: "a:1" }], dropped: { x: 600, y: 600 } },
     { generation: 1, picks: new Array(2000).fill({ address: "a:1" }) },
   ]) {
-    test(`rejects ${JSON.stringify(wrong).slice(0, 80)}`, () =>
-      assert.throws(() => batchOfAnswer("orders", wrong), TypeError));
+    test(`rejects ${JSON.stringify(wrong).slice(0, 80)}`, () => assert.throws(() => batchOf(wrong), TypeError));
   }
+
+  test("of a target has the cluster of each pick", () => {
+    const picks = [{ address: "a:1", cluster: "orders" }];
+    const { cluster, error } = batchOf({ generation: 1, picks }, "xds:///shop").take(() => false);
+    assert.deepEqual([cluster, error], ["orders", undefined]);
+    assert.throws(() => batchOf({ generation: 1, picks: [{ address: "a:1" }] }, "xds:///shop"), TypeError);
+  });
+});
+
+describe("asksOf", () => {
+  const fields = { "x-user": "a&b", Tenant: ["1", "2"], cookie: 'other=sid; sid="7=8"; sid=9', absent: undefined };
+  const flat = ["X-User", "a&b", "tenant", "1", "TENANT", "2", "Cookie", "other=1", "cookie", "sid=7=8"];
+  const long = "ö".repeat(1000);
+  const target = "&path=%2Fa%252Fb%2Fc";
+  for (const [host, ask, expected] of /** @type {[any, any, string][]} */ ([
+    ["orders", undefined, ""],
+    ["orders", {}, ""],
+    [{}, { path: "/p" }, ""],
+    [{ hash: "header:X-USER" }, undefined, "&hash=a%26b"],
+    [{ hash: "header:absent" }, undefined, ""],
+    [{ hash: "cookie:sid" }, undefined, "&hash=7%3D8"],
+    [{ hash: "cookie:none" }, undefined, ""],
+    [{ hash: "cookie:sid" }, { hash: "k" }, "&hash=k"],
+    [{ hash: "cookie:sid" }, { hash: "" }, "&hash=7%3D8"],
+    ["orders", { hash: long }, `&hash=${encodeURIComponent(long.slice(0, 512))}`],
+    ["orders", { hash: `x${long}` }, `&hash=x${encodeURIComponent(long.slice(0, 511))}`],
+    [{ target: "t" }, undefined, target],
+    ["xds:///t", { path: "/p" }, "&path=%2Fp"],
+    [{ target: "xds:///t", headers: ["tenant", "none"] }, undefined, `${target}&header.tenant=1&header.tenant=2`],
+    [{ target: "t", headers: ["tenant"], hash: "cookie:sid" }, { headers: {} }, `&hash=7%3D8${target}`],
+    [{ target: "t" }, { headers: { b: "1", a: ["2", "3"] } }, `${target}&header.a=2&header.a=3&header.b=1`],
+  ])) {
+    test(`${JSON.stringify(host)} ${JSON.stringify(ask)?.slice(0, 40)}`, () => {
+      const route = routeOf("x.lbd", host);
+      for (const headers of [fields, flat]) assert.equal(asksOf(route, ask, "/a%2Fb/c?q=/1", headers), expected);
+    });
+  }
+
+  test("of a host that is all of the name", () => {
+    assert.equal(routeOf("x.lbd", {}).name, "x");
+    assert.equal(routeOf("x.lbd", { target: "xds:///y" }).name, "xds:///y");
+    assert.equal(asksOf(routeOf("x", "xds:///y"), undefined, "", undefined), "&path=%2F");
+  });
+});
+
+describe("Asked", () => {
+  const asked = new Asked();
+  const put = (query, generation, followed = false) =>
+    asked.put(new Batch(query, generation, [new Element({ address: "a:1" }, "orders")], 1000), followed);
+  const known = (...queries) => queries.filter((query) => asked.get(query) !== undefined);
+
+  test("has batches of one generation", () => {
+    put("a", 5, true);
+    put("late", 4);
+    assert.deepEqual(known("a", "late"), ["a"]);
+    put("b", 6);
+    assert.deepEqual(known("a", "b"), ["b"]);
+    put("refused", undefined, true);
+    assert.deepEqual(known("b", "refused"), ["b", "refused"]);
+    put("c", 3, true); // after a restart of lbd
+    assert.deepEqual(known("b", "refused", "c"), ["c"]);
+  });
+
+  test("has those that were used last", () => {
+    for (let i = 0; i < 3000; i++) {
+      put(String(i), 3);
+      assert.deepEqual(known("c"), ["c"]);
+    }
+    assert.equal(asked.size, 1000);
+    assert.deepEqual(known("0", "1999", "2999"), ["2999"]);
+  });
+
+  test("knows what was asked last, for a first try", () => {
+    asked.get("&hash=x");
+    asked.get("&hash=x&exclude=a%3A1");
+    assert.equal(asked.last, "&hash=x");
+  });
 });
 
 describe("Asides", () => {
@@ -307,6 +384,8 @@ describe("Client", () => {
     }
     const other = new Client({ lbd: "http://127.0.0.1:1", hosts: (host) => (host === "a" ? "b" : undefined) });
     assert.deepEqual([other.clusterOf("a"), other.clusterOf("c"), other.clusterOf("c.lbd")], ["b", undefined, "c"]);
+    const wrong = new Client({ lbd: "http://127.0.0.1:1", hosts: () => ({ hash: "x" }) });
+    assert.throws(() => wrong.clusterOf("a"), TypeError);
   });
 
   test("forgets clusters beyond the limit", () => {
@@ -328,6 +407,11 @@ describe("Client", () => {
     { fallback: "a b:80" },
     { ca: "/no/such/file" },
     { tokenFile: "/no/such/file" },
+    { hosts: { "x.lbd": { hash: "x-user" } } },
+    { hosts: { "x.lbd": { hash: "query:a" } } },
+    { hosts: { "x.lbd": { hash: "header:" } } },
+    { hosts: { "x.lbd": { cluster: "a", target: "b" } } },
+    { hosts: { "x.lbd": { clusters: "a" } } },
   ])) {
     test(`rejects ${JSON.stringify(settings)}`, () =>
       assert.throws(() => new Client({ lbd: "https://x", ...settings })));
