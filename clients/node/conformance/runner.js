@@ -24,13 +24,15 @@ const options = {
   max_tokens: (value) => ({ maxTokens: value }),
   fallback: (value) => ({ fallback: value }),
   ttl: (value) => ({ ttl: ms(value) }),
+  hooks: hooksOf,
 };
 
-let client, send, plain, hash, choice;
+let client, send, plain, hash, choice, events;
 
 const commands = {
   async open({ lbd, token, token_file: tokenFile, cluster, mode, adapter = "core", options: asked }) {
     await client?.close();
+    events = { attempts: [], states: [] };
     if (!Object.hasOwn(adapters, adapter)) return { unsupported: "no such adapter" };
     let target, headers, others;
     ({ target, headers, hash, choice, ...others } = /** @type {any} */ (asked ?? {}));
@@ -53,6 +55,12 @@ const commands = {
     const answer = typeof result === "number" ? { status: result, body: text } : { error: result, message: text };
     if (!choice || lbd.choice === undefined) return answer;
     return { ...answer, choice: { ...lbd.choice, zone: lbd.choice.locality.zone } };
+  },
+
+  events() {
+    const answer = events;
+    events = { attempts: [], states: [] };
+    return answer;
   },
 
   async load(command) {
@@ -89,6 +97,23 @@ const commands = {
     return { ok: true };
   },
 };
+
+/** Hooks that remember what they get, and fail if they should. */
+function hooksOf(value) {
+  const fail = () => {
+    if (value === "fail") throw new Error("a hook of the test");
+  };
+  return {
+    onAttempt({ cluster, address, attempt: number, outcome, duration }) {
+      events.attempts.push({ cluster, address, number, outcome, seconds: duration / 1000 });
+      fail();
+    },
+    onState(state) {
+      events.states.push(state);
+      fail();
+    },
+  };
+}
 
 /** A status and body, or an error and a message. */
 async function one({ url, method = "GET", path = "/", timeout, body, idempotent, headers: others, key }, lbd = {}) {

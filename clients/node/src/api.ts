@@ -5,7 +5,8 @@ import { readFile } from "node:fs/promises";
 import http from "node:http";
 import https from "node:https";
 
-import { ofAnswer } from "./errors.js";
+import { LbdError, ofAnswer } from "./errors.js";
+import type { Hooks } from "./hooks.js";
 import type { Resolved } from "./settings.js";
 
 /** Milliseconds for a call that does not wait. */
@@ -38,6 +39,8 @@ export interface ApiCall {
   readonly background?: boolean;
   /** Ends the call. */
   readonly signal?: AbortSignal;
+  /** Whether timeout is that of a request, so that lbd is not to blame for it. */
+  readonly limited?: boolean;
 }
 
 interface Answer {
@@ -52,9 +55,13 @@ export class Api {
   readonly #request: typeof http.request;
   readonly #target: http.RequestOptions;
   readonly #tokenFile: string;
+  readonly #place: string;
+  readonly #hooks: Hooks;
   #token: string;
 
-  constructor({ lbd, token, tokenFile, ca }: Resolved) {
+  constructor({ lbd, found, token, tokenFile, ca }: Resolved, hooks: Hooks) {
+    this.#place = `${lbd} (${found})`;
+    this.#hooks = hooks;
     const options = { keepAlive: true, maxFreeSockets: 32, timeout: IDLE_TIME };
     this.#target = parse(lbd);
     if (lbd.startsWith("https:")) {
@@ -71,6 +78,19 @@ export class Api {
 
   /** The answer to a call. Rejects with Unreachable, or with the LbdError for an answer that rejects. */
   async call(call: ApiCall): Promise<Record<string, unknown>> {
+    try {
+      const answer = await this.#call(call);
+      this.#hooks.reached();
+      return answer;
+    } catch (reason) {
+      const message = `${call.method ?? "GET"} ${call.path} at ${this.#place}: ${reasonOf(reason)}`;
+      const error = reason instanceof LbdError ? reason : new Unreachable(message, { cause: reason });
+      if (!call.signal?.aborted && !call.limited) this.#hooks.reached(error);
+      throw error;
+    }
+  }
+
+  async #call(call: ApiCall): Promise<Record<string, unknown>> {
     const used = this.#token;
     let answer = await this.#try(call);
     if (answer.status === 401 && this.#tokenFile) {
@@ -86,12 +106,12 @@ export class Api {
     const { status, content, retryAfter } = answer;
     const decoded = decode(content);
     if (status === 200 || status === 201) {
-      if (decoded === undefined) throw new Unreachable(`${call.path}: the answer is not JSON`);
+      if (decoded === undefined) throw new Error("the answer is not JSON");
       return decoded;
     }
     const code = typeof decoded?.code === "string" && decoded.code !== "";
     if (status < 400 || !(code || PLAIN_REJECTIONS.has(status))) {
-      throw new Unreachable(`${call.path}: status ${status} without a code of lbd`);
+      throw new Error(`status ${status} without a code of lbd`);
     }
     throw ofAnswer(call.cluster ?? "", status, decoded ?? {}, retryAfter);
   }
@@ -106,14 +126,10 @@ export class Api {
     const onReused = () => {
       reused = true;
     };
-    try {
-      return await this.#send(call, this.#agent, onReused).catch((error: NodeJS.ErrnoException) => {
-        if (!reused || (error.code !== "ECONNRESET" && error.code !== "EPIPE")) throw error;
-        return this.#send(call, false, onReused);
-      });
-    } catch (error) {
-      throw new Unreachable(`${call.path}: ${reasonOf(error)}`, { cause: error });
-    }
+    return await this.#send(call, this.#agent, onReused).catch((error: NodeJS.ErrnoException) => {
+      if (!reused || (error.code !== "ECONNRESET" && error.code !== "EPIPE")) throw error;
+      return this.#send(call, false, onReused);
+    });
   }
 
   #send(call: ApiCall, agent: http.Agent | false, onReused: () => void): Promise<Answer> {
@@ -180,7 +196,7 @@ function parse(lbd: string): http.RequestOptions {
   if (/^unix:./.test(lbd)) return { socketPath: lbd.replace(/^unix:(\/\/)?/, "") };
   const url = URL.canParse(lbd) ? new URL(lbd) : undefined;
   if (!url?.hostname || !/^https?:$/.test(url.protocol) || url.pathname !== "/") {
-    throw new TypeError(`lbd: ${lbd} is not unix:PATH, http://HOST:PORT or https://HOST:PORT`);
+    throw new TypeError(`lbd: ${lbd.replace(/^.*@/s, "…@")} is not unix:PATH, http://HOST:PORT or https://HOST:PORT`);
   }
   if (url.username || url.password) throw new TypeError("lbd: a user in the address is not supported: use token");
   return {

@@ -51,7 +51,7 @@ export interface Choice {
 }
 
 /** A pick in an answer of lbd. */
-export interface Pick {
+export interface Picked {
   readonly address: string;
   readonly cluster?: string;
   readonly hostname?: string;
@@ -59,7 +59,7 @@ export interface Pick {
   readonly priority?: number;
 }
 
-export function choiceOf(pick: Pick, cluster: string, attempt: number): Choice {
+export function choiceOf(pick: Picked, cluster: string, attempt: number): Choice {
   const { address, hostname = "", locality = {}, priority = 0 } = pick;
   const { region = "", zone = "", sub_zone: subZone = "" } = locality;
   return { cluster, address, hostname, locality: { region, zone, subZone }, priority, attempt };

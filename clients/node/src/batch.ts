@@ -1,11 +1,11 @@
 import { isAddress } from "./address.js";
-import { type Pick, TARGET } from "./ask.js";
+import { type Picked, TARGET } from "./ask.js";
 import type { Counts } from "./counts.js";
 import { CircuitBrokenError, DroppedError, type LbdError } from "./errors.js";
 
 /** An endpoint, or the error of a pick that lbd refused. */
 export class Element {
-  readonly pick: Pick;
+  readonly pick: Picked;
   readonly address: string;
   /** The one that lbd chose. */
   readonly cluster: string;
@@ -13,7 +13,7 @@ export class Element {
   readonly counts: Counts | undefined;
   readonly error: LbdError | undefined;
 
-  constructor(pick: Pick, cluster: string, counts?: Counts, error?: LbdError) {
+  constructor(pick: Picked, cluster: string, counts?: Counts, error?: LbdError) {
     this.pick = pick;
     this.address = pick.address;
     this.cluster = cluster;
@@ -78,7 +78,7 @@ export function batchOfAnswer(asked: AskedOf, query: string, answer: Record<stri
   const { generation, picks } = answer;
   if (!Number.isSafeInteger(generation) || !Array.isArray(picks)) throw new TypeError("not a batch of picks");
   if (picks.length > PICKS_MAX) throw new TypeError(`more than ${PICKS_MAX} picks`);
-  const elements = picks.map((pick: Pick | null) => {
+  const elements = picks.map((pick: Picked | null) => {
     if (!isAddress(pick?.address)) throw new TypeError("a pick without a valid address");
     const chosen = pick.cluster || cluster;
     if (chosen.startsWith(TARGET)) throw new TypeError("a pick without a cluster");

@@ -1,15 +1,17 @@
 // One request to a cluster, with all of its tries. Adapters of HTTP libraries use it.
 
+import { AsyncResource } from "node:async_hooks";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { isAddress } from "./address.js";
 import { type Api, CALL_TIMEOUT, Unreachable } from "./api.js";
-import { type Ask, choiceOf, EXCLUDE, type Pick } from "./ask.js";
+import { type Ask, type Choice, choiceOf, EXCLUDE, type Picked } from "./ask.js";
 import { Element } from "./batch.js";
 import { type Cluster, TRIED_MAX } from "./cluster.js";
 import type { Outcome } from "./counts.js";
 import type { Deadline } from "./deadline.js";
 import { blamesEndpoint, isTimeout, LbdError, like, timeoutError, UnavailableError } from "./errors.js";
+import type { EndedAttempt, Hooks } from "./hooks.js";
 import type { Limit } from "./limit.js";
 import { Lease, type Sender } from "./sender.js";
 import type { Resolved } from "./settings.js";
@@ -37,6 +39,14 @@ export interface Context {
   readonly owner: string;
   readonly api: Api;
   readonly sender: Sender;
+  readonly hooks: Hooks;
+}
+
+/** What the HTTP library knows of a request. */
+export interface Asking {
+  readonly lbd: Ask | undefined;
+  readonly method: string;
+  readonly url: URL;
 }
 
 export class Call {
@@ -46,16 +56,26 @@ export class Call {
   readonly #tried: string[] = [];
   readonly #repeatable: boolean;
   readonly #asks: string;
-  readonly #ask: Ask | undefined;
+  readonly #request: Asking | undefined;
+  /** The async context of the request, if the program wants to know of tries. */
+  readonly #scope: AsyncResource | undefined;
   #moves = 0; // tries that were not sent
   #fallback = false; // the address of the last try is not from lbd
   #cut = false; // a try was not sent for want of time to connect, and its address was not tried again
   #lease: Lease | undefined; // of the last try
 
-  constructor(context: Context, cluster: Cluster, deadline: Deadline, repeatable: boolean, asks: string, ask?: Ask) {
+  constructor(
+    context: Context,
+    cluster: Cluster,
+    deadline: Deadline,
+    repeatable: boolean,
+    asks: string,
+    request?: Asking,
+  ) {
     this.deadline = deadline;
     this.#asks = asks;
-    this.#ask = ask;
+    this.#request = request;
+    this.#scope = context.hooks.attempts ? new AsyncResource("lbd") : undefined;
     this.#context = context;
     this.#cluster = cluster;
     this.#repeatable = repeatable;
@@ -163,8 +183,20 @@ export class Call {
   }
 
   #attempt(element: Element, options: AttemptOptions): Attempt {
-    if (this.#ask !== undefined) this.#ask.choice = choiceOf(element.pick, element.cluster, this.#tried.length || 1);
-    return new Attempt(this.#context.sender, this.#cluster, element, options);
+    const lbd = this.#request?.lbd;
+    const scope = this.#scope;
+    let ended: ((end: End) => void) | undefined;
+    if (lbd !== undefined || scope !== undefined) {
+      const choice = choiceOf(element.pick, element.cluster, this.#tried.length || 1);
+      if (lbd !== undefined) lbd.choice = choice;
+      if (scope !== undefined) ended = (end) => scope.runInAsyncScope(() => this.#tell(choice, end));
+    }
+    return new Attempt(this.#context.sender, this.#cluster, element, options, ended);
+  }
+
+  #tell(choice: Choice, end: End): void {
+    const { method = "", url } = this.#request ?? {};
+    this.#context.hooks.attempted({ ...choice, ...end, method, origin: url?.origin ?? "" });
   }
 
   /** The attempt, unless lbd has taken all of the time. */
@@ -220,9 +252,9 @@ export class Call {
     }
   }
 
-  #element(answer: Partial<Pick>): Element {
+  #element(answer: Partial<Picked>): Element {
     if (!isAddress(answer.address)) throw new Unreachable("the answer has no valid address");
-    return new Element(answer as Pick, answer.cluster || this.#cluster.name);
+    return new Element(answer as Picked, answer.cluster || this.#cluster.name);
   }
 }
 
@@ -233,6 +265,8 @@ interface AttemptOptions {
   /** Whether its address is not from lbd. */
   readonly fallback?: boolean;
 }
+
+type End = Pick<EndedAttempt, "outcome" | "duration" | "status" | "error">;
 
 /** One try of a request, at one address: answered or failed, then finish. */
 export class Attempt {
@@ -249,10 +283,12 @@ export class Attempt {
   readonly #lease: Lease | undefined;
   readonly #element: Element;
   readonly #fallback: boolean;
+  readonly #ended: ((end: End) => void) | undefined;
   readonly #begin: number;
   #finished = false;
 
-  constructor(sender: Sender, cluster: Cluster, element: Element, options: AttemptOptions) {
+  /** ended is called when the outcome is known. */
+  constructor(sender: Sender, cluster: Cluster, element: Element, options: AttemptOptions, ended?: (end: End) => void) {
     const { lease, connectTime = Number.POSITIVE_INFINITY, fallback = false } = options;
     this.address = element.address;
     this.connectTime = connectTime;
@@ -261,7 +297,8 @@ export class Attempt {
     this.#lease = lease;
     this.#element = element;
     this.#fallback = fallback;
-    this.#begin = element.counts?.begin(element.address) ?? 0;
+    this.#ended = ended;
+    this.#begin = element.counts?.begin(element.address) ?? performance.now();
   }
 
   /** There is a connection; took is the milliseconds of its connect. */
@@ -272,7 +309,7 @@ export class Attempt {
 
   /** The status and the headers of the response are there; the request is in flight until finish. */
   answered(status: number): void {
-    this.#end(status >= 500 ? "error" : "success");
+    this.#end(status >= 500 ? "error" : "success", status);
     if (!RETRIED_STATUSES.has(status)) this.#cluster.budget.succeeded();
     this.#cluster.asides.answered(this.address);
   }
@@ -285,7 +322,7 @@ export class Attempt {
     const timeout = isTimeout(error);
     const blamed = !own && (timeout || blamesEndpoint(error));
     const unsent = blamed && !timeout && !this.sent;
-    this.#end(unsent ? "unreachable" : blamed ? "error" : "cancelled");
+    this.#end(unsent ? "unreachable" : blamed ? "error" : "cancelled", undefined, error);
     if (blamed && !this.#fallback) {
       this.#cluster.failed(this.address, !unsent);
       if (unsent && this.#lease === undefined) this.#sender.unreachable(this.#element.cluster, this.address);
@@ -303,10 +340,11 @@ export class Attempt {
     if (this.#lease !== undefined) this.#sender.end(this.#lease, this.outcome!);
   }
 
-  #end(outcome: Outcome): void {
+  #end(outcome: Outcome, status?: number, error?: unknown): void {
     if (this.outcome !== undefined) return;
     this.outcome = outcome;
     this.#element.counts?.ended(this.address, outcome, this.#begin);
+    this.#ended?.({ outcome, duration: performance.now() - this.#begin, status, error });
   }
 }
 

@@ -4,11 +4,12 @@ import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 
 import { Api } from "./api.js";
-import type { Ask, Route } from "./ask.js";
-import { Call, type Context } from "./call.js";
+import type { Route } from "./ask.js";
+import { type Asking, Call, type Context } from "./call.js";
 import { Cluster } from "./cluster.js";
 import type { Deadline } from "./deadline.js";
 import { UnavailableError } from "./errors.js";
+import { Hooks } from "./hooks.js";
 import { Sender } from "./sender.js";
 import { type Resolved, resolve, type Settings } from "./settings.js";
 import { type RequestOptions, type Response, Upstreams } from "./upstream.js";
@@ -35,12 +36,13 @@ export class Client {
   constructor(settings: Settings = {}) {
     this.#settings = resolve(settings);
     const { owner, reportInterval } = this.#settings;
-    const api = new Api(this.#settings);
+    const hooks = new Hooks(this.#settings);
+    const api = new Api(this.#settings, hooks);
     const name = processName();
     // Containers may have the same host name, and all have the PID 1.
     const reporter = `${name}/${randomBytes(4).toString("hex")}`;
     const sender = new Sender(api, this.#clusters, reporter, reportInterval);
-    this.#context = { settings: this.#settings, owner: owner || name, api, sender };
+    this.#context = { settings: this.#settings, owner: owner || name, api, sender, hooks };
     this.#upstreams = new Upstreams(this, this.#settings.connectTimeout);
     add(this, () => this.#flush());
   }
@@ -81,9 +83,9 @@ export class Client {
    * A request to a cluster, for an adapter of an HTTP library. repeatable permits retries; asks is that of asksOf.
    * @internal
    */
-  call(cluster: string, deadline: Deadline, repeatable: boolean, asks = "", ask?: Ask): Call {
+  call(cluster: string, deadline: Deadline, repeatable: boolean, asks = "", request?: Asking): Call {
     this.#unreported = true;
-    return new Call(this.#context, this.#cluster(cluster), deadline, repeatable, asks, ask);
+    return new Call(this.#context, this.#cluster(cluster), deadline, repeatable, asks, request);
   }
 
   #cluster(name: string): Cluster {
@@ -98,7 +100,7 @@ export class Client {
       if (this.#clusters.size >= CLUSTERS_MAX) {
         throw new UnavailableError(`cluster ${name}: the client has ${CLUSTERS_MAX} clusters`, { cluster: name });
       }
-      cluster = new Cluster(name, this.#context.api, this.#settings, (chosen) => this.#cluster(chosen));
+      cluster = new Cluster(name, this.#context, (chosen) => this.#cluster(chosen));
       this.#clusters.set(name, cluster);
     }
     return cluster;
@@ -112,6 +114,7 @@ export class Client {
 
   async #close(): Promise<void> {
     remove(this);
+    this.#context.hooks.closed = true;
     for (const cluster of this.#clusters.values()) cluster.stop();
     await this.#context.sender.close(CLOSE_TIME);
     this.#context.api.close();

@@ -6,6 +6,7 @@ import { Asked, EXCLUDE, TARGET } from "./ask.js";
 import { inBackground } from "./background.js";
 import { Batch, batchOfAnswer, type Element, refused } from "./batch.js";
 import { Budget } from "./budget.js";
+import type { Context } from "./call.js";
 import { Counts } from "./counts.js";
 import { type Deadline, pause, within } from "./deadline.js";
 import {
@@ -17,7 +18,8 @@ import {
   timeoutError,
   UnavailableError,
 } from "./errors.js";
-import type { Resolved } from "./settings.js";
+
+import type { Hooks } from "./hooks.js";
 
 /** Picks of a batch: those for BATCH_TIME milliseconds. The first one has BATCH_FIRST. */
 const BATCH_MIN = 20;
@@ -56,6 +58,7 @@ export class Cluster {
   readonly connects = new Connects();
   readonly #asked = new Asked();
   readonly #api: Api;
+  readonly #hooks: Hooks;
   readonly #known: (cluster: string) => Cluster;
   readonly #maxAge: number;
   readonly #staleFor: number;
@@ -69,13 +72,14 @@ export class Cluster {
   /** Requests that wait for the next batch. */
   readonly #waiting: (() => void)[] = [];
 
-  constructor(name: string, api: Api, settings: Resolved, known: (cluster: string) => Cluster) {
+  constructor(name: string, { api, hooks, settings }: Context, known: (cluster: string) => Cluster) {
     const { maxAge, staleFor, maxTokens } = settings;
     this.name = name;
     this.param = name.startsWith(TARGET) ? { target: name.slice(TARGET.length) } : { cluster: name };
     this.#known = known;
     this.budget = new Budget(maxTokens);
     this.#api = api;
+    this.#hooks = hooks;
     this.#maxAge = maxAge;
     this.#staleFor = staleFor;
   }
@@ -100,6 +104,7 @@ export class Cluster {
     const batch = this.current(query);
     if (batch !== undefined) return batch;
     const last = this.#batch && !this.#isStale(this.#batch) ? this.#batch : undefined;
+    if (this.#batch !== last && this.#error?.code === "") this.#hooks.stale(this.#error);
     // The error may be that of another path.
     if (last !== undefined || this.#error?.code === "no_route") return await this.#ask(query, deadline, known, last);
     if (this.#error !== undefined) throw like(this.#error);

@@ -18,7 +18,7 @@ export function intercept(client: Client, others: Dispatch, endpoints: Dispatch)
     const url = typeof origin !== "string" ? origin : URL.canParse(origin) ? new URL(origin) : undefined;
     const route = url && /^https?:$/.test(url.protocol) ? client.routeOf(url.hostname) : undefined;
     if (url === undefined || route === undefined || method === "CONNECT") return others(options, handler);
-    void new Exchange(client, endpoints, options, url, handler).run(route);
+    void new Exchange(client, endpoints, options, url, handler).run(route, url);
     return true;
   };
 }
@@ -49,12 +49,13 @@ class Exchange implements Transport<Try>, Controller {
     this.#limit = new Limit(new Deadline((headersTimeout ?? client.timeout) || Number.POSITIVE_INFINITY));
   }
 
-  async run(route: Route): Promise<void> {
-    const { path = "/", headers, lbd } = this.#options;
+  async run(route: Route, url: URL): Promise<void> {
+    const { path = "/", headers, lbd, method } = this.#options;
     try {
       this.handler.onRequestStart(this, {});
       const asks = asksOf(route, lbd, path, headers);
-      const call = this.#client.call(route.name, this.#limit.deadline, this.#repeatable, asks, lbd);
+      const request = { lbd, method, url };
+      const call = this.#client.call(route.name, this.#limit.deadline, this.#repeatable, asks, request);
       const last = await sendWithRetries(call, this.#limit, this);
       last.release();
     } catch (error) {

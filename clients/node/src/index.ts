@@ -8,5 +8,6 @@ export {
   UnavailableError,
   UnknownClusterError,
 } from "./errors.js";
+export type { EndedAttempt, Logger, State } from "./hooks.js";
 export type { Hosts, Settings } from "./settings.js";
 export type { RequestOptions, Response } from "./upstream.js";

@@ -125,7 +125,7 @@ export class Sender {
    * answers both alike. Resolves with whether lbd has confirmed it: if not, it would not grant another lease.
    */
   async endFailed(lease: Lease, outcome: Outcome, timeout: number): Promise<boolean> {
-    const options = { background: false, timeout, signal: this.#stop.signal };
+    const options = { background: false, timeout, limited: true, signal: this.#stop.signal };
     return await this.#callDone([{ id: lease.id, outcome }], options).then(
       () => true,
       () => false,

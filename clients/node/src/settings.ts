@@ -3,6 +3,8 @@ import { statSync } from "node:fs";
 import { isAddress } from "./address.js";
 import { type Host, type Route, routeOf } from "./ask.js";
 
+import type { EndedAttempt, HookSettings, Logger, State } from "./hooks.js";
+
 /** Clusters of hosts, or what requests to them are for: an object, or a function that returns undefined for others. */
 export type Hosts = Readonly<Record<string, string | Host>> | ((host: string) => string | Host | undefined);
 
@@ -43,11 +45,19 @@ export interface Settings {
   ttl?: number | undefined;
   /** Time between two reports. Default: 5,000. */
   reportInterval?: number | undefined;
+  /** Called with each try that has ended, in the async context of its request. */
+  onAttempt?: ((attempt: EndedAttempt) => void) | undefined;
+  /** Called when lbd is unreachable, the last batch is too old, or lbd has answered again. */
+  onState?: ((state: State) => void) | undefined;
+  /** Gets what the hooks get, without hash keys, headers and queries: at debug tries, at warn and info states. */
+  logger?: Logger | undefined;
 }
 
 /** Settings with their defaults. */
-export interface Resolved {
+export interface Resolved extends HookSettings {
   readonly lbd: string;
+  /** How lbd was found. */
+  readonly found: string;
   readonly mode: "batch" | "pick" | "lease";
   readonly token: string;
   readonly tokenFile: string;
@@ -67,7 +77,7 @@ export interface Resolved {
 
 /** Throws a TypeError or a RangeError for a setting that is not valid. */
 export function resolve(settings: Settings): Resolved {
-  const { mode = "batch", fallback } = settings;
+  const { mode = "batch", fallback, onAttempt, onState, logger } = settings;
   if (!["batch", "pick", "lease"].includes(mode)) throw new TypeError(`mode: ${mode} is not batch, pick or lease`);
   if (fallback !== undefined && !isAddress(fallback)) {
     throw new TypeError(`fallback: ${fallback} is not HOST:PORT`);
@@ -76,7 +86,11 @@ export function resolve(settings: Settings): Resolved {
   return {
     mode,
     fallback,
+    onAttempt,
+    onState,
+    logger,
     lbd: settings.lbd || env.LBD || defaultAddress(),
+    found: settings.lbd ? "the setting lbd" : env.LBD ? "environment LBD" : "default; set LBD",
     token: settings.token || (!settings.tokenFile && env.LBD_TOKEN) || "",
     tokenFile: settings.tokenFile || env.LBD_TOKEN_FILE || "",
     ca: settings.ca || env.LBD_CA || "",

@@ -59,7 +59,7 @@ export class Upstreams {
 
   async request(url: string | URL, options: RequestOptions): Promise<Response> {
     const target = new URL(url);
-    if (!/^https?:$/.test(target.protocol)) throw new TypeError(`url: ${url} is not http: or https:`);
+    if (!/^https?:$/.test(target.protocol)) throw new TypeError(`url: ${target.protocol} is not http: or https:`);
     const limit = new Limit(new Deadline(options.timeout ?? this.#client.timeout), options.signal);
     let upstream: Upstream | undefined;
     try {
@@ -68,7 +68,8 @@ export class Upstreams {
       if (route === undefined) return follow(await upstream.sendTo(target.host), limit);
       upstream.connectTimeout = this.#connectTimeout;
       const asks = asksOf(route, options.lbd, target.pathname, upstream.headers);
-      const call = this.#client.call(route.name, limit.deadline, upstream.repeatable, asks, options.lbd);
+      const request = { lbd: options.lbd, method: upstream.method, url: target };
+      const call = this.#client.call(route.name, limit.deadline, upstream.repeatable, asks, request);
       const { message } = await sendWithRetries(call, limit, upstream);
       return follow(message, limit);
     } catch (error) {
@@ -86,6 +87,7 @@ interface Received extends Answer {
 /** One request of node:http, with all of its tries. */
 class Upstream implements Transport<Received> {
   readonly repeatable: boolean;
+  readonly method: string;
   readonly headers: http.OutgoingHttpHeaders = {};
   connectTimeout = TIMER_MAX;
   readonly #options: http.RequestOptions & https.RequestOptions;
@@ -111,8 +113,8 @@ class Upstream implements Transport<Received> {
       if (this.#bytes !== undefined) fields["content-length"] = Buffer.byteLength(this.#bytes);
       else fields["transfer-encoding"] ??= "chunked";
     }
-    const verb = method.toUpperCase();
-    const harmless = idempotent ?? (IDEMPOTENT.has(verb) || fields["idempotency-key"] !== undefined);
+    this.method = method.toUpperCase();
+    const harmless = idempotent ?? (IDEMPOTENT.has(this.method) || fields["idempotency-key"] !== undefined);
     this.repeatable = harmless && this.#stream === undefined;
     const servername = isIP(target.hostname) === 0 ? { servername: target.hostname } : undefined;
     const auth = target.username && { auth: decodeURIComponent(`${target.username}:${target.password}`) };
@@ -120,7 +122,7 @@ class Upstream implements Transport<Received> {
       ...servername,
       ...auth,
       agent,
-      method: verb,
+      method: this.method,
       path: target.pathname + target.search,
       headers: fields,
     };

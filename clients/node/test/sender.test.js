@@ -287,6 +287,20 @@ test("a request that is given up while the lease of its failed try ends takes no
   assert.equal(count("/v1/pick"), 1);
 });
 
+test("lbd is not called unreachable for a deadline of a request", async (t) => {
+  const { lbd } = await fake(t, (path) => (path === DONE ? deferred().promise : [200, lease]));
+  const states = [];
+  const client = open(t, { lbd, mode: "lease", onState: (state) => states.push(state) });
+  const deadline = new Deadline(300);
+  const limit = new Limit(new Deadline(60_000));
+  t.after(() => limit.release());
+  const call = client.call("orders", deadline, true);
+  const attempt = await call.first();
+  attempt.answered(503);
+  assert.equal(await call.retry(attempt, limit), undefined);
+  assert.deepEqual(states, []);
+});
+
 test("a connection that is not made in time is one that failed", async (t) => {
   const [ok, silent] = [await Upstream.start(), await Silent.start(t)];
   t.after(() => ok.close());
