@@ -118,7 +118,7 @@ export class Call {
     if (this.#fallback || this.#tried.length >= TRIED_MAX || over()) return undefined;
     const end = performance.now() + OTHER_TIME;
     const mayWait = () => last.outcome === "unreachable" && !over() && performance.now() < end;
-    if (this.#plain) {
+    if (this.#plain && this.#cluster.current("") !== undefined) {
       let other = this.#other();
       // lbd hears of it now, and may choose endpoints of another priority.
       while (other === undefined && mayWait()) {

@@ -431,6 +431,29 @@ test("the keys of an endpoint that is set aside go to the next one, without a ca
   );
 });
 
+test("a request without a key is retried at any endpoint, also if the batch that is followed is for a key", async (t) => {
+  const addresses = ["127.0.0.1:1", "127.0.0.1:2"];
+  const { lbd } = await fake(t, (path, _, query) => {
+    const picks = addresses.filter((one) => (query.has("hash") ? one === addresses[0] : one !== query.get("exclude")));
+    if (path === "/v1/pick") return [200, { generation: 1, picks: picks.map((address) => ({ address })) }];
+    return deferred().promise;
+  });
+  const client = open(t, { lbd });
+  const deadline = new Deadline(60_000);
+  const limit = new Limit(deadline);
+  t.after(() => limit.release());
+  (await client.call("orders", deadline, true, "&hash=x").first()).finish();
+  const tried = [];
+  for (let i = 0; i < 2; i++) {
+    const call = client.call("orders", deadline, true);
+    const attempt = await call.first();
+    attempt.answered(503);
+    const other = await call.retry(attempt, limit);
+    tried.push([attempt.address, other?.address].sort());
+  }
+  assert.deepEqual(tried, [addresses, addresses]);
+});
+
 test("a path without a route is no error of others", async (t) => {
   const { lbd } = await fake(t, (_, __, query) =>
     query.get("path") === "/bad"
