@@ -74,12 +74,9 @@ class Daemon
     socket&.close
   end
 
-  def push(cluster, addresses, policy = nil)
-    endpoints = addresses.map do |address|
-      host, _, port = address.rpartition(":")
-      { endpoint: { address: { socket_address: { address: host, port_value: Integer(port) } } } }
-    end
-    body = { endpoints: [{ lb_endpoints: endpoints }] }
+  # Makes addresses the endpoints of a cluster; priorities has those of more priorities.
+  def push(cluster, addresses, policy = nil, priorities: {})
+    body = { endpoints: { 0 => addresses }.merge(priorities).map { |priority, each| locality(priority, each) } }
     body[:policy] = policy if policy
     call("PUT", "/v1/clusters/#{cluster}/endpoints?allow_empty=true", body)
   end
@@ -99,6 +96,14 @@ class Daemon
   end
 
   private
+
+  def locality(priority, addresses)
+    endpoints = addresses.map do |address|
+      host, _, port = address.rpartition(":")
+      { endpoint: { address: { socket_address: { address: host, port_value: Integer(port) } } } }
+    end
+    { priority: priority, locality: { zone: "zone-#{priority}" }, lb_endpoints: endpoints }
+  end
 
   def ready?
     raise "lbd ended: #{File.read("#{@directory}/lbd.log")}" if Process.wait(@pid, Process::WNOHANG)

@@ -161,7 +161,7 @@ class LbdTest < Case
     address = refusing
     client = client(lbd_of(address), mode: :pick, report_interval: 600)
     [[false, true], [true, false, true]].each do |excluded|
-      assert_raises(Errno::ECONNREFUSED) { client.request("POST", @url, "x", TEXT) }
+      assert_raises(Errno::ECONNREFUSED) { client.request("POST", @url, "x", TEXT, timeout: 0.1) }
       assert_equal(excluded, excluded.map { call_of("/v1/pick").first.include?("exclude") })
       report = JSON.parse(call_of("/v1/reports").last)
       refute report.key?("interval")
@@ -205,6 +205,51 @@ class LbdTest < Case
     end
     assert_operator n, :>, 100
     assert_equal 100, ask.call
+  end
+
+  def test_a_busy_process_may_repeat_more
+    client = client(lbd_of(upstream.address), max_age: 0.5)
+    take = -> { client.call(@cluster, Lbd::Deadline.new(10), true).send(:first) }
+    take.call
+    budget = client.send(:add, @cluster).budget
+    eventually("the budget fits the batch") do
+      1000.times { take.call }
+      budget.instance_variable_get(:@max) > 100
+    end
+  end
+
+  def test_reports_errors_early
+    upstreams(->(request) { request.reply(500) })
+    client = client(report_interval: 300)
+    5.times { assert_equal "500", client.request("GET", @url).code }
+    eventually("the errors are reported") { daemon.reported(@cluster, "error") == 5 }
+  end
+
+  # lbd hears from the request that finds it that the only endpoint of a priority is gone.
+  def test_waits_for_another_priority
+    own = Daemon.new("--connect=tcp")
+    Library::MODES.each do |mode|
+      first = upstream { |request| request.reply(200, request.upstream.address, "Connection" => "close") }
+      second = upstream
+      own.push(mode, [first.address], priorities: { 1 => [second.address] })
+      client = client(own.lbd, mode: mode)
+      assert_equal first.address, client.request("POST", "http://#{mode}.lbd/", "x", TEXT).body
+      first.close
+      assert_equal second.address, client.request("POST", "http://#{mode}.lbd/", "x", TEXT).body, mode
+    end
+  ensure
+    own&.close
+  end
+
+  # lbd does not know yet that the other one can be connected to.
+  def test_picks_what_is_set_aside_if_nothing_else_is_left
+    other, broken = upstreams(nil, Case.status(503))
+    %i[pick lease].each do |mode|
+      client = client(mode: mode)
+      client.send(:add, @cluster).asides.failed(other.address, false, 2)
+      assert_equal "200", client.request("GET", @url).code, mode
+      assert_equal 1, broken.seen.size, mode
+    end
   end
 
   def test_each_client_is_a_reporter

@@ -141,6 +141,16 @@ class BudgetTest < Minitest::Test
     assert([budget.failed, budget.failed].any?)
   end
 
+  def test_fits_batches
+    budget = Lbd::Budget.new(10)
+    [[20, 10], [500, 50], [1000, 100], [200, 20], [100, 10]].each do |size, max|
+      budget.fit(size, 100)
+      budget.succeeded
+      assert_equal max, budget.instance_variable_get(:@max)
+      assert_operator budget.instance_variable_get(:@tokens), :>=, max
+    end
+  end
+
   def test_never_has_more_than_all_tokens
     budget = Lbd::Budget.new(2)
     100.times { budget.succeeded }

@@ -79,6 +79,7 @@ module Lbd
       unsent = UNSENT.include?(kind)
       ended(unsent ? :unreachable : :error)
       @call.failed(@address, unsent, kind == :cut && @hurries)
+      finish unless @lease # the next try may have to wait
       @following = @call.retry(@outcome) if unsent || kind == :connection
     end
 

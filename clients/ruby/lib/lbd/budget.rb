@@ -5,7 +5,16 @@ module Lbd
   class Budget
     def initialize(max_tokens)
       @lock = Mutex.new
-      @max = @tokens = max_tokens.to_f
+      @first = @max = @tokens = max_tokens.to_f
+    end
+
+    # Makes the budget fit batches of size picks, if they are larger than the first one: a busy process may repeat more.
+    def fit(size, first)
+      @lock.synchronize do
+        max = @first * [size, first].max / first
+        @tokens += [max - @max, 0.0].max
+        @max = max
+      end
     end
 
     # Takes a token, and says whether a retry is permitted.

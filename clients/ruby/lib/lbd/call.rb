@@ -17,6 +17,11 @@ module Lbd
     # Connects that have less time, at most.
     HURRIED = 3
 
+    # Seconds that a request waits for other endpoints after all that are known could not be connected to, and between
+    # two picks of that time.
+    OTHER_TIME = 1.0
+    OTHER_PAUSE = 0.2
+
     attr_reader :client, :cluster
 
     # repeatable permits retries.
@@ -62,7 +67,8 @@ module Lbd
       end
       return if @fallback || @tried.size >= Cluster::TRIED_MAX || over?
 
-      @client.mode == :batch ? other : pick_other(outcome)
+      others = @deadline.within(outcome == :unreachable ? OTHER_TIME : 0)
+      @client.mode == :batch ? other(others) : pick_other(outcome, others)
     rescue Error
       nil
     end
@@ -91,37 +97,60 @@ module Lbd
       nil
     end
 
-    # A try at an address of the batch that was not tried; the last resort is one that had too little time.
-    def other
-      address = @cluster.draw { |each| !@tried.include?(each) && !@cluster.asides.avoid?(each) } ||
-                @cluster.draw { |each| !@tried.include?(each) }
-      if address.nil? && @cut
-        @cut, @last = false, true
-        address = @cluster.draw { |each| @tried.include?(each) }
+    # A try at an address of the batch, or of the next one until the time others: lbd hears of connects that failed, and
+    # may choose another priority.
+    def other(others)
+      batch = @cluster.batch
+      until (address = draw(batch))
+        batch = @cluster.next(batch, others) or return
+        return if over?
       end
-      at(address) if address
+      at(address)
     end
 
-    def pick_other(outcome)
+    # An address of a batch that was not tried; the last resort is one that had too little time.
+    def draw(batch)
+      address = batch&.draw { |each| !@tried.include?(each) && !@cluster.asides.avoid?(each) } ||
+                batch&.draw { |each| !@tried.include?(each) }
+      return address if address || !@cut
+
+      @cut, @last = false, true
+      batch&.draw { |each| @tried.include?(each) }
+    end
+
+    # As other, with picks of lbd.
+    def pick_other(outcome, others)
       # lbd may need the place of the lease in the circuit breaker.
       return unless @lease.nil? || @client.sender.end_failed(@lease, outcome, @deadline)
-      return if over?
 
-      in_time(pick_or(@cut) { @cut, @last = false, true })
+      begin
+        in_time(pick_untried) unless over?
+      rescue Unavailable => error
+        raise if error.code != "all_excluded" || others.passed?
+
+        sleep(others.at_most(OTHER_PAUSE))
+        retry
+      end
     end
 
-    # A pick; if lbd excludes all addresses, another one of any address, unless that is not wanted.
-    def pick_or(wanted)
-      pick(@tried + @cluster.asides.avoided)
-    rescue Unavailable => error
-      raise unless wanted && error.code == "all_excluded"
+    # A pick of an address that was not tried, and, if there is one, that is not set aside; the last resort is one that
+    # had too little time.
+    def pick_untried
+      pick_of(*[@tried | @cluster.asides.avoided, @tried, *([[]] if @cut)].uniq)
+    end
 
-      yield
-      pick([])
+    # A pick without the addresses of the first of some lists that leaves one.
+    def pick_of(exclude, *others)
+      @cut, @last = false, true if exclude.empty? && @tried.any?
+      pick(exclude)
+    rescue Unavailable => error
+      raise if others.empty? || error.code != "all_excluded"
+
+      pick_of(*others)
     end
 
     def first
-      return pick_or(true) { nil } unless @client.mode == :batch
+      return pick_untried unless @client.mode == :batch
 
       element = @cluster.take(@deadline)
       raise Errors.like(element) unless element.is_a?(String)
@@ -146,7 +175,7 @@ module Lbd
 
     def pick(exclude)
       wait = @deadline.at_most(WAIT_MAX)
-      exclude = exclude.empty? ? nil : exclude.uniq.first(Cluster::TRIED_MAX)
+      exclude = exclude.empty? ? nil : exclude.first(Cluster::TRIED_MAX)
       parameters = { cluster: @cluster.name, wait: Api.duration(wait), exclude: exclude }
       return leased(parameters, wait) if @client.mode == :lease
 

@@ -37,7 +37,7 @@ module Lbd
     # Seconds without a request after which a cluster is no longer followed.
     IDLE_TIME = 300.0
 
-    attr_reader :name, :counts, :budget, :asides, :connects
+    attr_reader :name, :counts, :budget, :asides, :connects, :batch
 
     def initialize(name, api, max_age:, stale_for:, max_tokens:)
       @name = name
@@ -74,9 +74,12 @@ module Lbd
       batch.take { |address| @asides.avoid?(address) }
     end
 
-    # An address of the batch for which the block returns true, or nil.
-    def draw(&block)
-      @batch&.draw(&block)
+    # The batch after one; nil if there is none until a time.
+    def next(batch, deadline)
+      @lock.synchronize do
+        @changed.wait(@lock, deadline.left) until !@batch.equal?(batch) || @closed || deadline.passed?
+        @batch unless @batch.equal?(batch)
+      end
     end
 
     # May set an address aside: a try was not sent, or got no answer.
@@ -147,7 +150,10 @@ module Lbd
       publish(batch, nil)
       batch.generation ? follow(batch) : sleep([REFUSED_AGE, @max_age].min)
       age = Clock.now - batch.made
-      @size = (batch.taken * BATCH_TIME / age).to_i.clamp(BATCH_MIN, @size_max) if age >= FOLLOW_PAUSE
+      return if age < FOLLOW_PAUSE
+
+      @size = (batch.taken * BATCH_TIME / age).to_i.clamp(BATCH_MIN, @size_max)
+      @budget.fit(@size, BATCH_FIRST)
     end
 
     # Publishes why there is no new batch, and returns the seconds that lbd asks to wait.

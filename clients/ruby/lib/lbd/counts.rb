@@ -69,6 +69,11 @@ module Lbd
       end
     end
 
+    # How many requests ended with an error since the last report.
+    def errors
+      @lock.synchronize { @endpoints.each_value.sum(&:errors) }
+    end
+
     # The time when this was called last, and the entries of a report about the time since then.
     def take
       @lock.synchronize do

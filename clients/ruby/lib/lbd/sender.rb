@@ -14,6 +14,10 @@ module Lbd
     # Ends of leases that wait for lbd, at most. The others expire.
     LEASES_WAITING = 100_000
 
+    # A cluster with so many errors is reported after so many seconds already.
+    EARLY_ERRORS = 5
+    EARLY_INTERVAL = 1.0
+
     # Seconds for which connects that failed are collected.
     TELL_PAUSE = 0.05
 
@@ -41,7 +45,9 @@ module Lbd
       @wake = ConditionVariable.new
       @threads = []
       @stopping = @reporting = false
-      @next_report = Clock.now + @interval
+      @pause = [@interval, EARLY_INTERVAL].min
+      @next_report = Clock.now + @pause # of the clusters with some errors
+      @next_full = Clock.now + @interval
       @leases = {}
       @ended = []
       @retry_at = 0.0
@@ -163,9 +169,11 @@ module Lbd
       return method(:send_ended) unless @ended.empty? || now < @retry_at
 
       if now >= @next_report && !@reporting
-        @next_report = now + @interval
+        early = now < @next_full - (@pause / 2)
+        @next_report = now + @pause
+        @next_full = now + @interval unless early
         @reporting = true
-        return method(:report_in_background)
+        return -> { report_in_background(early) }
       end
       lease = @leases.each_value.find { |each| now >= each.renew_at }
       return unless lease
@@ -238,14 +246,16 @@ module Lbd
       @telling = false
     end
 
-    def report_in_background
-      report
+    def report_in_background(early)
+      report(early: early)
     ensure
       @reporting = false
     end
 
-    def report(deadline = nil)
+    def report(deadline = nil, early: false)
       @clusters.call.each do |cluster|
+        next if early && cluster.counts.errors < EARLY_ERRORS
+
         since, entries = cluster.counts.take
         interval = (Clock.now - since).clamp(0.1, 300.0)
         until entries.empty?
