@@ -4,7 +4,7 @@ require "net/http"
 require "lbd/faraday"
 
 # The HTTP libraries that the runner sends requests with: with a client of lbd, or alone if client is nil. Each returns
-# the status and the body, with a deadline in seconds.
+# the status and the body, with a deadline in seconds, and what the request asks of lbd.
 module Adapters
   TIMEOUTS = [Timeout::Error, Faraday::TimeoutError].freeze
   CONNECTION = [SystemCallError, SocketError, IOError, Net::HTTPBadResponse, Net::ProtocolError,
@@ -13,15 +13,15 @@ module Adapters
   def self.core(client)
     return alone unless client
 
-    lambda do |method, url, body, headers, timeout|
-      response = client.request(method, url, body, headers, timeout: timeout || client.timeout)
+    lambda do |method, url, body, headers, timeout, ask|
+      response = client.request(method, url, body, headers, timeout: timeout || client.timeout, ask: ask)
       [response.code.to_i, response.body.to_s]
     end
   end
 
   # Net::HTTP, with one connection for each thread and address.
   def self.alone
-    lambda do |method, url, body, headers, timeout|
+    lambda do |method, url, body, headers, timeout, _ask|
       uri = URI(url)
       http = (Thread.current[:"alone #{uri.host}:#{uri.port}"] ||= Net::HTTP.new(uri.host, uri.port, nil))
       http.max_retries = 0
@@ -50,9 +50,10 @@ module Adapters
 
   def self.connection(connection)
     connection.proxy = nil
-    lambda do |method, url, body, headers, timeout|
+    lambda do |method, url, body, headers, timeout, ask|
       response = connection.run_request(method.downcase.to_sym, url, body, headers) do |request|
         request.options.timeout = timeout if timeout
+        request.options.context = { lbd: ask }
       end
       [response.status, response.body.to_s]
     end

@@ -7,6 +7,7 @@ require_relative "adapters"
 # Drives the client as the conformance tests say (clients/conformance/README.md).
 class Runner
   OPTIONS = %w[stale_for report_interval max_age retries max_tokens fallback ttl connect_timeout].freeze
+  HOST = %w[hash target headers].freeze
   ERRORS = {
     Lbd::Dropped => "dropped", Lbd::CircuitBroken => "circuit_broken", Lbd::Unavailable => "unavailable",
     Lbd::UnknownCluster => "unknown_cluster", Lbd::PermissionDenied => "permission_denied"
@@ -25,12 +26,16 @@ class Runner
     close
     adapter = Adapters::ALL[command.fetch("adapter", "core")] or return { unsupported: "no such adapter" }
     options = command.fetch("options", {})
+    @choice = options.delete("choice")
+    @hash = options["hash"]
+    host = { "cluster" => (command["cluster"] unless options["target"]) }.merge(options.slice(*HOST))
+    host.delete("hash") if @hash == "code"
+    options = options.except(*HOST)
     unknown = options.keys - OPTIONS
     return { unsupported: "options #{unknown}" } unless unknown.empty?
 
     @client = Lbd::Client.new(command["lbd"], mode: command["mode"], token: command["token"],
-                                              token_file: command["token_file"],
-                                              hosts: { "upstream.test" => command["cluster"] },
+                                              token_file: command["token_file"], hosts: { "upstream.test" => host },
                                               **options.transform_keys(&:to_sym))
     @send = adapter.call(@client)
     @alone = adapter.call(nil)
@@ -38,17 +43,20 @@ class Runner
   end
 
   def request(command)
-    result, text = one(command)
-    result.is_a?(Integer) ? { status: result, body: text } : { error: result, message: text }
+    ask = ask(command)
+    result, text = one(command, ask)
+    answer = result.is_a?(Integer) ? { status: result, body: text } : { error: result, message: text }
+    answer[:choice] = choice(ask.choice) if @choice && ask.choice
+    answer
   end
 
   def load(command)
     began = now
     left = Queue.new
-    command["n"].times { |i| left << (command["rate"] ? began + ((i + 1) / command["rate"].to_f) : began) }
+    command["n"].times { |i| left << [i, command["rate"] ? began + ((i + 1) / command["rate"].to_f) : began] }
     left.close
     threads = Array.new(command.fetch("threads", 1)) do
-      Thread.new { [].tap { |results| (due = left.pop) && (results << timed(command, due, began)) until left.empty? } }
+      Thread.new { [].tap { |all| (one = left.pop) && (all << timed(command, *one, began)) until left.empty? } }
     end
     all = threads.flat_map(&:value)
     statuses, errors = all.map(&:first).tally.partition { |result, _| result.is_a?(Integer) }
@@ -78,19 +86,28 @@ class Runner
 
   private
 
-  # The result of a request that is due at a time, the second of that, and how long it took from then on.
-  def timed(command, due, began)
+  # What a request asks of lbd.
+  def ask(command)
+    Lbd::Ask.new(hash_key: (command["key"] if @hash == "code"))
+  end
+
+  def choice(choice)
+    choice.to_h.slice(:cluster, :address, :priority, :attempt).merge(zone: choice.locality&.zone)
+  end
+
+  # The result of a request of a load, which is due at a time, the second of that, and how long it took from then on.
+  def timed(command, index, due, began)
     sleep([due - now, 0].max)
-    result = one(command).first
+    command = command.merge("key" => "#{command["key"]}-#{index % command["keys"]}") if command["keys"]
+    result = one(command, ask(command)).first
     [result, (due - began).to_i, now - due]
   end
 
   # A status and a body, or an error and a message.
-  def one(command)
+  def one(command, ask)
     sender = command["url"] ? @alone : @send
     url = command["url"] || "http://upstream.test#{command.fetch("path", "/")}"
-    headers = command["idempotent"] ? { "Idempotency-Key" => "1" } : {}
-    sender.call(command.fetch("method", "GET"), url, command["body"], headers, command["timeout"])
+    sender.call(command.fetch("method", "GET"), url, command["body"], headers(command), command["timeout"], ask)
   rescue Lbd::Error => error
     [ERRORS.find { |kind, _| error.is_a?(kind) }.last, error.message]
   rescue Lbd::ConnectTimeout, *Adapters::CONNECTION => error
@@ -99,6 +116,15 @@ class Runner
     ["timeout", error.inspect]
   rescue StandardError => error
     ["other", error.inspect]
+  end
+
+  def headers(command)
+    headers = command.fetch("headers", {})
+    headers = headers.merge("Idempotency-Key" => "1") if command["idempotent"]
+    return headers unless command["key"] && @hash.to_s.include?(":")
+
+    kind, name = @hash.split(":")
+    headers.merge(kind == "cookie" ? { "Cookie" => "#{name}=#{command["key"]}" } : { name => command["key"] })
   end
 
   def now

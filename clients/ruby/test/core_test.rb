@@ -13,8 +13,8 @@ class CoreTest < Case
   end
 
   def sender(client)
-    lambda do |method, url, body = nil, timeout = 10|
-      response = client.request(method, url, body, TEXT, timeout: timeout)
+    lambda do |method, url, body = nil, timeout = 10, ask = nil|
+      response = client.request(method, url, body, TEXT, timeout: timeout, ask: ask)
       [Integer(response.code), response.body]
     end
   end
@@ -239,10 +239,11 @@ class NetHTTPTest < Case
   end
 
   def sender(client)
-    lambda do |method, url, body = nil, timeout = 10|
+    lambda do |method, url, body = nil, timeout = 10, ask = nil|
       uri = URI(url)
       http = client.net_http(uri.hostname, uri.port)
       http.read_timeout = timeout
+      http.ask = ask
       response = http.start { |started| started.send_request(method, uri.request_uri, body, TEXT) }
       [Integer(response.code), response.body]
     end

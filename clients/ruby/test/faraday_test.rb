@@ -15,9 +15,10 @@ module FaradayLibrary
 
   def sender(client, &block)
     connection = connection(client, &block)
-    lambda do |method, url, body = nil, timeout = 10|
+    lambda do |method, url, body = nil, timeout = 10, ask = nil|
       response = connection.run_request(method.downcase.to_sym, url, body, Case::TEXT) do |request|
         request.options.timeout = timeout
+        request.options.context = { lbd: ask } if ask
       end
       assert_equal url.chomp("/"), response.env.url.to_s.chomp("/")
       [response.status, response.body]

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The tests of all HTTP libraries. sender(client) returns a lambda that sends a request and returns status and body, and
-# timeouts are the errors of a deadline.
+# The tests of all HTTP libraries. sender(client) returns a lambda that sends a request, with its deadline and what it
+# asks, and returns status and body. timeouts are the errors of a deadline.
 module Library
   MODES = %i[batch pick lease].freeze
 
@@ -31,6 +31,36 @@ module Library
     send = sender(client(hosts: { "shop.test" => @cluster }))
     assert_equal 200, send.call("GET", "http://shop.test/").first
     assert_equal "shop.test", upstream.seen[0][2]
+  end
+
+  def test_keys_choose_the_endpoint_and_the_program_can_read_it
+    upstreams(nil, nil, nil)
+    daemon.call("PUT", "/v1/clusters/#{@cluster}/config", { type: "EDS", lb_policy: "RING_HASH" })
+    MODES.each do |mode|
+      send = sender(client(mode: mode))
+      chosen = Array.new(2) do
+        Array.new(20) do |key|
+          ask = Lbd::Ask.new(hash_key: key)
+          _, address = send.call("GET", @url, nil, 10, ask)
+          assert_equal [@cluster, address, "zone-0", 0, 1],
+                       [ask.choice.cluster, ask.choice.address, ask.choice.locality.zone, ask.choice.priority,
+                        ask.choice.attempt]
+          address
+        end
+      end
+      assert_equal 1, chosen.uniq.size, mode
+      assert_operator chosen[0].uniq.size, :>, 1, mode
+    end
+  end
+
+  def test_the_choice_can_be_read_after_an_error
+    ask = Lbd::Ask.new
+    one, two = upstreams(Case::RESET, Case::RESET)
+    assert_raises(StandardError) { sender(client).call("GET", @url, nil, 10, ask) }
+    assert_equal 2, ask.choice.attempt
+    assert_includes [one, two].map(&:address), ask.choice.address
+    assert_raises(Lbd::UnknownCluster) { sender(client).call("GET", "http://#{@cluster}-no.lbd/", nil, 10, ask) }
+    assert_nil ask.choice
   end
 
   def test_retries_at_another_endpoint

@@ -12,33 +12,33 @@ class BatchTest < Minitest::Test
   def test_takes_each_element_in_turn
     batch = Lbd::Batch.of_answer("orders", ANSWER)
     3.times do
-      taken = Array.new(6) { batch.take }.map { |element| element.is_a?(String) ? element : element.code }.tally
+      taken = Array.new(6) { batch.take }.map { |each| each.is_a?(Lbd::Choice) ? each.address : each.code }.tally
       assert_equal({ "a:1" => 2, "b:1" => 1, "dropped" => 2, "circuit_broken" => 1 }, taken)
     end
   end
 
   def test_takes_another_address
     batch = Lbd::Batch.of_answer("orders", ANSWER)
-    assert_equal("b:1", batch.draw { |address| address != "a:1" })
+    assert_equal("b:1", batch.draw { |address| address != "a:1" }.address)
     assert_nil(batch.draw { |_| false })
-    drawn = Array.new(600) { batch.draw { |_| true } }.tally
+    drawn = Array.new(600) { batch.draw { |_| true }.address }.tally
     assert_operator drawn["a:1"], :>, 1.4 * drawn["b:1"]
   end
 
   def test_keeps_the_shares_of_the_addresses_that_are_not_avoided
     picks = { "a:1" => 10, "b:1" => 20, "c:1" => 30, "d:1" => 40 }.flat_map { |name, n| [{ "address" => name }] * n }
     batch = Lbd::Batch.of_answer("orders", { "generation" => 7, "picks" => picks })
-    taken = Array.new(600) { batch.take { |address| address == "d:1" } }.tally
+    taken = Array.new(600) { batch.take { |address| address == "d:1" }.address }.tally
     assert_equal({ "a:1" => 100, "b:1" => 200, "c:1" => 300 }, taken)
-    assert_kind_of(String, batch.take { |_| true })
+    assert_kind_of(Lbd::Choice, batch.take { |_| true })
   end
 
   def test_takes_each_element_once_in_all_threads
     picks = Array.new(1000) { |i| { "address" => "a:#{i}" } }
     batch = Lbd::Batch.of_answer("orders", { "generation" => 1, "picks" => picks })
-    taken = Array.new(10) { Thread.new { Array.new(100) { batch.take } } }.flat_map(&:value)
+    taken = Array.new(10) { Thread.new { Array.new(100) { batch.take.address } } }.flat_map(&:value)
     assert_equal 1000, taken.uniq.size
-    refute_equal picks.map { |pick| pick["address"] }, Array.new(1000) { batch.take }, "it is shuffled"
+    refute_equal picks.map { |pick| pick["address"] }, Array.new(1000) { batch.take.address }, "it is shuffled"
   end
 
   def test_rejects_what_is_not_a_batch
@@ -60,6 +60,124 @@ class BatchTest < Minitest::Test
       { "generation" => 1, "picks" => [{ "address" => "a:1" }], "circuit_broken" => -1 },
       { "generation" => 1, "picks" => [{ "address" => "a:1" }], "circuit_broken" => 1_000_000_000 }
     ].each { |answer| assert_raises(ArgumentError, answer.to_s) { Lbd::Batch.of_answer("orders", answer) } }
+  end
+end
+
+class HostTest < Minitest::Test
+  HEADERS = {
+    "X-User" => ["a&b"], "Tenant" => %w[1 2], "Cookie" => ["x=1; bad=\xff; sid=\"7\"", "asid=8; b=c=d"]
+  }.freeze
+
+  def query(fields, ask = nil)
+    Lbd::Host.of("x.lbd", fields).query("/a%2Fb/c?q=1", ask) { |name| HEADERS[name] }
+  end
+
+  def test_asks_what_the_setting_says
+    {
+      "orders" => "",
+      { hash: "header:X-User" } => "&hash=a%26b",
+      { "hash" => "header:Absent" } => "",
+      { hash: "cookie:sid" } => "&hash=7",
+      { hash: "cookie:b" } => "&hash=c%3Dd",
+      { hash: "cookie:id" } => "",
+      { target: "t" } => "&path=%2Fa%252Fb%2Fc",
+      { target: "xds:///t", headers: %w[Tenant Absent], hash: "cookie:x" } =>
+        "&hash=1&path=%2Fa%252Fb%2Fc&header.Tenant=1&header.Tenant=2"
+    }.each { |fields, asked| assert_equal asked, query(fields), fields }
+  end
+
+  def test_asks_what_the_program_says
+    assert_equal "&hash=7", query("orders", Lbd::Ask.new(hash_key: 7))
+    assert_equal "", query("orders", Lbd::Ask.new(hash_key: "", path: "/p", headers: { "A" => "1" }))
+    assert_equal "&hash=a%26b", query({ hash: "header:X-User" }, Lbd::Ask.new)
+    assert_equal "&hash=#{"%C3%BC" * 512}", query({ hash: "header:X-User" }, Lbd::Ask.new(hash_key: "\u00fc" * 600))
+    ask = Lbd::Ask.new(path: "/p", headers: { "B" => %w[1 2], "A" => "3" })
+    assert_equal "&path=%2Fp&header.A=3&header.B=1&header.B=2", query("xds:///t", ask)
+  end
+
+  def test_has_a_name
+    { nil => nil, "a/b" => "a/b", { cluster: "c" } => "c", {} => "x", { target: "t" } => "xds:///t",
+      { target: "xds:///t" } => "xds:///t" }.each do |fields, name|
+      assert_equal [name], [Lbd::Host.of("x.lbd", fields)&.name]
+    end
+  end
+
+  def test_rejects_what_is_not_valid
+    [{ hash: "sid" }, { hash: "query:a" }, { hash: "header:" }, { cluster: "a", target: "b" },
+     { paths: [] }].each do |bad|
+      error = assert_raises(ArgumentError, bad) { Lbd::Client.new("http://127.0.0.1:1", hosts: { "Shop.lbd" => bad }) }
+      assert_match(/hosts: shop.lbd: /, error.message)
+    end
+  end
+end
+
+class AskedTest < Minitest::Test
+  def setup
+    @asked = Lbd::Asked.new
+  end
+
+  def put(query, generation, published: false)
+    batch = generation ? Lbd::Batch.new(generation, []) : Lbd::Batch.of_refusal(nil)
+    @asked.put(batch.tap { |each| each.query = query }, published)
+  end
+
+  def assert_known(**known)
+    assert_equal(known, known.to_h { |query, _| [query, !@asked[query.to_s].nil?] })
+  end
+
+  def test_keeps_one_generation
+    put("a", 5, published: true)
+    put("late", 4)
+    assert_known(a: true, late: false)
+    put("b", 6)
+    assert_known(a: false, b: true)
+    put("refused", nil)
+    assert_known(b: true, refused: true)
+    put("c", 3, published: true) # after a restart
+    assert_known(b: false, refused: false, c: true)
+  end
+
+  def test_keeps_those_used_last
+    put("a", 1)
+    (2 * Lbd::Asked::SIZE).times do |i|
+      put(i.to_s, 1)
+      assert_known(a: true)
+    end
+    assert_known("0": false, "#{(2 * Lbd::Asked::SIZE) - 1}": true)
+    assert_equal Lbd::Asked::SIZE, @asked.instance_variable_get(:@batches).size
+  end
+
+  def test_remembers_the_last_query_without_exclusions
+    @asked["&hash=1"]
+    @asked["&hash=2&exclude=a"]
+    assert_equal "&hash=1", @asked.last
+  end
+end
+
+class ClusterTest < Minitest::Test
+  def setup
+    api = Lbd::Api.new("http://127.0.0.1:1", nil, nil, nil)
+    @cluster = Lbd::Cluster.new("orders", api, max_age: 10, stale_for: 60, max_tokens: 100)
+  end
+
+  def batch(query, due)
+    Lbd::Batch.of_answer("orders", BatchTest::ANSWER).tap { |batch| batch.query, batch.due = query, due }
+  end
+
+  def test_the_batch_of_a_key_says_nothing_of_other_addresses
+    @cluster.asides.failed("c:1", false, 1)
+    @cluster.send(:publish, batch("&hash=1", nil), nil)
+    assert @cluster.asides.avoid?("c:1")
+    @cluster.send(:publish, batch("", nil), nil)
+    refute @cluster.asides.avoid?("c:1")
+  end
+
+  def test_uses_an_old_batch_of_a_key_without_lbd
+    known, last = batch("&hash=1", Lbd::Clock.now - 1), batch("", nil)
+    ask = ->(query, batch) { @cluster.send(:ask, query, batch, last, Lbd::Deadline.new(10)) }
+    assert_same known, ask.call("&hash=1", known)
+    assert_same last, ask.call("&hash=2", nil)
+    assert_raises(Lbd::Unavailable) { ask.call("&hash=2&exclude=a%3A1", nil) }
   end
 end
 

@@ -52,9 +52,10 @@ module Lbd
     end
 
     # The answer to a call. Raises Unreachable, or the Error for an answer that rejects.
-    def call(method, path, parameters: {}, body: nil, cluster: "", deadline: Deadline.new(CALL_TIMEOUT))
-      parameters = parameters.compact
-      path += "?#{URI.encode_www_form(parameters)}" unless parameters.empty?
+    # asks is added to the parameters. The text of an error has neither.
+    def call(method, path, parameters: {}, asks: "", body: nil, cluster: "", deadline: Deadline.new(CALL_TIMEOUT))
+      called = "#{method} #{path}"
+      path += "?#{URI.encode_www_form(parameters)}#{asks}" unless parameters.empty?
       body &&= JSON.generate(body)
       token = @token
       response, content = exchange(method, path, body, token, deadline)
@@ -62,7 +63,9 @@ module Lbd
         @token = fresh
         response, content = exchange(method, path, body, fresh, deadline)
       end
-      answer_of(response, content, cluster, "#{method} #{path}")
+      answer_of(response, content, cluster)
+    rescue Unreachable, *Failures::ALL => error
+      raise Unreachable, "#{called}: #{"#{error.class}: " unless error.is_a?(Unreachable)}#{error.message}"
     end
 
     # Without the token.
@@ -105,8 +108,6 @@ module Lbd
       end
       open = -> { Connection.open(@target, deadline, @context, @name) }
       @pool.use(nil, open) { |connection| once(connection, request, deadline) }
-    rescue *Failures::ALL => error
-      raise Unreachable, "#{method} #{path}: #{error.class}: #{error.message}"
     end
 
     def once(connection, request, deadline)
@@ -127,16 +128,16 @@ module Lbd
       fields
     end
 
-    def answer_of(response, content, cluster, call)
+    def answer_of(response, content, cluster)
       status = Integer(response.code)
       answer = decode(content)
       if [200, 201].include?(status)
         return answer if answer
 
-        raise Unreachable, "#{call}: the answer is not JSON"
+        raise Unreachable, "the answer is not JSON"
       end
       unless answer&.fetch("code", nil).is_a?(String) || [401, 403, 429].include?(status)
-        raise Unreachable, "#{call}: status #{status} without a code of lbd"
+        raise Unreachable, "status #{status} without a code of lbd"
       end
 
       after = response["Retry-After"].to_s

@@ -18,18 +18,26 @@ module Lbd
     # The next try, if this one is to be repeated.
     attr_reader :following
 
-    # A try that is not counted goes to an address that is not of lbd. One that hurries has less time to connect.
-    def initialize(call, address, lease: nil, counted: false, hurries: false)
+    # number is 1 for the first try of a request. counts are nil if requests are not counted. A try that hurries has
+    # less time to connect.
+    def initialize(call, choice, number, lease: nil, counts: nil, hurries: false)
       @call = call
-      @address = address
+      @choice = choice
+      @address = choice.address
+      @number = number
       @lease = lease
-      @counted = counted
+      @counts = counts
       @epoch = call.client.epoch
       @started = false
       @outcome = nil
       @following = nil
       @hurries = hurries
       @connect_timeout = [call.client.connect_timeout, *(call.cluster.connects.limit if hurries)].min
+    end
+
+    # What lbd has chosen.
+    def choice
+      @choice.dup.tap { |choice| choice.attempt = @number }
     end
 
     def hurries?
@@ -44,9 +52,7 @@ module Lbd
     # The request is in flight from now until finish.
     def start
       @call.client.sender.hold(@lease) { @started = true } if @lease
-      return unless @counted
-
-      @call.cluster.counts.start(@address) do |now|
+      @counts&.start(@address) do |now|
         @began = now
         @started = true
       end
@@ -78,7 +84,7 @@ module Lbd
 
       unsent = UNSENT.include?(kind)
       ended(unsent ? :unreachable : :error)
-      @call.failed(@address, unsent, kind == :cut && @hurries)
+      @call.failed(@choice, unsent, kind == :cut && @hurries)
       finish unless @lease # the next try may have to wait
       @following = @call.retry(@outcome) if unsent || kind == :connection
     end
@@ -91,7 +97,7 @@ module Lbd
         next unless @started && @epoch == @call.client.epoch
 
         ended(:cancelled)
-        @call.cluster.counts.finish(@address) if @counted
+        @counts&.finish(@address)
         @call.client.sender.end(@lease, @outcome) if @lease
         @started = false
       end
@@ -103,9 +109,9 @@ module Lbd
       return if @outcome
 
       @outcome = outcome
-      return unless @started && @counted && outcome != :unreachable && @epoch == @call.client.epoch
+      return unless @started && outcome != :unreachable && @epoch == @call.client.epoch
 
-      @call.cluster.counts.answered(@address, outcome, @began)
+      @counts&.answered(@address, outcome, @began)
     end
   end
 end

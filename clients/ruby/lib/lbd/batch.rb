@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require_relative "choice"
 require_relative "deadline"
 require_relative "errors"
 
@@ -9,10 +10,6 @@ module Lbd
     # Refusals of a kind in one answer, at most: lbd makes no more picks at once.
     MAX_SIZE = 1000
 
-    # The address of a pick: HOST:PORT or [IPV6]:PORT.
-    ADDRESS = %r{\A[^\s/]+:\d{1,5}\z}
-    private_constant :ADDRESS
-
     # The generation of the cluster; nil if lbd refused all picks, because then it does not say.
     attr_reader :generation
 
@@ -21,9 +18,14 @@ module Lbd
 
     attr_reader :addresses
 
-    # The batch in the answer to a pick with n. Raises an ArgumentError if it is not one.
-    def self.of_answer(cluster, answer)
-      elements = answer["picks"].map { |pick| address(pick) }
+    # What the requests ask that this is for, and the time when it is old.
+    attr_accessor :query, :due
+
+    # The batch in the answer to a pick with n. chosen is the cluster of its picks, unless they say it. Raises an
+    # ArgumentError if it is not one.
+    def self.of_answer(cluster, answer, chosen = cluster)
+      choices = Hash.new { |known, pick| known[pick] = Choice.of(pick, chosen) }
+      elements = answer["picks"].map { |pick| choices[pick] }
       answer["dropped"]&.each { |category, count| elements.concat(refusals(dropped(cluster, category), count)) }
       elements.concat(refusals(circuit_broken(cluster), answer["circuit_broken"] || 0))
       raise ArgumentError, "a batch without picks" if elements.empty?
@@ -36,14 +38,6 @@ module Lbd
     # A batch of nothing but a refusal: lbd refused each pick.
     def self.of_refusal(error)
       new(nil, [error])
-    end
-
-    # The address of a pick. Raises an ArgumentError if it has none.
-    def self.address(pick)
-      address = pick["address"]
-      raise ArgumentError, "a pick without an address" unless address.is_a?(String) && address.match?(ADDRESS)
-
-      address
     end
 
     def self.refusals(error, count)
@@ -63,11 +57,13 @@ module Lbd
     end
     private_class_method :refusals, :dropped, :circuit_broken
 
-    # elements are addresses, and the errors of requests that are refused.
+    # elements are choices, and the errors of requests that are refused.
     def initialize(generation, elements)
       @generation = generation
       @elements = elements.shuffle
-      @addresses = elements.grep(String).uniq
+      @choices = elements.grep(Choice)
+      @addresses = @choices.map(&:address).uniq
+      @query = ""
       @made = Clock.now
       @lock = Mutex.new
       @turn = -1
@@ -78,7 +74,7 @@ module Lbd
       @lock.synchronize do
         @elements.each do
           element = @elements[(@turn += 1) % @elements.size]
-          return element unless element.is_a?(String) && block_given? && yield(element)
+          return element unless element.is_a?(Choice) && block_given? && yield(element.address)
         end
         @elements[(@turn += 1) % @elements.size]
       end
@@ -89,10 +85,15 @@ module Lbd
       @turn + 1
     end
 
-    # An address for which the block returns true, drawn so that each keeps its share; nil if there is none.
-    def draw(&block)
-      all = @elements.grep(String)
-      Array.new(8) { all.sample }.compact.find(&block) || all.rotate(rand(@elements.size)).find(&block)
+    # The cluster of the first pick; nil without one.
+    def cluster
+      @choices.first&.cluster
+    end
+
+    # A choice for whose address the block returns true, drawn so that each keeps its share; nil if there is none.
+    def draw
+      wanted = ->(choice) { yield choice.address }
+      Array.new(8) { @choices.sample }.compact.find(&wanted) || @choices.rotate(rand(@elements.size)).find(&wanted)
     end
   end
 end

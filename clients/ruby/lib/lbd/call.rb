@@ -24,12 +24,16 @@ module Lbd
 
     attr_reader :client, :cluster
 
-    # repeatable permits retries.
-    def initialize(client, cluster, deadline, repeatable)
+    # repeatable permits retries. query is what the request asks, and ask gets the choices.
+    def initialize(client, cluster, deadline, repeatable, query, ask)
       @client = client
       @cluster = cluster
       @deadline = deadline
       @repeatable = repeatable
+      @query = query
+      @ask = ask
+      @ask.choice = nil if ask
+      @plain = client.mode == :batch && query.empty?
       @epoch = client.epoch
       @tried = []
       @moves = 0 # tries that were not sent
@@ -48,12 +52,12 @@ module Lbd
     end
 
     # Remembers that a try was not sent, or got no answer. cut says that it had too little time to connect.
-    def failed(address, unsent, cut)
+    def failed(choice, unsent, cut)
       @cut ||= cut
       return if @fallback || @epoch != @client.epoch
 
-      @cluster.failed(address, !unsent)
-      @client.sender.unreachable(@cluster.name, address) if unsent && @lease.nil?
+      @cluster.failed(choice.address, !unsent)
+      @client.sender.unreachable(choice.cluster, choice.address) if unsent && @lease.nil?
     end
 
     # The next try after one that failed with an outcome; nil if the result of that one is the result of the request.
@@ -68,7 +72,8 @@ module Lbd
       return if @fallback || @tried.size >= Cluster::TRIED_MAX || over?
 
       others = @deadline.within(outcome == :unreachable ? OTHER_TIME : 0)
-      @client.mode == :batch ? other(others) : pick_other(outcome, others)
+      # The batch may be that of another request, which has asked something.
+      @plain && @cluster.batch&.query == "" ? other(others) : pick_other(outcome, others)
     rescue Error
       nil
     end
@@ -76,6 +81,7 @@ module Lbd
     private
 
     def try(attempt, kind)
+      @ask.choice = attempt.choice if @ask
       attempt.start
       yield attempt
     rescue StandardError => error
@@ -101,18 +107,18 @@ module Lbd
     # may choose another priority.
     def other(others)
       batch = @cluster.batch
-      until (address = draw(batch))
+      until (choice = draw(batch))
         batch = @cluster.next(batch, others) or return
         return if over?
       end
-      at(address)
+      at(choice)
     end
 
-    # An address of a batch that was not tried; the last resort is one that had too little time.
+    # A choice of a batch that was not tried; the last resort is one that had too little time.
     def draw(batch)
-      address = batch&.draw { |each| !@tried.include?(each) && !@cluster.asides.avoid?(each) } ||
-                batch&.draw { |each| !@tried.include?(each) }
-      return address if address || !@cut
+      choice = batch&.draw { |each| !@tried.include?(each) && !@cluster.asides.avoid?(each) } ||
+               batch&.draw { |each| !@tried.include?(each) }
+      return choice if choice || !@cut
 
       @cut, @last = false, true
       batch&.draw { |each| @tried.include?(each) }
@@ -136,13 +142,14 @@ module Lbd
     # A pick of an address that was not tried, and, if there is one, that is not set aside; the last resort is one that
     # had too little time.
     def pick_untried
-      pick_of(*[@tried | @cluster.asides.avoided, @tried, *([[]] if @cut)].uniq)
+      pick_of(*[@tried | @cluster.asides.avoided.sort, @tried, *([[]] if @cut)].uniq)
     end
 
     # A pick without the addresses of the first of some lists that leaves one.
     def pick_of(exclude, *others)
       @cut, @last = false, true if exclude.empty? && @tried.any?
-      pick(exclude)
+      exclude = exclude.first(Cluster::TRIED_MAX)
+      @client.mode == :batch ? take(exclude) : pick(exclude)
     rescue Unavailable => error
       raise if others.empty? || error.code != "all_excluded"
 
@@ -150,36 +157,43 @@ module Lbd
     end
 
     def first
-      return pick_untried unless @client.mode == :batch
-
-      element = @cluster.take(@deadline)
-      raise Errors.like(element) unless element.is_a?(String)
-
-      @client.sender.start
-      at(element)
+      @plain ? take : pick_untried
     rescue Unavailable => error
       # With a code, lbd has answered.
       raise unless @client.fallback && error.code.empty?
 
       @fallback = true
-      Attempt.new(self, @client.fallback)
+      Attempt.new(self, Choice.new(nil, @client.fallback), 1)
     end
 
-    def at(address, lease = nil)
-      @tried << address
+    def at(choice, lease = nil)
+      @tried << choice.address
       @lease = lease # of the last try
-      batch = @client.mode == :batch
-      @cluster.asides.avoid?(address) unless batch # this may be the trial
-      Attempt.new(self, address, lease: lease, counted: batch, hurries: @moves < HURRIED && !@last)
+      if @client.mode == :batch
+        counts = (@cluster.chosen ? @cluster : @client.cluster(choice.cluster)).counts
+      else
+        @cluster.asides.avoid?(choice.address) # this may be the trial
+      end
+      Attempt.new(self, choice, @tried.size, lease: lease, counts: counts, hurries: @moves < HURRIED && !@last)
+    end
+
+    # The next element of the batch for what the request asks.
+    def take(exclude = nil)
+      query = exclude.nil? || exclude.empty? ? @query : "#{@query}&#{URI.encode_www_form(exclude: exclude)}"
+      element = @cluster.take(@deadline, query)
+      raise Errors.like(element) unless element.is_a?(Choice)
+
+      @client.sender.start
+      at(element)
     end
 
     def pick(exclude)
       wait = @deadline.at_most(WAIT_MAX)
-      exclude = exclude.empty? ? nil : exclude.first(Cluster::TRIED_MAX)
-      parameters = { cluster: @cluster.name, wait: Api.duration(wait), exclude: exclude }
+      parameters = @cluster.parameters.merge(wait: Api.duration(wait))
+      parameters[:exclude] = exclude unless exclude.empty?
       return leased(parameters, wait) if @client.mode == :lease
 
-      at(call("GET", parameters, wait) { |answer| Batch.address(answer) })
+      at(call("GET", parameters, wait) { |answer| Choice.of(answer, @cluster.chosen) })
     end
 
     def leased(parameters, wait)
@@ -187,18 +201,18 @@ module Lbd
       ttl = [left ? left + LEASE_GRACE : @client.ttl, LEASE_MAX].min
       parameters.update(ttl: Api.duration(ttl), owner: @client.owner)
       lease = nil
-      address = call("POST", parameters, wait) do |answer|
+      choice = call("POST", parameters, wait) do |answer|
         lease = Lease.new(answer.fetch("lease").fetch("id"), ttl, @deadline)
-        Batch.address(answer)
+        Choice.of(answer, @cluster.chosen)
       end
       @client.sender.start
-      at(address, lease)
+      at(choice, lease)
     end
 
     def call(method, parameters, wait)
-      yield @client.api.call(method, "/v1/pick", parameters: parameters, cluster: @cluster.name,
+      yield @client.api.call(method, "/v1/pick", parameters: parameters, asks: @query, cluster: @cluster.name,
                                                  deadline: Deadline.new(wait + 1.0))
-    rescue Unreachable, ArgumentError, KeyError, NoMethodError => error
+    rescue Unreachable, ArgumentError, KeyError, NoMethodError, TypeError => error
       raise Errors.unavailable(@cluster.name, "lbd is unreachable: #{error.message}")
     end
   end

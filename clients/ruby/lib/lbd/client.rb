@@ -3,6 +3,7 @@
 require "securerandom"
 require "socket"
 require_relative "api"
+require_relative "ask"
 require_relative "call"
 require_relative "cluster"
 require_relative "net_http"
@@ -38,7 +39,9 @@ module Lbd
     #                 token_file, neither variable is used
     # ca              PEM file of the certificates that may sign lbd's. Default: environment LBD_CA, else the system's
     # owner           name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID
-    # hosts           clusters of other hosts: a Hash, or a Proc that returns nil for a host that is not one
+    # hosts           what requests to hosts are for: a Hash, or a Proc that returns nil for a host that is not one.
+    #                 A value is the name of a cluster, or a Hash: cluster; target, whose routes choose the cluster, and
+    #                 headers, those that they match; hash, where the hash key is: header:NAME or cookie:NAME
     # fallback        HOST:PORT for requests while lbd is unreachable and the last batch is too old
     # timeout         default deadline of a request, in seconds; nil for none
     # stale_for       seconds for which the last batch is used while lbd is unreachable
@@ -58,7 +61,9 @@ module Lbd
       raise ArgumentError, "mode: #{mode.inspect} is not batch, pick or lease" unless MODES.include?(@mode)
 
       @owner = owner || setting("LBD_OWNER")
-      @hosts = hosts.is_a?(Hash) ? hosts.transform_keys(&:downcase) : hosts || {}
+      @hosts = hosts || {}
+      @hosts = hosts.to_h { |host, value| [host.downcase, Host.of(host.downcase, value)] } if hosts.is_a?(Hash)
+      @known = {}
       @fallback = fallback
       @timeout = timeout
       @connect_timeout = connect_timeout
@@ -84,12 +89,12 @@ module Lbd
     # url is http://CLUSTER.lbd/PATH, with https for upstreams with TLS. body is a String, or an IO, which is sent once.
     # timeout is the deadline of the request in seconds, the body of the response included; nil for none. open_timeout
     # limits the time to connect, if it is less than connect_timeout. idempotent permits retries of a POST or PATCH; so
-    # does a header Idempotency-Key.
+    # does a header Idempotency-Key. ask is an Ask.
     #
     # Raises an Error without an endpoint, Net::OpenTimeout, Net::ReadTimeout or Net::WriteTimeout at the deadline, the
     # Net::OpenTimeout ConnectTimeout if only the time to connect has passed, and otherwise what Net::HTTP raises.
     def request(method, url, body = nil, headers = {}, timeout: @timeout, open_timeout: nil, idempotent: nil,
-                &block)
+                ask: nil, &block)
       uri = URI(url)
       raise ArgumentError, "url: #{url} is not http://HOST/PATH or https://HOST/PATH" unless uri.is_a?(URI::HTTP)
 
@@ -99,13 +104,13 @@ module Lbd
       method = method.to_s.upcase
       request = Net::HTTPGenericRequest.new(method, !body.nil?, method != "HEAD", uri.request_uri, headers)
       body.respond_to?(:read) ? request.body_stream = body : request.body = body
-      send_request(request, uri, timeout: timeout, open_timeout: open_timeout, idempotent: idempotent, &block)
+      send_request(request, uri, timeout: timeout, open_timeout: open_timeout, idempotent: idempotent, ask: ask, &block)
     end
 
     # As request, for a Net::HTTPRequest; uri has the scheme, the host and the port. ssl has params of
     # OpenSSL::SSL::SSLContext#set_params for https.
-    def send_request(request, uri, timeout: @timeout, open_timeout: nil, idempotent: nil, ssl: {}, &block)
-      @upstreams.send_request(request, uri, Deadline.new(timeout), open_timeout, idempotent, ssl, &block)
+    def send_request(request, uri, timeout: @timeout, open_timeout: nil, idempotent: nil, ssl: {}, ask: nil, &block)
+      @upstreams.send_request(request, uri, Deadline.new(timeout), open_timeout, idempotent, ssl, ask, &block)
     end
 
     # A Net::HTTP whose requests go through this client. Its read_timeout is the deadline of each request.
@@ -113,23 +118,27 @@ module Lbd
       NetHTTP.through(self, host, port, use_ssl)
     end
 
-    # The cluster that a host names; nil if requests to the host are not for lbd.
+    # The cluster that a host names, or the target, as xds:///NAME; nil if requests to the host are not for lbd.
     def cluster_of(host)
-      return unless host
-
-      host = host.downcase
-      name = @hosts.is_a?(Hash) ? @hosts[host] : @hosts.call(host)
-      return name if name
-
-      host.delete_suffix(".lbd") if host.match?(/.\.lbd\z/)
+      host_of(host)&.name
     end
 
-    # A request to a cluster, for an adapter of an HTTP library. repeatable permits retries.
-    def call(cluster, deadline, repeatable)
-      Processes.check
-      raise Errors.unavailable(cluster, "the client is closed") if @closed
+    # What requests to a host are for: a Host, or nil.
+    def host_of(host) # :nodoc:
+      @known[host] || (host && find(host))
+    end
 
-      Call.new(self, @clusters[cluster] || add(cluster), deadline, repeatable)
+    # A request to a cluster, for an adapter of an HTTP library. repeatable permits retries. query is that of its Host.
+    def call(name, deadline, repeatable, query = "", ask = nil)
+      Processes.check
+      raise Errors.unavailable(name, "the client is closed") if @closed
+
+      Call.new(self, cluster(name), deadline, repeatable, query, ask)
+    end
+
+    # What the client knows of a cluster.
+    def cluster(name) # :nodoc:
+      @clusters[name] || add(name)
     end
 
     def owner
@@ -176,6 +185,16 @@ module Lbd
       @api.close
       @upstreams.close
       Processes.remove(self)
+    end
+
+    def find(host)
+      name = host.downcase
+      found = @hosts.is_a?(Hash) ? @hosts[name] : Host.of(name, @hosts.call(name))
+      found ||= Host.new(name.delete_suffix(".lbd")) if name.match?(/.\.lbd\z/)
+      return found unless found && @hosts.is_a?(Hash) # a Proc may return another one
+
+      @known = {} if @known.size >= CLUSTERS_MAX # names are often input
+      @known[host] = found
     end
 
     def setting(name)

@@ -2,12 +2,14 @@
 
 require_relative "api"
 require_relative "asides"
+require_relative "ask"
+require_relative "asked"
 require_relative "batch"
 require_relative "budget"
 require_relative "counts"
 
 module Lbd
-  # What a client knows of one cluster, and the thread that keeps its batch up to date. Safe for threads.
+  # What a client knows of one cluster, or target, and the thread that keeps its batch up to date. Safe for threads.
   class Cluster
     # Picks of a batch: at first, and those of BATCH_TIME seconds within the bounds.
     BATCH_FIRST = 100
@@ -41,6 +43,7 @@ module Lbd
 
     def initialize(name, api, max_age:, stale_for:, max_tokens:)
       @name = name
+      @target = name.delete_prefix(Host::TARGET) if name.start_with?(Host::TARGET)
       @api = api
       @max_age = max_age
       @stale_for = stale_for
@@ -48,8 +51,19 @@ module Lbd
       @asides = Asides.new
       @connects = Connects.new
       @batch = nil
+      @asked = Asked.new
       @closed = false
       after_fork
+    end
+
+    # The cluster, or the target, as a parameter.
+    def parameters
+      @target ? { target: @target } : { cluster: @name }
+    end
+
+    # The cluster of picks; nil if their target chooses it.
+    def chosen
+      @name unless @target
     end
 
     # Keeps the batch, and forgets what the parent counted; the thread stayed there.
@@ -65,12 +79,12 @@ module Lbd
       @size_max = BATCH_MAX
     end
 
-    # The next element of the batch: an address, or the error of a request that is refused. Raises an Error if there is
-    # no batch in time.
-    def take(deadline)
+    # The next element of the batch for a query: a choice, or the error of a request that is refused. Raises an Error if
+    # there is no batch in time.
+    def take(deadline, query = "")
       @used = true
       batch = @batch
-      batch = wait(deadline) unless usable?(batch) && @thread&.alive?
+      batch = wait(deadline, query) unless usable?(batch) && batch.query == query && @thread&.alive?
       batch.take { |address| @asides.avoid?(address) }
     end
 
@@ -85,7 +99,7 @@ module Lbd
     # May set an address aside: a try was not sent, or got no answer.
     def failed(address, sent)
       batch = @batch
-      @asides.failed(address, sent, batch ? batch.addresses.size / 2 : TRIED_MAX)
+      @asides.failed(address, sent, batch&.query == "" ? batch.addresses.size / 2 : TRIED_MAX)
     end
 
     # Whether there is no thread, because there were no requests that need it for long.
@@ -109,18 +123,37 @@ module Lbd
       !batch.nil? && (Clock.now - batch.made < @stale_for || (@tried && @error.nil?))
     end
 
-    # Starts the thread if there is none, and waits for a batch, or for the first try to get one.
-    def wait(deadline)
-      error = @lock.synchronize do
+    # Starts the thread if there is none, and waits for a batch, or for the first try to get one. Returns that for a
+    # query.
+    def wait(deadline, query)
+      known = @asked[query]
+      batch, error = @lock.synchronize do
         @thread = Thread.new { run } unless @thread&.alive? || @closed
         @changed.wait(@lock, deadline.left) until usable?(@batch) || @tried || @closed || deadline.passed?
-        return @batch if usable?(@batch)
-
-        @error
+        [(@batch if usable?(@batch)), @error]
       end
+      return batch.query == query ? batch : ask(query, known, batch, deadline) if batch
       raise Errors.like(error) if error
 
       raise Errors.unavailable(@name, @closed ? "the client is closed" : "lbd did not answer in time")
+    end
+
+    # The batch for a query: known, unless it is old. Without an answer of lbd it may be old, or last, that of other
+    # requests.
+    def ask(query, known, last, deadline)
+      now = Clock.now
+      old = known if known && now - known.made < @stale_for
+      return known if known && (now < known.due || (@error && old))
+
+      fetch(query, BATCH_MIN, deadline.at_most(FETCH_WAIT)).tap { |batch| @asked.put(batch, false) }
+    rescue Unreachable => error
+      @error = error = unreachable(error)
+      # Better another endpoint than none, unless the cluster is not known.
+      old || (last if last.generation && !@target && !query.include?(Asked::EXCLUDE)) || raise(Errors.like(error))
+    end
+
+    def unreachable(error)
+      Errors.unavailable(@name, "lbd is unreachable: #{error.message}")
     end
 
     def run
@@ -140,15 +173,18 @@ module Lbd
       end
       @lock.synchronize do
         @thread = @batch = @error = nil
+        @asked = Asked.new
         @tried = false
       end
     end
 
     # Gets a batch, and returns when it is time for the next one.
     def refresh
-      batch = fetch
+      query = @asked.last
+      batch = fetch(query, query.empty? ? @size : BATCH_MIN, FETCH_WAIT)
+      @asked.put(batch, true)
       publish(batch, nil)
-      batch.generation ? follow(batch) : sleep([REFUSED_AGE, @max_age].min)
+      batch.generation ? follow(batch) : sleep([batch.due - Clock.now, 0].max)
       age = Clock.now - batch.made
       return if age < FOLLOW_PAUSE
 
@@ -158,13 +194,13 @@ module Lbd
 
     # Publishes why there is no new batch, and returns the seconds that lbd asks to wait.
     def note(error)
-      error = Errors.unavailable(@name, "lbd is unreachable: #{error.message}") unless error.is_a?(Error)
+      error = unreachable(error) unless error.is_a?(Error)
       publish(@batch, error)
       [error.retry_after, RETRY_AFTER_MAX].min
     end
 
     def publish(batch, error)
-      @asides.keep(batch.addresses) if batch&.generation
+      @asides.keep(batch.addresses) if batch&.generation && batch.query.empty?
       @lock.synchronize do
         @batch = batch
         @error = error
@@ -173,20 +209,28 @@ module Lbd
       end
     end
 
-    def fetch
-      answer = @api.call("GET", "/v1/pick", parameters: { cluster: @name, n: @size, reports: true,
-                                                          wait: Api.duration(FETCH_WAIT) },
-                                            cluster: @name, deadline: Deadline.new(FETCH_WAIT + 1.0))
-      Batch.of_answer(@name, answer)
-    rescue Dropped, CircuitBroken => error
-      Batch.of_refusal(error)
+    # The batch of size picks for a query.
+    def fetch(query, size, wait)
+      batch = begin
+        Batch.of_answer(@name, picks(query, size, wait), chosen)
+      rescue Dropped, CircuitBroken => error
+        Batch.of_refusal(error)
+      end
+      batch.query = query
+      batch.due = batch.made + (batch.generation ? age : [REFUSED_AGE, @max_age].min)
+      batch
     rescue Unavailable => error
-      raise unless @size > BATCH_FIRST && error.code == "invalid_argument"
+      raise unless size > BATCH_FIRST && error.code == "invalid_argument"
 
-      @size = @size_max = BATCH_FIRST # the quota of the caller does not permit more
+      size = @size = @size_max = BATCH_FIRST # the quota of the caller does not permit more
       retry
     rescue ArgumentError => error
       raise Unreachable, "the answer is not a batch: #{error.message}"
+    end
+
+    def picks(query, size, wait)
+      @api.call("GET", "/v1/pick", parameters: parameters.merge(n: size, reports: true, wait: Api.duration(wait)),
+                                   asks: query, cluster: @name, deadline: Deadline.new(wait + 1.0))
     end
 
     # The age of a batch when it is replaced. It is drawn, because a change makes all clients get one at the same time.
@@ -195,12 +239,13 @@ module Lbd
     end
 
     def follow(batch)
-      due = batch.made + age
-      while (left = due - Clock.now).positive?
+      state = { endpoints: false, index: batch.generation }
+      state[:target] = @target if @target
+      while (left = batch.due - Clock.now).positive?
         began = Clock.now
         wait = [left, FOLLOW_WAIT].min
-        answer = @api.call("GET", "/v1/clusters/#{Api.escape(@name)}",
-                           parameters: { endpoints: false, index: batch.generation, wait: Api.duration(wait) },
+        answer = @api.call("GET", "/v1/clusters/#{Api.escape(batch.cluster || @name)}",
+                           parameters: state.merge(wait: Api.duration(wait)),
                            cluster: @name, deadline: Deadline.new(wait + 1.0))
         changed = answer["generation"] != batch.generation
         sleep([(changed ? batch.made : began) + FOLLOW_PAUSE - Clock.now, 0.0].max)

@@ -49,7 +49,7 @@ module Lbd
     extend Kind
   end
 
-  # lbd does not know the cluster.
+  # lbd does not know the cluster, or the target.
   module UnknownCluster
     include Error
     extend Kind
@@ -90,7 +90,7 @@ module Lbd
 
     BY_CODE = {
       "dropped" => Dropped, "circuit_broken" => CircuitBroken, "unknown_cluster" => UnknownCluster,
-      "permission_denied" => PermissionDenied, "unauthenticated" => PermissionDenied
+      "unknown_target" => UnknownCluster, "permission_denied" => PermissionDenied, "unauthenticated" => PermissionDenied
     }.freeze
     private_constant :BY_CODE
 

@@ -8,6 +8,8 @@ module Lbd
   #
   #     Faraday.new { |f| f.adapter :lbd, client }    # over the connections of the client, which stay open
   #     Faraday.new { |f| f.request :lbd, client }    # over those of the adapter that f has
+  #
+  #     connection.get(url) { |request| request.options.context = { lbd: Lbd::Ask.new(hash_key: user) } }
   module Faraday
     # Lbd::Dropped, for callers that expect a Faraday::Error.
     class Dropped < ::Faraday::Error
@@ -38,6 +40,11 @@ module Lbd
       Lbd::Dropped => Dropped, Lbd::CircuitBroken => CircuitBroken, Lbd::Unavailable => Unavailable,
       Lbd::UnknownCluster => UnknownCluster, Lbd::PermissionDenied => PermissionDenied
     }.freeze
+
+    # What the program asks of lbd for a request, an Ask.
+    def self.ask(env)
+      env.request.context&.fetch(:lbd, nil)
+    end
 
     # Raises the errors of lbd, and of Net::HTTP, as those of Faraday.
     def self.translate

@@ -51,18 +51,19 @@ module Lbd
     private_constant :Exchange
 
     # Sends a request, and returns the response with its body. Yields the response when its headers are there.
-    def send_request(request, uri, deadline, open_timeout, idempotent, ssl, &block)
+    def send_request(request, uri, deadline, open_timeout, idempotent, ssl, ask, &block)
       body = stream(request)
       request["Host"] ||= authority(uri)
       connect = [open_timeout, @client.connect_timeout].compact.min
       exchange = Exchange.new(request, uri, deadline, connect, repeatable?(request, idempotent), body, ssl)
-      cluster = @client.cluster_of(uri.hostname)
-      unless cluster
+      host = @client.host_of(uri.hostname)
+      unless host
         Processes.check # the pool may be that of the parent
         return once("#{uri.host}:#{uri.port}", exchange, &block)
       end
 
-      @client.call(cluster, deadline, exchange.repeatable).run(exchange.method(:kind)) do |attempt|
+      query = host.query(request.path, ask) { |name| request.get_fields(name) }
+      @client.call(host.name, deadline, exchange.repeatable, query, ask).run(exchange.method(:kind)) do |attempt|
         try(attempt, exchange, &block)
       end
     end

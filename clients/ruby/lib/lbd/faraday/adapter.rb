@@ -45,9 +45,9 @@ module Lbd
 
       def perform(env, ssl)
         options = env.request
-        @client.send_request(request(env), env.url,
-                             timeout: request_timeout(:read, options) || @client.timeout,
-                             open_timeout: request_timeout(:open, options), ssl: ssl) do |response|
+        @client.send_request(request(env), env.url, ask: Faraday.ask(env), ssl: ssl,
+                                                    timeout: request_timeout(:read, options) || @client.timeout,
+                                                    open_timeout: request_timeout(:open, options)) do |response|
           stream(env, response) if options.on_data
         end
       end

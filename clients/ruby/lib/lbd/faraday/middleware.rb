@@ -29,8 +29,8 @@ module Lbd
       end
 
       def call(env)
-        cluster = @client.cluster_of(env.url.hostname)
-        return @app.call(env) unless cluster
+        host = @client.host_of(env.url.hostname)
+        return @app.call(env) unless host
 
         check(env)
         return @https.call(env) if env.url.scheme == "https"
@@ -39,8 +39,10 @@ module Lbd
         deadline = Deadline.new(env.request.read_timeout || env.request.timeout || @client.timeout)
         url, options, rescuing = env.url, env.request, $ERROR_INFO
         kind = ->(error) { kind(error, rescuing, deadline) }
+        ask = Faraday.ask(env)
+        query = host.query(url.path, ask) { |name| Array(env.request_headers[name]) }
         Faraday.translate do
-          @client.call(cluster, deadline, repeatable?(env)).run(kind) do |attempt|
+          @client.call(host.name, deadline, repeatable?(env), query, ask).run(kind) do |attempt|
             prepare(env, url, options, attempt, deadline)
             try(env, attempt)
           end

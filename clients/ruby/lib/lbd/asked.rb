@@ -1,0 +1,45 @@
+# frozen_string_literal: true
+
+module Lbd
+  # The batches of one cluster for what requests ask, all of one generation: those used last. Safe for threads.
+  class Asked
+    SIZE = 1000
+
+    # Begins the part of a query for another try.
+    EXCLUDE = "&exclude="
+
+    # The query of the last request.
+    attr_reader :last
+
+    def initialize
+      @lock = Mutex.new
+      @batches = {}
+      @last = ""
+    end
+
+    # The batch for a query; nil if there is none.
+    def [](query)
+      @last = query unless query.include?(EXCLUDE)
+      @lock.synchronize do
+        batch = @batches.delete(query) and @batches[query] = batch
+      end
+    end
+
+    # Adds a batch. One of a later generation replaces all others, and so does one that is published, which is of the
+    # generation that lbd has: one of an earlier generation comes too late.
+    def put(batch, published)
+      @lock.synchronize do
+        generation = batch.generation
+        if generation && generation != @generation
+          next unless published || @generation.nil? || generation > @generation
+
+          @generation = generation
+          @batches.clear
+        end
+        @batches.delete(batch.query)
+        @batches[batch.query] = batch
+        @batches.shift if @batches.size > SIZE
+      end
+    end
+  end
+end
