@@ -27,6 +27,7 @@ class Runner
     adapter = Adapters::ALL[command.fetch("adapter", "core")] or return { unsupported: "no such adapter" }
     options = command.fetch("options", {})
     @choice = options.delete("choice")
+    hooks = options.key?("hooks") ? hooks(options.delete("hooks") == "fail") : {}
     @hash = options["hash"]
     host = { "cluster" => (command["cluster"] unless options["target"]) }.merge(options.slice(*HOST))
     host.delete("hash") if @hash == "code"
@@ -36,7 +37,7 @@ class Runner
 
     @client = Lbd::Client.new(command["lbd"], mode: command["mode"], token: command["token"],
                                               token_file: command["token_file"], hosts: { "upstream.test" => host },
-                                              **options.transform_keys(&:to_sym))
+                                              **hooks, **options.transform_keys(&:to_sym))
     @send = adapter.call(@client)
     @alone = adapter.call(nil)
     { ok: true }
@@ -78,6 +79,10 @@ class Runner
     answer
   end
 
+  def events(_command)
+    @lock.synchronize { { attempts: @attempts.shift(@attempts.size), states: @states.shift(@states.size) } }
+  end
+
   def close(_command = nil)
     @client&.close
     @client = nil
@@ -85,6 +90,20 @@ class Runner
   end
 
   private
+
+  # Hooks that remember what they get, and fail if they should.
+  def hooks(fail)
+    @attempts, @states, @lock = [], [], Mutex.new
+    on_attempt = lambda do |attempt|
+      choice = attempt.choice
+      @lock.synchronize do
+        @attempts << { cluster: choice.cluster, address: choice.address, number: choice.attempt,
+                       outcome: attempt.outcome, seconds: attempt.duration }
+      end
+      raise "a hook of the test" if fail
+    end
+    { on_attempt: on_attempt, on_state: ->(state) { @lock.synchronize { @states << state } } }
+  end
 
   # What a request asks of lbd.
   def ask(command)

@@ -37,8 +37,10 @@ module Lbd
       URI.encode_www_form_component(text).gsub("+", "%20")
     end
 
-    # Raises an ArgumentError if lbd is not an address.
-    def initialize(lbd, token, token_file, ca)
+    # found says how the address was found. Raises an ArgumentError if lbd is not an address.
+    def initialize(lbd, token, token_file, ca, found: "the setting lbd", hooks: nil)
+      @at = "#{lbd} (#{found})"
+      @hooks = hooks
       @token_file = token_file
       @token = token || read_token
       @pool = Pool.new
@@ -52,8 +54,10 @@ module Lbd
     end
 
     # The answer to a call. Raises Unreachable, or the Error for an answer that rejects.
-    # asks is added to the parameters. The text of an error has neither.
-    def call(method, path, parameters: {}, asks: "", body: nil, cluster: "", deadline: Deadline.new(CALL_TIMEOUT))
+    # asks is added to the parameters. The text of an error has neither. hooks is nil for a call that ends with its
+    # request: then lbd may have had no time.
+    def call(method, path, parameters: {}, asks: "", body: nil, cluster: "", deadline: Deadline.new(CALL_TIMEOUT),
+             hooks: @hooks)
       called = "#{method} #{path}"
       path += "?#{URI.encode_www_form(parameters)}#{asks}" unless parameters.empty?
       body &&= JSON.generate(body)
@@ -63,9 +67,15 @@ module Lbd
         @token = fresh
         response, content = exchange(method, path, body, fresh, deadline)
       end
-      answer_of(response, content, cluster)
+      answer_of(response, content, cluster).tap { hooks&.reached }
+    rescue Error
+      hooks&.reached
+      raise
     rescue Unreachable, *Failures::ALL => error
-      raise Unreachable, "#{called}: #{"#{error.class}: " unless error.is_a?(Unreachable)}#{error.message}"
+      cause = error.is_a?(Unreachable) ? error.message : "#{error.class}: #{error.message}"
+      error = Unreachable.new("#{called} at #{@at}: #{cause}")
+      hooks&.reached(error)
+      raise error
     end
 
     # Without the token.
@@ -85,12 +95,13 @@ module Lbd
 
     def parse(lbd, ca)
       uri = URI(lbd)
-      raise ArgumentError unless uri.is_a?(URI::HTTP) && uri.hostname && uri.path.delete("/").empty?
+      raise ArgumentError unless uri.is_a?(URI::HTTP) && uri.hostname && uri.path.delete("/").empty? && !uri.userinfo
 
       @target = @host = "#{uri.host}:#{uri.port}"
       @name = uri.hostname
       @context = Tls.context(ca ? { ca_file: ca } : {}) if uri.is_a?(URI::HTTPS)
     rescue URI::InvalidURIError, ArgumentError
+      lbd = lbd.sub(/.*@/m, "…@") # it may be a password
       raise ArgumentError, "lbd: #{lbd.inspect} is not unix:PATH, http://HOST:PORT or https://HOST:PORT"
     end
 

@@ -3,7 +3,7 @@
 require_relative "failures"
 
 module Lbd
-  # One try of a request, at one address.
+  # One try of a request, at one address. A hook reads choice, outcome, duration, request, url, status and error.
   class Attempt
     RETRIED_STATUSES = [502, 503, 504].freeze
 
@@ -11,6 +11,15 @@ module Lbd
     UNSENT = %i[unsent cut].freeze
 
     attr_reader :address
+
+    # How it ended: :success, :error, :cancelled or :unreachable; nil until then.
+    attr_reader :outcome
+
+    # Seconds until the status was there, or the try had failed. Set if there are hooks.
+    attr_reader :duration
+
+    # The status, or the error of the HTTP library; nil if there is none.
+    attr_reader :status, :error
 
     # Seconds to connect, at most.
     attr_reader :connect_timeout
@@ -40,6 +49,15 @@ module Lbd
       @choice.dup.tap { |choice| choice.attempt = @number }
     end
 
+    # The request of the HTTP library, and the URL of the program, which may have no more than host and port.
+    def request
+      @call.request
+    end
+
+    def url
+      @call.url
+    end
+
     def hurries?
       @hurries
     end
@@ -51,11 +69,13 @@ module Lbd
 
     # The request is in flight from now until finish.
     def start
+      @began = Clock.now if @call.client.hooks
       @call.client.sender.hold(@lease) { @started = true } if @lease
       @counts&.start(@address) do |now|
         @began = now
         @started = true
       end
+      @started = true
     end
 
     # The request is not sent: no endpoint is to blame.
@@ -68,6 +88,7 @@ module Lbd
 
     # The status and the headers of the response are there. Returns the next try if this answer is to be discarded.
     def answered(status)
+      @status = status
       ended(status >= 500 ? :error : :success)
       @call.cluster.asides.answered(@address)
       if RETRIED_STATUSES.include?(status)
@@ -79,7 +100,8 @@ module Lbd
     end
 
     # The request ended with an error of a kind of Failures, or of UNSENT. Returns the next try, if there is one.
-    def failed(kind)
+    def failed(kind, error)
+      @error = error
       return if @outcome || kind.nil? || kind == :shortage
 
       unsent = UNSENT.include?(kind)
@@ -109,9 +131,12 @@ module Lbd
       return if @outcome
 
       @outcome = outcome
-      return unless @started && outcome != :unreachable && @epoch == @call.client.epoch
+      return unless @started && @epoch == @call.client.epoch
 
-      @counts&.answered(@address, outcome, @began)
+      @counts&.answered(@address, outcome, @began) unless outcome == :unreachable
+      hooks = @call.client.hooks or return
+      @duration = Clock.now - @began
+      hooks.attempted(self)
     end
   end
 end

@@ -47,12 +47,12 @@ module Lbd
     end
 
     def self.dropped(cluster, category)
-      Errors::Dropped.new("cluster #{cluster}: drop category #{category} dropped the request")
+      Errors::Dropped.new("lbd: cluster #{cluster}: drop category #{category} dropped the request")
                      .about(cluster: cluster, code: "dropped")
     end
 
     def self.circuit_broken(cluster)
-      Errors::CircuitBroken.new("cluster #{cluster}: the circuit breaker is full")
+      Errors::CircuitBroken.new("lbd: cluster #{cluster}: the circuit breaker is full")
                            .about(cluster: cluster, code: "circuit_broken")
     end
     private_class_method :refusals, :dropped, :circuit_broken

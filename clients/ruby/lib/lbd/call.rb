@@ -22,16 +22,19 @@ module Lbd
     OTHER_TIME = 1.0
     OTHER_PAUSE = 0.2
 
-    attr_reader :client, :cluster
+    attr_reader :client, :cluster, :request, :url
 
-    # repeatable permits retries. query is what the request asks, and ask gets the choices.
-    def initialize(client, cluster, deadline, repeatable, query, ask)
+    # repeatable permits retries. query is what the request asks, and ask gets the choices. request and url are for
+    # hooks.
+    def initialize(client, cluster, deadline, repeatable, query, ask, request, url)
       @client = client
       @cluster = cluster
       @deadline = deadline
       @repeatable = repeatable
       @query = query
       @ask = ask
+      @request = request
+      @url = url
       @ask.choice = nil if ask
       @plain = client.mode == :batch && query.empty?
       @epoch = client.epoch
@@ -85,7 +88,7 @@ module Lbd
       attempt.start
       yield attempt
     rescue StandardError => error
-      raise unless attempt.failed(kind.call(error))
+      raise unless attempt.failed(kind.call(error), error)
     ensure
       attempt.finish
     end
@@ -213,7 +216,7 @@ module Lbd
       yield @client.api.call(method, "/v1/pick", parameters: parameters, asks: @query, cluster: @cluster.name,
                                                  deadline: Deadline.new(wait + 1.0))
     rescue Unreachable, ArgumentError, KeyError, NoMethodError, TypeError => error
-      raise Errors.unavailable(@cluster.name, "lbd is unreachable: #{error.message}")
+      raise Errors.unreachable(@cluster.name, error)
     end
   end
 end

@@ -6,6 +6,7 @@ require_relative "api"
 require_relative "ask"
 require_relative "call"
 require_relative "cluster"
+require_relative "hooks"
 require_relative "net_http"
 require_relative "processes"
 require_relative "sender"
@@ -28,7 +29,7 @@ module Lbd
     attr_reader :mode, :timeout, :connect_timeout, :retries, :ttl, :fallback
 
     # For the adapters of HTTP libraries, and for Call. epoch is the number of forks before this process.
-    attr_reader :api, :sender, :epoch # :nodoc:
+    attr_reader :api, :sender, :epoch, :hooks # :nodoc:
 
     # lbd             address of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT. Default: environment LBD, else
     #                 the first of unix:/run/lbd.sock and unix:/run/lbd/lbd.sock that is a socket, else
@@ -52,11 +53,15 @@ module Lbd
     # max_tokens      size of the budget of retries of a cluster (gRFC A6)
     # ttl             seconds of a lease of a request without a deadline
     # report_interval seconds between two reports of how requests ended
+    # on_attempt      is called with each try that has ended, an Attempt, before the next one
+    # on_state        is called with :unreachable when lbd does not answer, :stale when the last batch is too old then,
+    #                 and :recovered when lbd has answered again
+    # logger          a Logger for both, without keys and queries
     #
     # Raises an ArgumentError for a setting that is not valid.
     def initialize(lbd = nil, mode: :batch, token: nil, token_file: nil, ca: nil, owner: nil, hosts: nil, fallback: nil,
                    timeout: 30.0, stale_for: 60.0, max_age: 10.0, connect_timeout: 5.0, retries: 2, max_tokens: 100,
-                   ttl: 30.0, report_interval: 5.0)
+                   ttl: 30.0, report_interval: 5.0, on_attempt: nil, on_state: nil, logger: nil)
       @mode = mode.to_sym
       raise ArgumentError, "mode: #{mode.inspect} is not batch, pick or lease" unless MODES.include?(@mode)
 
@@ -69,9 +74,13 @@ module Lbd
       @connect_timeout = connect_timeout
       @retries = retries
       @ttl = ttl
-      @settings = { stale_for: stale_for, max_age: max_age, max_tokens: max_tokens }
+      @hooks = Hooks.of(on_attempt, on_state, logger)
+      @settings = { stale_for: stale_for, max_age: max_age, max_tokens: max_tokens, hooks: @hooks }
       token, token_file = setting("LBD_TOKEN"), setting("LBD_TOKEN_FILE") unless token || token_file
-      @api = Api.new(lbd || setting("LBD") || Api.default_address, token, token_file, ca || setting("LBD_CA"))
+      address, found = lbd, "the setting lbd"
+      address, found = setting("LBD"), "environment LBD" unless address
+      address, found = Api.default_address, "default; set LBD" unless address
+      @api = Api.new(address, token, token_file, ca || setting("LBD_CA"), found: found, hooks: @hooks)
       @upstreams = Upstreams.new(self)
       @sender = Sender.new(@api, @mode == :lease ? LEASE_CALLS : 1, report_interval,
                            -> { @clusters.values }, -> { @reporter })
@@ -129,11 +138,11 @@ module Lbd
     end
 
     # A request to a cluster, for an adapter of an HTTP library. repeatable permits retries. query is that of its Host.
-    def call(name, deadline, repeatable, query = "", ask = nil)
+    def call(name, deadline, repeatable, query = "", ask = nil, request = nil, url = nil)
       Processes.check
       raise Errors.unavailable(name, "the client is closed") if @closed
 
-      Call.new(self, cluster(name), deadline, repeatable, query, ask)
+      Call.new(self, cluster(name), deadline, repeatable, query, ask, request, url)
     end
 
     # What the client knows of a cluster.
@@ -161,6 +170,7 @@ module Lbd
 
     # Sends the last report and ends the leases: at the end of the process.
     def flush(timeout) # :nodoc:
+      @hooks&.close
       @sender.flush(timeout) unless @closed
     end
 
@@ -180,6 +190,7 @@ module Lbd
     def shut_down(timeout)
       Processes.check
       @closed = true
+      @hooks&.close
       @clusters.each_value(&:close)
       @sender.close(timeout)
       @api.close

@@ -41,12 +41,13 @@ module Lbd
 
     attr_reader :name, :counts, :budget, :asides, :connects, :batch
 
-    def initialize(name, api, max_age:, stale_for:, max_tokens:)
+    def initialize(name, api, max_age:, stale_for:, max_tokens:, hooks: nil)
       @name = name
       @target = name.delete_prefix(Host::TARGET) if name.start_with?(Host::TARGET)
       @api = api
       @max_age = max_age
       @stale_for = stale_for
+      @hooks = hooks
       @budget = Budget.new(max_tokens)
       @asides = Asides.new
       @connects = Connects.new
@@ -127,12 +128,14 @@ module Lbd
     # query.
     def wait(deadline, query)
       known = @asked[query]
-      batch, error = @lock.synchronize do
+      batch, usable, error = @lock.synchronize do
         @thread = Thread.new { run } unless @thread&.alive? || @closed
         @changed.wait(@lock, deadline.left) until usable?(@batch) || @tried || @closed || deadline.passed?
-        [(@batch if usable?(@batch)), @error]
+        [@batch, usable?(@batch), @error]
       end
-      return batch.query == query ? batch : ask(query, known, batch, deadline) if batch
+      return batch.query == query ? batch : ask(query, known, batch, deadline) if usable
+
+      @hooks&.stale(error) if batch && error&.code == ""
       raise Errors.like(error) if error
 
       raise Errors.unavailable(@name, @closed ? "the client is closed" : "lbd did not answer in time")
@@ -147,13 +150,9 @@ module Lbd
 
       fetch(query, BATCH_MIN, deadline.at_most(FETCH_WAIT)).tap { |batch| @asked.put(batch, false) }
     rescue Unreachable => error
-      @error = error = unreachable(error)
+      @error = error = Errors.unreachable(@name, error)
       # Better another endpoint than none, unless the cluster is not known.
       old || (last if last.generation && !@target && !query.include?(Asked::EXCLUDE)) || raise(Errors.like(error))
-    end
-
-    def unreachable(error)
-      Errors.unavailable(@name, "lbd is unreachable: #{error.message}")
     end
 
     def run
@@ -194,7 +193,7 @@ module Lbd
 
     # Publishes why there is no new batch, and returns the seconds that lbd asks to wait.
     def note(error)
-      error = unreachable(error) unless error.is_a?(Error)
+      error = Errors.unreachable(@name, error) unless error.is_a?(Error)
       publish(@batch, error)
       [error.retry_after, RETRY_AFTER_MAX].min
     end

@@ -100,13 +100,18 @@ module Lbd
       kind = BY_CODE.fetch(code) { [401, 403].include?(status) ? PermissionDenied : Unavailable }
       detail = problem["detail"] || problem["title"] || "status #{status}"
       detail += ", category #{problem["category"]}" if problem["category"]
-      message = "cluster #{cluster}: #{detail}#{" (#{code})" unless code.empty?}"
+      message = "lbd: cluster #{cluster}: #{detail}#{" (#{code})" unless code.empty?}"
       kind.new(message).about(cluster: cluster, code: code.empty? ? status.to_s : code, retry_after: retry_after)
     end
 
     # The error of a request when lbd is not the one who said so.
     def self.unavailable(cluster, reason)
-      Unavailable.new("cluster #{cluster}: #{reason}").about(cluster: cluster)
+      Unavailable.new("lbd: cluster #{cluster}: #{reason}").about(cluster: cluster)
+    end
+
+    # That of a request when a call to lbd has failed.
+    def self.unreachable(cluster, error)
+      unavailable(cluster, "lbd is unreachable: #{error.message}")
     end
 
     # The same error for another request, as one of kinds if it has one for it.

@@ -91,8 +91,8 @@ module Lbd
     # Ends the lease of a try that failed, and waits for it. end does so again: lbd answers both alike. Returns whether
     # lbd has confirmed it: if not, it would not grant another lease, either.
     def end_failed(lease, outcome, deadline)
-      call("POST", "/v1/leases/done", Deadline.new(deadline.at_most(Api::CALL_TIMEOUT)),
-           body: { leases: [{ id: lease.id, outcome: outcome }] })
+      @api.call("POST", "/v1/leases/done", deadline: Deadline.new(deadline.at_most(Api::CALL_TIMEOUT)), hooks: nil,
+                                           body: { leases: [{ id: lease.id, outcome: outcome }] })
       true
     rescue Error, Unreachable
       false

@@ -63,9 +63,8 @@ module Lbd
       end
 
       query = host.query(request.path, ask) { |name| request.get_fields(name) }
-      @client.call(host.name, deadline, exchange.repeatable, query, ask).run(exchange.method(:kind)) do |attempt|
-        try(attempt, exchange, &block)
-      end
+      call = @client.call(host.name, deadline, exchange.repeatable, query, ask, request, uri)
+      call.run(exchange.method(:kind)) { |attempt| try(attempt, exchange, &block) }
     end
 
     def close

@@ -42,7 +42,7 @@ module Lbd
         ask = Faraday.ask(env)
         query = host.query(url.path, ask) { |name| Array(env.request_headers[name]) }
         Faraday.translate do
-          @client.call(host.name, deadline, repeatable?(env), query, ask).run(kind) do |attempt|
+          @client.call(host.name, deadline, repeatable?(env), query, ask, env, url).run(kind) do |attempt|
             prepare(env, url, options, attempt, deadline)
             try(env, attempt)
           end
