@@ -21,6 +21,9 @@ final class Batch {
   private static final Pattern ADDRESS =
       Pattern.compile("(\\[[0-9a-fA-F:.]+]|[A-Za-z0-9._-]+):[0-9]{1,5}");
 
+  /** The picks of the first batch of a cluster. */
+  static final int FIRST_PICKS = 100;
+
   /** The picks that lbd gives at once, at most. */
   static final int MAX_PICKS = 1000;
 

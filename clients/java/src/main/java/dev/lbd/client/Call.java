@@ -15,6 +15,8 @@ public final class Call {
   private static final Duration LEASE_GRACE = Duration.ofSeconds(5);
   private static final Duration MAX_TTL = Duration.ofMinutes(10); // default of lbd's --max-ttl
   private static final int MAX_HURRIED = 3; // connects with less time
+  private static final Duration OTHER_TIME = Duration.ofSeconds(1); // for endpoints not tried yet
+  private static final Duration OTHER_PAUSE = Duration.ofMillis(200);
   private static final String ALL_EXCLUDED = "all_excluded";
 
   private final LbdClient client;
@@ -62,7 +64,11 @@ public final class Call {
    * @return false if they return at once
    */
   public boolean waits() {
-    return client.settings().mode() != Mode.BATCH || !cluster.ready();
+    if (client.settings().mode() != Mode.BATCH || !cluster.ready()) {
+      return true;
+    }
+    Batch batch = cluster.batch();
+    return unsent && !(cut && !again) && batch.draw(any -> !tried.contains(any)) == null;
   }
 
   /**
@@ -118,41 +124,70 @@ public final class Call {
     if (fallback || tries >= Cluster.MAX_TRIED || deadline.passed() || client.isClosed()) {
       return Optional.empty();
     }
+    // lbd hears of a try that was not sent, and may choose endpoints of another priority.
+    Deadline end =
+        Deadline.after(outcome == Outcome.ERROR ? Duration.ZERO : deadline.atMost(OTHER_TIME));
     if (client.settings().mode() == Mode.BATCH) {
-      return Optional.ofNullable(other()).map(address -> at(address, null));
+      String address = other(end);
+      return address == null || over.getAsBoolean()
+          ? Optional.empty()
+          : Optional.of(at(address, null));
     }
     try {
       // lbd may need its place in the circuit breaker.
       boolean ended = lease == null || client.sender().endFailed(lease, outcome, deadline);
-      return ended && !over.getAsBoolean() ? Optional.of(pickOther()) : Optional.empty();
+      return ended && !over.getAsBoolean() ? Optional.of(pickOther(end, over)) : Optional.empty();
     } catch (LbdException e) {
       return Optional.empty();
     }
   }
 
-  /** Returns an address that was not tried, or else one that may need more time; null for none. */
-  private String other() {
-    Predicate<String> untried = any -> !tried.contains(any);
-    String address = cluster.draw(untried.and(any -> !cluster.asides().avoids(any)));
-    if (address == null) {
-      address = cluster.draw(untried);
-    }
-    if (address == null && cut && !again) {
-      again = true;
-      address = cluster.draw(tried::contains);
+  /**
+   * Returns an address that {@link #draw} does, of the batch or of one that comes before an end.
+   */
+  private String other(Deadline end) throws InterruptedException {
+    String address = null;
+    for (Batch batch = cluster.batch(); batch != null; batch = cluster.next(batch, end)) {
+      address = draw(batch);
+      if (address != null) {
+        break;
+      }
     }
     return address;
   }
 
-  private Attempt pickOther() throws LbdException, InterruptedException {
-    try {
-      return pick();
-    } catch (UnavailableException e) {
-      if (!e.code().equals(ALL_EXCLUDED) || !cut || again) {
-        throw e;
-      }
+  /** Returns an address that was not tried, or else one that may need more time; null for none. */
+  private String draw(Batch batch) {
+    Predicate<String> untried = any -> !tried.contains(any);
+    String address = batch.draw(untried.and(any -> !cluster.asides().avoids(any)));
+    if (address == null) {
+      address = batch.draw(untried);
+    }
+    if (address == null && cut && !again) {
       again = true;
-      return ask(Set.of());
+      address = batch.draw(tried::contains);
+    }
+    return address;
+  }
+
+  private Attempt pickOther(Deadline end, BooleanSupplier over)
+      throws LbdException, InterruptedException {
+    while (true) {
+      try {
+        return pick();
+      } catch (UnavailableException e) {
+        if (!e.code().equals(ALL_EXCLUDED)) {
+          throw e;
+        }
+        if (cut && !again) {
+          again = true;
+          return ask(Set.of());
+        }
+        if (end.passed() || over.getAsBoolean() || client.isClosed()) {
+          throw e;
+        }
+      }
+      Thread.sleep(end.atMost(OTHER_PAUSE).toMillis());
     }
   }
 

@@ -6,7 +6,6 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
-import java.util.function.Predicate;
 
 /** The batch of one cluster, and the thread that keeps it up to date. Safe for threads. */
 final class Cluster {
@@ -15,7 +14,6 @@ final class Cluster {
 
   private static final Duration BATCH_TIME = Duration.ofSeconds(2); // it has the picks for that
   private static final int BATCH_MIN = 20;
-  private static final int BATCH_FIRST = 100;
   private static final Duration MAX_WAIT = Duration.ofSeconds(30);
   private static final Duration REFUSED_AGE = Duration.ofSeconds(1);
   private static final Duration BATCH_WAIT = Duration.ofSeconds(1);
@@ -95,10 +93,22 @@ final class Cluster {
     return (usable(current) ? current : await(deadline)).take(asides);
   }
 
-  /** Returns an address of the batch that is accepted, or null. */
-  String draw(Predicate<String> accepted) {
-    Batch current = batch;
-    return current == null ? null : current.draw(accepted);
+  /** Returns the last batch, or null. */
+  Batch batch() {
+    return batch;
+  }
+
+  /** Waits for the batch after one, and returns it; null if there is none before the deadline. */
+  Batch next(Batch before, Deadline deadline) throws InterruptedException {
+    lock.lockInterruptibly();
+    try {
+      while (batch == before && !stopped && !deadline.passed()) {
+        changed.awaitNanos(deadline.left().toNanos());
+      }
+      return batch == before ? null : batch;
+    } finally {
+      lock.unlock();
+    }
   }
 
   private boolean usable(Batch batch) {
@@ -170,7 +180,7 @@ final class Cluster {
   private void keepUpToDate() {
     double backoff = BACKOFF_FIRST;
     long usedAt = System.nanoTime();
-    int n = BATCH_FIRST;
+    int n = Batch.FIRST_PICKS;
     int most = Batch.MAX_PICKS;
     Deadline soon = Deadline.after(Duration.ZERO);
     while (!stopped) {
@@ -181,16 +191,19 @@ final class Cluster {
         soon = Deadline.after(MIN_PAUSE);
         publish(fresh, null);
         follow(fresh);
-        n = fresh.age() < MIN_PAUSE.toNanos() ? n : next(fresh, most);
+        if (fresh.age() >= MIN_PAUSE.toNanos()) {
+          n = next(fresh, most);
+          budget.fit(n);
+        }
         backoff = BACKOFF_FIRST;
       } catch (Throwable e) { // the thread has to survive whatever comes
         LbdException failure =
             e instanceof LbdException rejection
                 ? rejection
                 : new UnavailableException(name, "lbd is unreachable: " + e.getMessage(), e);
-        if (n > BATCH_FIRST && failure.code().equals("invalid_argument")) {
-          n = BATCH_FIRST; // the quota of the caller does not permit more
-          most = BATCH_FIRST;
+        if (n > Batch.FIRST_PICKS && failure.code().equals("invalid_argument")) {
+          n = Batch.FIRST_PICKS; // the quota of the caller does not permit more
+          most = Batch.FIRST_PICKS;
           continue;
         }
         publish(null, failure);

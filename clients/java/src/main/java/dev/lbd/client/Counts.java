@@ -67,6 +67,11 @@ final class Counts {
     }
   }
 
+  /** Returns how many requests ended with an error since the counts were taken last. */
+  long errors() {
+    return endpoints.values().stream().mapToLong(Endpoint::errors).sum();
+  }
+
   /** Returns the counts since they were taken last. */
   synchronized Interval take() {
     long now = clock.getAsLong();
@@ -148,6 +153,10 @@ final class Counts {
     synchronized void end() {
       advance();
       inFlight--;
+    }
+
+    synchronized long errors() {
+      return errors;
     }
 
     synchronized void take(String address, List<Taken> taken) {

@@ -25,6 +25,9 @@ final class Sender {
   private static final int LEASES_AT_ONCE = 1000;
   private static final int MAX_WAITING = 100_000;
   private static final int REPORT_ENDPOINTS = 1000;
+  // Outlier detection waits for errors: a cluster with so many is reported after this time already.
+  private static final int EARLY_ERRORS = 5;
+  private static final Duration EARLY_INTERVAL = Duration.ofSeconds(1);
   private static final Duration RENEW_CHECK = Duration.ofMillis(200);
   private static final Duration RENEW_PAUSE = Duration.ofSeconds(1);
   private static final Duration TELL_PAUSE = Duration.ofMillis(50);
@@ -176,7 +179,7 @@ final class Sender {
       rest = takeEnded();
     }
     if (!deadline.passed()) {
-      report(deadline);
+      report(deadline, 0);
     }
     if (!deadline.passed()) {
       tell(deadline);
@@ -238,10 +241,11 @@ final class Sender {
     Deadline next = Deadline.after(interval);
     while (!closed) {
       try {
-        LockSupport.parkNanos(next.left().toNanos());
-        if (next.passed() && !closed) {
-          next = Deadline.after(interval);
-          report(null);
+        LockSupport.parkNanos(next.atMost(EARLY_INTERVAL).toNanos());
+        boolean early = !next.passed();
+        next = early ? next : Deadline.after(interval);
+        if (!closed) {
+          report(null, early ? EARLY_ERRORS : 0);
         }
       } catch (Throwable e) { // the thread has to survive whatever comes
         LockSupport.parkNanos(RETRY_PAUSE.toNanos());
@@ -336,9 +340,13 @@ final class Sender {
     held.computeIfPresent(lease.id(), (id, entry) -> new Held(lease, renewal));
   }
 
-  private void report(Deadline deadline) throws InterruptedException {
+  /** Reports the clusters that had so many errors since their last report. */
+  private void report(Deadline deadline, int errors) throws InterruptedException {
     boolean reachable = true;
     for (Cluster cluster : clusters) {
+      if (errors > 0 && cluster.counts().errors() < errors) {
+        continue;
+      }
       Counts.Interval counted = cluster.counts().take();
       List<Counts.Taken> endpoints = counted.endpoints();
       for (int at = 0; at < endpoints.size(); at += REPORT_ENDPOINTS) {

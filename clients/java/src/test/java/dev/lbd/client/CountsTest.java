@@ -92,4 +92,20 @@ class CountsTest {
     }
     assertFalse(new Budget(0).failed());
   }
+
+  @Test
+  void permitsMoreRetriesToABusyProcess() {
+    Budget budget = new Budget(10);
+    for (int picks : List.of(20, 500, 1000, 300, 100)) {
+      budget.fit(picks);
+      int permitted = 0;
+      while (budget.failed()) {
+        permitted++;
+      }
+      assertEquals(Math.max(100, picks) / 20 - 1, permitted, picks + " picks");
+      for (int i = 0; i < 100 * picks; i++) {
+        budget.succeeded();
+      }
+    }
+  }
 }

@@ -109,21 +109,45 @@ final class Daemon implements AutoCloseable {
   }
 
   void pushWithPolicy(String cluster, String policy, String... addresses) throws IOException {
-    String endpoints =
-        Arrays.stream(addresses)
-            .map(
-                address -> {
-                  int colon = address.lastIndexOf(':');
-                  return "{\"endpoint\":{\"address\":{\"socket_address\":{\"address\":\""
-                      + address.substring(0, colon)
-                      + "\",\"port_value\":"
-                      + address.substring(colon + 1)
-                      + "}}}}";
-                })
-            .collect(Collectors.joining(","));
+    pushLocalities(cluster, policy, List.of(locality(0, addresses)));
+  }
+
+  /** Pushes one endpoint for each priority, from 0 on, in a zone of the same name. */
+  void pushPriorities(String cluster, String... addresses) throws IOException {
+    List<String> localities = new ArrayList<>();
+    for (String address : addresses) {
+      localities.add(locality(localities.size(), address));
+    }
+    pushLocalities(cluster, "{}", localities);
+  }
+
+  private void pushLocalities(String cluster, String policy, List<String> localities)
+      throws IOException {
     String body =
-        "{\"endpoints\":[{\"lb_endpoints\":[" + endpoints + "]}],\"policy\":" + policy + "}";
+        "{\"endpoints\":[" + String.join(",", localities) + "],\"policy\":" + policy + "}";
     call("PUT", "/v1/clusters/" + Api.encode(cluster) + "/endpoints", body);
+  }
+
+  private static String locality(int priority, String... addresses) {
+    return Arrays.stream(addresses)
+        .map(
+            address -> {
+              int colon = address.lastIndexOf(':');
+              return "{\"endpoint\":{\"address\":{\"socket_address\":{\"address\":\""
+                  + address.substring(0, colon)
+                  + "\",\"port_value\":"
+                  + address.substring(colon + 1)
+                  + "}}}}";
+            })
+        .collect(
+            Collectors.joining(
+                ",",
+                "{\"priority\":"
+                    + priority
+                    + ",\"locality\":{\"zone\":\""
+                    + priority
+                    + "\"},\"lb_endpoints\":[",
+                "]}"));
   }
 
   /** Returns how many leases of a cluster are held. */

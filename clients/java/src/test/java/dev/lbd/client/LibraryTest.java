@@ -227,6 +227,34 @@ abstract class LibraryTest extends Stand {
         () -> daemon.connectFailures(cluster) + daemon.finished(cluster, "unreachable") > 0);
   }
 
+  /** lbd hears that the only endpoint of a priority is gone from the request that finds it. */
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void waitsForAnotherPriority(Mode mode) throws Exception {
+    try (Daemon connecting = new Daemon("--connect=tcp")) {
+      Upstream first = new Upstream(Upstream.status(404));
+      Upstream second = closing(new Upstream());
+      connecting.pushPriorities(cluster, first.address(), second.address());
+      LbdClientBuilder settings = LbdClient.builder().mode(mode).address(connecting.lbd());
+      Library library = library(closing(settings.build()));
+      assertEquals(404, get(library, url).status());
+      first.close();
+      Library.Response response = library.send("POST", url, "x", false, TIMEOUT);
+      assertEquals(new Library.Response(200, second.address()), response);
+    }
+  }
+
+  @Test
+  void reportsErrorsEarly() throws Exception {
+    upstreams(Upstream.status(500));
+    Duration time = Duration.ofMinutes(5);
+    Library library = library(client(LbdClient.builder().reportInterval(time)));
+    for (int i = 0; i < 5; i++) {
+      assertEquals(500, get(library, url).status());
+    }
+    Daemon.until("the errors are reported", () -> daemon.reported(cluster, "error") == 5);
+  }
+
   @Test
   void sendsAPostThoughItsConnectionWasClosed() throws Exception {
     Semaphore closed = new Semaphore(0);
