@@ -12,6 +12,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -19,6 +20,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
 
@@ -27,6 +29,8 @@ final class Runner {
   private LbdClient lbd;
   private Library library;
   private Library plain;
+  private String hash; // where the hash key of a request is: header:NAME, cookie:NAME or code
+  private boolean choice; // the answers have it
 
   public static void main(String[] args) throws Exception {
     PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
@@ -58,8 +62,7 @@ final class Runner {
     LbdClientBuilder builder =
         LbdClient.builder()
             .address((String) command.get("lbd"))
-            .mode(Mode.valueOf(((String) command.get("mode")).toUpperCase(Locale.ROOT)))
-            .hosts(Map.of("upstream.test", (String) command.get("cluster")));
+            .mode(Mode.valueOf(((String) command.get("mode")).toUpperCase(Locale.ROOT)));
     if (command.get("token") instanceof String token) {
       builder.token(token);
     }
@@ -67,6 +70,14 @@ final class Runner {
       builder.tokenFile(Path.of(file));
     }
     Map<?, ?> options = command.get("options") instanceof Map<?, ?> map ? map : Map.of();
+    hash = options.get("hash") instanceof String where ? where : "";
+    choice = options.containsKey("choice");
+    Host host = Host.cluster((String) command.get("cluster"));
+    if (options.get("target") instanceof String target) {
+      List<?> headers = options.get("headers") instanceof List<?> names ? names : List.of();
+      host = Host.target(target, headers.toArray(String[]::new));
+    }
+    builder.hosts(Map.of("upstream.test", host.hash(hash.equals("code") ? "" : hash)));
     for (Map.Entry<?, ?> option : options.entrySet()) {
       switch ((String) option.getKey()) {
         case "stale_for" -> builder.staleFor(seconds(option.getValue()));
@@ -77,6 +88,7 @@ final class Runner {
         case "retries" -> builder.retries(((Number) option.getValue()).intValue());
         case "max_tokens" -> builder.maxTokens(((Number) option.getValue()).doubleValue());
         case "fallback" -> builder.fallback((String) option.getValue());
+        case "hash", "target", "headers", "choice" -> {}
         default -> {
           return unsupported("option " + option.getKey());
         }
@@ -97,22 +109,62 @@ final class Runner {
     return "{\"unsupported\":" + Json.quote(why) + "}";
   }
 
-  /** A status and body, or an error and a message. */
-  private record Result(int status, String error, String text) {
+  /** A status and body, or an error and a message; and the choice of the last try, or null. */
+  private record Result(int status, String error, String text, Choice choice) {
     String json() {
-      return error == null
-          ? "{\"status\":" + status + ",\"body\":" + Json.quote(text) + "}"
-          : "{\"error\":" + Json.quote(error) + ",\"message\":" + Json.quote(text) + "}";
+      String result =
+          error == null
+              ? "{\"status\":" + status + ",\"body\":" + Json.quote(text)
+              : "{\"error\":" + Json.quote(error) + ",\"message\":" + Json.quote(text);
+      return result
+          + (choice == null
+              ? "}"
+              : String.format(
+                  ",\"choice\":{\"cluster\":%s,\"address\":%s,\"zone\":%s,\"priority\":%d,\"attempt\":%d}}",
+                  Json.quote(choice.cluster()),
+                  Json.quote(choice.address()),
+                  Json.quote(choice.locality().zone()),
+                  choice.priority(),
+                  choice.attempt()));
     }
   }
 
   private Result request(Map<String, Object> command) {
+    return request(command, (String) command.getOrDefault("key", ""));
+  }
+
+  /** Makes request i of a load. */
+  private Result request(Map<String, Object> command, long i) {
+    return command.get("keys") instanceof Long keys
+        ? request(command, command.get("key") + "-" + i % keys)
+        : request(command);
+  }
+
+  private Result request(Map<String, Object> command, String key) {
     String url = (String) command.get("url");
     Library used = url == null ? library : plain;
     String path = (String) command.getOrDefault("path", "/");
     String method = (String) command.getOrDefault("method", "GET");
     String body = (String) command.get("body");
-    boolean idempotent = Boolean.TRUE.equals(command.get("idempotent"));
+    Map<String, String> headers = new HashMap<>();
+    if (Boolean.TRUE.equals(command.get("idempotent"))) {
+      headers.put("Idempotency-Key", "1");
+    }
+    if (command.get("headers") instanceof Map<?, ?> more) {
+      more.forEach((name, value) -> headers.put((String) name, (String) value));
+    }
+    Ask ask = Ask.NOTHING;
+    if (!key.isEmpty() && hash.startsWith("header:")) {
+      headers.put(hash.substring("header:".length()), key);
+    } else if (!key.isEmpty() && hash.startsWith("cookie:")) {
+      headers.put("Cookie", hash.substring("cookie:".length()) + "=" + key);
+    } else if (hash.equals("code")) {
+      ask = ask.hash(key);
+    }
+    AtomicReference<Choice> chosen = new AtomicReference<>();
+    if (choice) {
+      ask = ask.choice(chosen::set);
+    }
     Object timeout = command.get("timeout");
     try {
       Library.Response response =
@@ -120,11 +172,12 @@ final class Runner {
               method,
               url == null ? "http://upstream.test" + path : url,
               body,
-              idempotent,
-              timeout == null ? null : seconds(timeout));
-      return new Result(response.status(), null, response.body());
+              headers,
+              timeout == null ? null : seconds(timeout),
+              ask);
+      return new Result(response.status(), null, response.body(), chosen.get());
     } catch (Exception e) {
-      return new Result(0, name(e), e.toString());
+      return new Result(0, name(e), e.toString(), chosen.get());
     }
   }
 
@@ -161,9 +214,11 @@ final class Runner {
     long began = System.nanoTime();
     List<Future<Result>> results = new ArrayList<>();
     for (long i = 0; i < n; i++) {
+      long number = i;
       long due = rate == 0 ? 0 : (long) ((i + 1) / rate * 1e9);
       results.add(
-          executor.submit(() -> rate == 0 ? request(command) : at(began, due, took, command)));
+          executor.submit(
+              () -> rate == 0 ? request(command, number) : at(began, due, took, command)));
     }
     Map<String, Integer> statuses = new TreeMap<>();
     Map<String, Integer> errors = new TreeMap<>();

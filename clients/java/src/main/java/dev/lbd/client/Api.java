@@ -5,6 +5,7 @@ import java.io.IOException;
 import java.net.SocketException;
 import java.net.URLEncoder;
 import java.nio.channels.ClosedByInterruptException;
+import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -241,7 +242,11 @@ final class Api implements Closeable {
 
   /** Encodes a part of a path or query. */
   static String encode(String text) {
-    return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("+", "%20");
+    return encode(text, StandardCharsets.UTF_8);
+  }
+
+  static String encode(String text, Charset charset) {
+    return URLEncoder.encode(text, charset).replace("+", "%20");
   }
 
   /** Returns a duration in the form of the API. */

@@ -68,6 +68,7 @@ final class Asides {
       return addresses.entrySet().stream()
           .filter(entry -> entry.getValue().pause > 0 && now - entry.getValue().until < 0)
           .map(Map.Entry::getKey)
+          .sorted()
           .toList();
     }
   }

@@ -11,7 +11,8 @@ import java.time.Duration;
 public final class Attempt implements AutoCloseable {
   private static final Cleaner CLEANER = Cleaner.create();
 
-  private final String address;
+  private final Choice choice;
+  private final int number;
   private final Call call;
   private final Duration connectTimeout;
   private final long begin = System.nanoTime();
@@ -19,13 +20,15 @@ public final class Attempt implements AutoCloseable {
 
   /** Lease and flight are null if there is none. */
   Attempt(
-      String address,
+      Choice choice,
+      int number,
       Call call,
       Duration connectTimeout,
       Sender sender,
       Lease lease,
       Counts.Flight flight) {
-    this.address = address;
+    this.choice = choice;
+    this.number = number;
     this.call = call;
     this.connectTimeout = connectTimeout;
     this.state = new State(sender, lease, flight);
@@ -90,7 +93,16 @@ public final class Attempt implements AutoCloseable {
    * @return HOST:PORT or [IPV6]:PORT
    */
   public String address() {
-    return address;
+    return choice.address();
+  }
+
+  /**
+   * Returns what lbd has chosen.
+   *
+   * @return the choice
+   */
+  public Choice choice() {
+    return choice.numbered(number);
   }
 
   /**

@@ -3,12 +3,14 @@ package dev.lbd.client;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.function.Function;
 import java.util.function.Predicate;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
@@ -29,6 +31,8 @@ final class Batch {
 
   private static final int DRAWS = 8;
 
+  private final String query;
+  private final Deadline end;
   private final Element[] elements;
   private final Set<String> addresses;
   private final long generation;
@@ -36,27 +40,47 @@ final class Batch {
   private final AtomicInteger turn = new AtomicInteger();
 
   /**
-   * One of address and refusal is null.
+   * Either choice and counts or refusal is null.
    *
-   * @param address where the request goes
+   * @param choice where the request goes
+   * @param counts of the cluster that it goes to
    * @param refusal why the request does not go anywhere
    */
-  record Element(String address, LbdException refusal) {}
+  record Element(Choice choice, Counts counts, LbdException refusal) {
+    /** Returns where the request goes, or null. */
+    String address() {
+      return choice == null ? null : choice.address();
+    }
+  }
 
-  private Batch(long generation, List<Element> elements) {
+  private Batch(String query, Duration lasts, long generation, List<Element> elements) {
     Collections.shuffle(elements);
+    this.query = query;
+    this.end = Deadline.after(lasts);
     this.generation = generation;
     this.elements = elements.toArray(Element[]::new);
     this.addresses = new HashSet<>();
     for (Element element : elements) {
-      if (element.address != null) {
-        addresses.add(element.address);
+      if (element.choice != null) {
+        addresses.add(element.choice.address());
       }
     }
   }
 
-  /** Returns the batch in the answer to a pick with n, or throws IllegalArgumentException. */
-  static Batch ofAnswer(String cluster, Map<String, Object> answer) {
+  /**
+   * Returns the batch in the answer to a pick with n, or throws IllegalArgumentException.
+   *
+   * @param name the cluster or target
+   * @param query what requests ask
+   * @param lasts time for which it is used while lbd answers
+   * @param counts returns those of a cluster
+   */
+  static Batch ofAnswer(
+      String name,
+      String query,
+      Duration lasts,
+      Map<String, Object> answer,
+      Function<String, Counts> counts) {
     List<Element> elements = new ArrayList<>();
     if (!(answer.get("picks") instanceof List<?> picks)
         || !(answer.get("generation") instanceof Long generation)) {
@@ -65,8 +89,14 @@ final class Batch {
     if (picks.size() > MAX_PICKS) {
       throw new IllegalArgumentException("more than " + MAX_PICKS + " picks");
     }
+    Map<Choice, Element> distinct = new HashMap<>();
+    String cluster = name;
     for (Object pick : picks) {
-      elements.add(new Element(address(pick), null));
+      Choice choice = Choice.ofPick(name, pick);
+      cluster = choice.cluster();
+      elements.add(
+          distinct.computeIfAbsent(
+              choice, one -> new Element(one, counts.apply(one.cluster()), null)));
     }
     if (answer.get("dropped") instanceof Map<?, ?> dropped) {
       for (Map.Entry<?, ?> entry : dropped.entrySet()) {
@@ -83,21 +113,13 @@ final class Batch {
     if (elements.isEmpty()) {
       throw new IllegalArgumentException("a batch without picks");
     }
-    return new Batch(generation, elements);
+    return new Batch(query, lasts, generation, elements);
   }
 
   /** Returns a batch of nothing but a refusal: lbd refused each pick. */
-  static Batch ofRefusal(LbdException refusal) {
-    return new Batch(NO_GENERATION, new ArrayList<>(List.of(new Element(null, refusal))));
-  }
-
-  /** Returns the address of a pick, or throws IllegalArgumentException if it has no valid one. */
-  static String address(Object pick) {
-    Object address = pick instanceof Map<?, ?> fields ? fields.get("address") : null;
-    if (address instanceof String text && isAddress(text)) {
-      return text;
-    }
-    throw new IllegalArgumentException("a pick without a valid address");
+  static Batch ofRefusal(String query, Duration lasts, LbdException refusal) {
+    Element element = new Element(null, null, refusal);
+    return new Batch(query, lasts, NO_GENERATION, new ArrayList<>(List.of(element)));
   }
 
   /** Returns whether a text is HOST:PORT or [IPV6]:PORT. */
@@ -110,7 +132,16 @@ final class Batch {
     if (!(number instanceof Long count) || count < 0 || count > MAX_PICKS - elements.size()) {
       throw new IllegalArgumentException("a count that is not valid");
     }
-    elements.addAll(Collections.nCopies(count.intValue(), new Element(null, refusal)));
+    elements.addAll(Collections.nCopies(count.intValue(), new Element(null, null, refusal)));
+  }
+
+  String query() {
+    return query;
+  }
+
+  /** Returns when it is time for a new one. */
+  Deadline end() {
+    return end;
   }
 
   long generation() {
@@ -135,7 +166,7 @@ final class Batch {
   Element take(Asides asides) {
     Element element = next();
     for (int i = 1; i < 2 * elements.length; i++) { // other threads take some
-      if (element.address == null || !asides.avoids(element.address)) {
+      if (element.choice == null || !asides.avoids(element.choice.address())) {
         break;
       }
       element = next();
@@ -147,15 +178,15 @@ final class Batch {
     return elements[Integer.remainderUnsigned(turn.getAndIncrement(), elements.length)];
   }
 
-  /** Returns an address that is accepted, drawn so that each keeps its share; null for none. */
-  String draw(Predicate<String> accepted) {
+  /** Returns an element whose address is accepted, drawn so that each keeps its share, or null. */
+  Element draw(Predicate<String> accepted) {
     ThreadLocalRandom random = ThreadLocalRandom.current();
     int n = elements.length;
     int first = random.nextInt(n);
     IntStream all = IntStream.range(first, first + n).map(i -> i % n);
     return IntStream.concat(random.ints(DRAWS, 0, n), all)
-        .mapToObj(i -> elements[i].address)
-        .filter(address -> address != null && accepted.test(address))
+        .mapToObj(i -> elements[i])
+        .filter(element -> element.choice != null && accepted.test(element.choice.address()))
         .findFirst()
         .orElse(null);
   }

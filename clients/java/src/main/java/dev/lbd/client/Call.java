@@ -7,7 +7,9 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.function.BooleanSupplier;
+import java.util.function.Consumer;
 import java.util.function.Predicate;
+import java.util.stream.Collectors;
 
 /** One request to a cluster, with all of its tries. One thread at a time uses it. */
 public final class Call {
@@ -21,6 +23,8 @@ public final class Call {
 
   private final LbdClient client;
   private final Cluster cluster;
+  private final String query; // what the request asks beside its cluster
+  private final Consumer<Choice> choice; // gets the choices; null for nobody
   private final Deadline deadline;
   private final Set<String> tried = new LinkedHashSet<>();
   private final boolean repeatable;
@@ -32,9 +36,11 @@ public final class Call {
   private boolean again; // its address is one that was tried before
   private boolean fallback; // its address is not from lbd
 
-  Call(LbdClient client, Cluster cluster, Deadline deadline, boolean repeatable) {
+  Call(LbdClient client, Cluster cluster, Ask ask, Deadline deadline, boolean repeatable) {
     this.client = client;
     this.cluster = cluster;
+    this.query = ask.query(cluster.name());
+    this.choice = ask.choice();
     this.deadline = deadline;
     this.repeatable = repeatable;
   }
@@ -64,11 +70,20 @@ public final class Call {
    * @return false if they return at once
    */
   public boolean waits() {
-    if (client.settings().mode() != Mode.BATCH || !cluster.ready()) {
+    if (!isBatch()) {
       return true;
     }
-    Batch batch = cluster.batch();
-    return unsent && !(cut && !again) && batch.draw(any -> !tried.contains(any)) == null;
+    if (!query.isEmpty()) {
+      return !cluster.ready(query + excluding(avoided()));
+    }
+    return !cluster.ready("")
+        || (unsent
+            && !(cut && !again)
+            && cluster.batch().draw(any -> !tried.contains(any)) == null);
+  }
+
+  private boolean isBatch() {
+    return client.settings().mode() == Mode.BATCH;
   }
 
   /**
@@ -80,14 +95,14 @@ public final class Call {
    */
   public Attempt first() throws LbdException, InterruptedException {
     try {
-      return take();
+      return isBatch() && query.isEmpty() ? take("") : pick();
     } catch (UnavailableException e) {
       String address = client.settings().fallback();
       if (address == null || !e.code().isEmpty() || client.isClosed()) {
         throw e; // with a code, lbd has answered
       }
       fallback = true;
-      return new Attempt(address, this, client.connectTimeout(), client.sender(), null, null);
+      return at(Choice.fallback(cluster.name(), address), null, null);
     }
   }
 
@@ -127,11 +142,11 @@ public final class Call {
     // lbd hears of a try that was not sent, and may choose endpoints of another priority.
     Deadline end =
         Deadline.after(outcome == Outcome.ERROR ? Duration.ZERO : deadline.atMost(OTHER_TIME));
-    if (client.settings().mode() == Mode.BATCH) {
-      String address = other(end);
-      return address == null || over.getAsBoolean()
+    if (isBatch() && query.isEmpty()) {
+      Batch.Element other = other(end);
+      return other == null || over.getAsBoolean()
           ? Optional.empty()
-          : Optional.of(at(address, null));
+          : Optional.of(at(other.choice(), other.counts(), null));
     }
     try {
       // lbd may need its place in the circuit breaker.
@@ -143,31 +158,31 @@ public final class Call {
   }
 
   /**
-   * Returns an address that {@link #draw} does, of the batch or of one that comes before an end.
+   * Returns an element that {@link #draw} does, of the batch or of one that comes before an end.
    */
-  private String other(Deadline end) throws InterruptedException {
-    String address = null;
+  private Batch.Element other(Deadline end) throws InterruptedException {
+    Batch.Element other = null;
     for (Batch batch = cluster.batch(); batch != null; batch = cluster.next(batch, end)) {
-      address = draw(batch);
-      if (address != null) {
+      other = draw(batch);
+      if (other != null) {
         break;
       }
     }
-    return address;
+    return other;
   }
 
-  /** Returns an address that was not tried, or else one that may need more time; null for none. */
-  private String draw(Batch batch) {
+  /** Returns an element that was not tried, or else one that may need more time; null for none. */
+  private Batch.Element draw(Batch batch) {
     Predicate<String> untried = any -> !tried.contains(any);
-    String address = batch.draw(untried.and(any -> !cluster.asides().avoids(any)));
-    if (address == null) {
-      address = batch.draw(untried);
+    Batch.Element other = batch.draw(untried.and(any -> !cluster.asides().avoids(any)));
+    if (other == null) {
+      other = batch.draw(untried);
     }
-    if (address == null && cut && !again) {
+    if (other == null && cut && !again) {
       again = true;
-      address = batch.draw(tried::contains);
+      other = batch.draw(tried::contains);
     }
-    return address;
+    return other;
   }
 
   private Attempt pickOther(Deadline end, BooleanSupplier over)
@@ -212,7 +227,7 @@ public final class Call {
     }
     cluster.failed(attempt.address(), !unsent);
     if (unsent && lease == null) { // else the end of the lease says it
-      client.sender().unreachable(cluster.name(), attempt.address());
+      client.sender().unreachable(attempt.choice().cluster(), attempt.address());
     }
   }
 
@@ -221,40 +236,51 @@ public final class Call {
     cut |= attempt.connectTimeout().compareTo(client.connectTimeout()) < 0;
   }
 
-  private Attempt take() throws LbdException, InterruptedException {
-    if (client.settings().mode() != Mode.BATCH) {
-      return pick();
-    }
-    Batch.Element element = cluster.take(deadline);
+  /** Takes the next element of the batch for a query. */
+  private Attempt take(String query) throws LbdException, InterruptedException {
+    Batch.Element element = cluster.take(query, deadline);
     if (element.refusal() != null) {
       throw element.refusal().copy();
     }
     client.sender().start();
-    return at(element.address(), null);
+    return at(element.choice(), element.counts(), null);
   }
 
-  private Attempt at(String address, Lease lease) {
-    tried.add(address);
+  /** Returns a try. Counts and lease are null if there is none. */
+  private Attempt at(Choice chosen, Counts counts, Lease lease) {
+    tried.add(chosen.address());
     tries++;
     this.lease = lease;
-    Counts.Flight flight = null;
-    if (client.settings().mode() == Mode.BATCH) {
-      flight = cluster.counts().begin(address);
-    } else {
-      cluster.asides().avoids(address); // this may be the trial
-    }
     Duration time = client.connectTimeout();
     Duration limit = cluster.connects().limit();
-    if (moves < MAX_HURRIED && !again && limit.compareTo(time) < 0) {
+    if (moves < MAX_HURRIED && !again && !fallback && limit.compareTo(time) < 0) {
       time = limit;
     }
-    return new Attempt(address, this, time, client.sender(), lease, flight);
+    Counts.Flight flight = counts == null ? null : counts.begin(chosen.address());
+    Attempt attempt = new Attempt(chosen, tries, this, time, client.sender(), lease, flight);
+    if (choice != null) {
+      choice.accept(attempt.choice());
+    }
+    return attempt;
+  }
+
+  /** Returns the addresses that were tried, and those that are set aside. */
+  private Set<String> avoided() {
+    Set<String> avoided = new LinkedHashSet<>(tried);
+    avoided.addAll(cluster.asides().avoided());
+    return avoided;
+  }
+
+  private static String excluding(Set<String> addresses) {
+    return addresses.stream()
+        .limit(Cluster.MAX_TRIED)
+        .map(address -> Asked.EXCLUDE + Api.encode(address))
+        .collect(Collectors.joining());
   }
 
   /** Asks for an address that was not tried, and only if need be for one that is set aside. */
   private Attempt pick() throws LbdException, InterruptedException {
-    Set<String> excluded = new LinkedHashSet<>(tried);
-    excluded.addAll(cluster.asides().avoided());
+    Set<String> excluded = avoided();
     try {
       return ask(excluded);
     } catch (UnavailableException e) {
@@ -266,13 +292,14 @@ public final class Call {
   }
 
   private Attempt ask(Set<String> excluded) throws LbdException, InterruptedException {
+    String asked = query + excluding(excluded);
+    if (isBatch()) {
+      return take(asked);
+    }
     Duration wait = deadline.atMost(MAX_WAIT);
     StringBuilder target =
-        new StringBuilder("/v1/pick?cluster=").append(Api.encode(cluster.name()));
+        new StringBuilder("/v1/pick?").append(Host.parameter(cluster.name())).append(asked);
     target.append("&wait=").append(Api.duration(wait));
-    excluded.stream()
-        .limit(Cluster.MAX_TRIED)
-        .forEach(address -> target.append("&exclude=").append(Api.encode(address)));
     Duration ttl = null;
     if (client.settings().mode() == Mode.LEASE) {
       ttl = deadline.isSet() ? deadline.left().plus(LEASE_GRACE) : client.settings().ttl();
@@ -284,12 +311,13 @@ public final class Call {
       Deadline until = Deadline.after(wait.plusSeconds(1));
       String method = ttl == null ? "GET" : "POST";
       var answer = client.api().call(cluster.name(), method, target.toString(), null, until);
-      String address = Batch.address(answer);
+      Choice chosen = Choice.ofPick(cluster.name(), answer);
       Lease lease = ttl == null ? null : new Lease(leaseId(answer), ttl);
       if (lease != null && !client.sender().hold(lease)) {
         throw new UnavailableException(cluster.name(), "the client is closed", null);
       }
-      return at(address, lease);
+      cluster.asides().avoids(chosen.address()); // this may be the trial
+      return at(chosen, null, lease);
     } catch (LbdException e) {
       throw e;
     } catch (IOException | IllegalArgumentException e) {

@@ -7,7 +7,10 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** The batch of one cluster, and the thread that keeps it up to date. Safe for threads. */
+/**
+ * The batches of one cluster or target, and the thread that keeps them up to date. Safe for
+ * threads.
+ */
 final class Cluster {
   /** How many addresses a request tries, and lbd excludes, at most. */
   static final int MAX_TRIED = 100;
@@ -20,14 +23,13 @@ final class Cluster {
   private static final Duration MIN_PAUSE = Duration.ofMillis(100);
   private static final Duration MAX_RETRY_AFTER = Duration.ofSeconds(60);
   private static final long IDLE_NANOS = Duration.ofMinutes(5).toNanos();
+  private static final String LATE = "lbd did not answer in time";
   private static final double BACKOFF_FIRST = 0.1;
   private static final double BACKOFF_MAX = 5;
 
   // Fixed.
-  private final String name;
-  private final Api api;
-  private final Duration maxAge;
-  private final Duration staleFor;
+  private final String name; // of a cluster or target
+  private final LbdClient client;
   private final Counts counts = new Counts(System::nanoTime);
   private final Budget budget;
   private final Asides asides = new Asides(System::nanoTime);
@@ -36,21 +38,21 @@ final class Cluster {
   private final Condition changed = lock.newCondition();
   private final Api.Slot slot = new Api.Slot();
 
+  private final Asked asked = new Asked();
+
   private volatile Batch batch;
+  private volatile LbdException error; // of the last call to lbd, or null
   private volatile boolean used;
   private volatile boolean stopped;
 
   // Guarded by lock.
   private Thread thread;
-  private LbdException error;
   private boolean tried;
 
-  Cluster(String name, Api api, Duration maxAge, Duration staleFor, double maxTokens) {
+  Cluster(String name, LbdClient client) {
     this.name = name;
-    this.api = api;
-    this.maxAge = maxAge;
-    this.staleFor = staleFor;
-    this.budget = new Budget(maxTokens);
+    this.client = client;
+    this.budget = new Budget(client.settings().maxTokens());
   }
 
   String name() {
@@ -76,21 +78,36 @@ final class Cluster {
   /** Remembers a try that was not sent, or that was sent without an answer. */
   void failed(String address, boolean sent) {
     Batch current = batch;
-    asides.failed(address, sent, current == null ? MAX_TRIED : current.addresses().size() / 2);
+    boolean all = current != null && current.query().isEmpty(); // it has all addresses
+    asides.failed(address, sent, all ? current.addresses().size() / 2 : MAX_TRIED);
   }
 
   /** Returns whether take answers without waiting for lbd. */
-  boolean ready() {
-    return usable(batch);
+  boolean ready(String query) {
+    return known(query) != null;
   }
 
-  /** Returns the next element of the batch. Waits for the first batch until the deadline. */
-  Batch.Element take(Deadline deadline) throws LbdException, InterruptedException {
+  /**
+   * Returns the next element of the batch for a query. Waits for lbd until the deadline, if it is
+   * the first one, or was not asked before.
+   */
+  Batch.Element take(String query, Deadline deadline) throws LbdException, InterruptedException {
     if (!used) {
       used = true;
     }
+    Batch known = known(query);
+    return (known == null ? await(query, deadline) : known).take(asides);
+  }
+
+  /** Returns the batch for a query if it can be used, or null. */
+  private Batch known(String query) {
     Batch current = batch;
-    return (usable(current) ? current : await(deadline)).take(asides);
+    if (current != null && current.query().equals(query)) {
+      return usable(current) ? current : null;
+    }
+    Batch kept = asked.get(query); // it remembers what was asked last, too
+    boolean fresh = kept != null && (!kept.end().passed() || (error != null && !isStale(kept)));
+    return fresh && usable(current) ? kept : null;
   }
 
   /** Returns the last batch, or null. */
@@ -112,11 +129,52 @@ final class Cluster {
   }
 
   private boolean usable(Batch batch) {
-    return batch != null && batch.age() < staleFor.toNanos();
+    return batch != null && (!isStale(batch) || error == null);
   }
 
-  /** Starts the thread if there is none, and waits for a batch, or for the first try to get one. */
-  private Batch await(Deadline deadline) throws LbdException, InterruptedException {
+  private boolean isStale(Batch batch) {
+    return batch.age() >= client.settings().staleFor().toNanos();
+  }
+
+  /**
+   * Starts the thread if there is none, waits for a batch, or for the first try to get one, and
+   * returns that for a query.
+   */
+  private Batch await(String query, Deadline deadline) throws LbdException, InterruptedException {
+    Batch last = awaitAny(deadline);
+    Batch known = known(query);
+    return known == null ? ask(query, last, deadline) : known;
+  }
+
+  /** Asks lbd for a batch for a query. Without an answer, the last one has to do. */
+  private Batch ask(String query, Batch last, Deadline deadline)
+      throws LbdException, InterruptedException {
+    try {
+      Batch fresh = fetch(null, query, BATCH_MIN, deadline);
+      asked.put(fresh, false);
+      return fresh;
+    } catch (LbdException e) {
+      throw e;
+    } catch (IOException e) {
+      if (deadline.passed()) {
+        throw new UnavailableException(name, LATE, null);
+      }
+      LbdException reason = unreachable(e);
+      error = reason;
+      Batch known = known(query);
+      boolean any = last.generation() != Batch.NO_GENERATION && !Host.isTarget(name);
+      if (known == null && (!any || query.contains(Asked.EXCLUDE))) {
+        throw reason;
+      }
+      return known == null ? last : known; // better another endpoint than none
+    }
+  }
+
+  private LbdException unreachable(Throwable cause) {
+    return new UnavailableException(name, "lbd is unreachable: " + cause.getMessage(), cause);
+  }
+
+  private Batch awaitAny(Deadline deadline) throws LbdException, InterruptedException {
     lock.lockInterruptibly();
     try {
       if (thread == null && !stopped) {
@@ -133,7 +191,7 @@ final class Cluster {
       if (error != null && !stopped) {
         throw error.copy();
       }
-      String reason = stopped ? "the client is closed" : "lbd did not answer in time";
+      String reason = stopped ? "the client is closed" : LATE;
       throw new UnavailableException(name, reason, null);
     } finally {
       lock.unlock();
@@ -187,7 +245,7 @@ final class Cluster {
       try {
         // Replicas behind one address do not count alike: each call may find another generation.
         pause(soon.left().toNanos());
-        Batch fresh = fetch(n);
+        Batch fresh = fetch(slot, asked.last(), n, Deadline.NEVER);
         soon = Deadline.after(MIN_PAUSE);
         publish(fresh, null);
         follow(fresh);
@@ -197,10 +255,7 @@ final class Cluster {
         }
         backoff = BACKOFF_FIRST;
       } catch (Throwable e) { // the thread has to survive whatever comes
-        LbdException failure =
-            e instanceof LbdException rejection
-                ? rejection
-                : new UnavailableException(name, "lbd is unreachable: " + e.getMessage(), e);
+        LbdException failure = e instanceof LbdException rejection ? rejection : unreachable(e);
         if (n > Batch.FIRST_PICKS && failure.code().equals("invalid_argument")) {
           n = Batch.FIRST_PICKS; // the quota of the caller does not permit more
           most = Batch.FIRST_PICKS;
@@ -238,6 +293,7 @@ final class Cluster {
       thread = null;
       batch = null;
       error = null;
+      asked.clear();
       tried = false;
       slot.drop();
       return true;
@@ -247,8 +303,11 @@ final class Cluster {
   }
 
   private void publish(Batch fresh, LbdException failure) {
-    if (fresh != null && fresh.generation() != Batch.NO_GENERATION) {
-      asides.keep(fresh.addresses());
+    if (fresh != null) {
+      asked.put(fresh, true);
+      if (fresh.generation() != Batch.NO_GENERATION && fresh.query().isEmpty()) {
+        asides.keep(fresh.addresses());
+      }
     }
     lock.lock();
     try {
@@ -275,14 +334,24 @@ final class Cluster {
     }
   }
 
-  private Batch fetch(int n) throws IOException, InterruptedException {
-    String target = "/v1/pick?cluster=" + Api.encode(name) + "&n=" + n + "&reports=true";
-    target += "&wait=" + Api.duration(BATCH_WAIT);
+  private Batch fetch(Api.Slot slot, String query, int n, Deadline deadline)
+      throws IOException, InterruptedException {
+    String target = "/v1/pick?" + Host.parameter(name) + "&n=" + n + "&reports=true";
+    target += "&wait=" + Api.duration(deadline.atMost(BATCH_WAIT)) + query;
+    // A change makes all clients get a batch at the same time: their next ones are apart.
+    double part = ThreadLocalRandom.current().nextDouble(0.8, 1);
+    Duration maxAge = client.settings().maxAge();
+    Duration lasts = Duration.ofNanos((long) (maxAge.toNanos() * part));
     try {
-      Deadline until = Deadline.after(BATCH_WAIT.plusSeconds(1));
-      return Batch.ofAnswer(name, api.call(slot, name, "GET", target, null, until));
+      Deadline until = Deadline.after(deadline.atMost(BATCH_WAIT.plusSeconds(1)));
+      Api api = client.api();
+      var answer =
+          slot == null
+              ? api.call(name, "GET", target, null, until)
+              : api.call(slot, name, "GET", target, null, until);
+      return Batch.ofAnswer(name, query, lasts, answer, client::counts);
     } catch (DroppedException | CircuitBrokenException e) {
-      return Batch.ofRefusal(e);
+      return Batch.ofRefusal(query, Deadline.after(maxAge).atMost(REFUSED_AGE), e);
     } catch (IllegalArgumentException e) {
       throw new UnreachableException("GET " + target, e);
     }
@@ -290,20 +359,21 @@ final class Cluster {
 
   /** Returns when it is time for a new batch. */
   private void follow(Batch current) throws IOException, InterruptedException {
+    Deadline end = current.end();
     if (current.generation() == Batch.NO_GENERATION) {
-      pause(Deadline.after(maxAge).atMost(REFUSED_AGE).toNanos());
+      pause(end.left().toNanos());
       return;
     }
-    String target =
-        "/v1/clusters/" + segment(name) + "?endpoints=false&index=" + current.generation();
-    // A change makes all clients get a batch at the same time: their next ones are apart.
-    double part = ThreadLocalRandom.current().nextDouble(0.8, 1);
-    Deadline end = Deadline.after(Duration.ofNanos((long) (maxAge.toNanos() * part)));
+    Batch.Element any = current.draw(address -> true);
+    String target = "/v1/clusters/" + segment(any == null ? name : any.choice().cluster());
+    target += "?endpoints=false&index=" + current.generation();
+    target += Host.isTarget(name) ? "&" + Host.parameter(name) : "";
     while (!stopped && !end.passed()) {
       Deadline pause = Deadline.after(MIN_PAUSE);
       Duration wait = end.atMost(MAX_WAIT);
       Deadline until = Deadline.after(wait.plusSeconds(1));
-      var answer = api.call(slot, name, "GET", target + "&wait=" + Api.duration(wait), null, until);
+      String call = target + "&wait=" + Api.duration(wait);
+      var answer = client.api().call(slot, name, "GET", call, null, until);
       if (!Long.valueOf(current.generation()).equals(answer.get("generation"))) {
         return;
       }

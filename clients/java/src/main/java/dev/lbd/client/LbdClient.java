@@ -59,25 +59,27 @@ public final class LbdClient implements Closeable {
   }
 
   /**
-   * Returns the cluster that a host names: orders for orders.lbd, or what the setting hosts says.
+   * Returns what requests to a host are for: the cluster orders for orders.lbd, or what the setting
+   * hosts says.
    *
    * @param host the host of a URL, without port
-   * @return the cluster; empty if requests to the host are not for lbd
+   * @return the cluster or target; empty if requests to the host are not for lbd
    */
-  public Optional<String> clusterOf(String host) {
+  public Optional<Host> hostOf(String host) {
     if (host == null || host.isEmpty()) {
       return Optional.empty();
     }
     String name = host.toLowerCase(Locale.ROOT);
-    String cluster = settings.hosts().apply(name);
-    if (cluster == null && name.endsWith(SUFFIX) && name.length() > SUFFIX.length()) {
-      cluster = name.substring(0, name.length() - SUFFIX.length());
+    Host known = settings.hosts().apply(name);
+    if (known == null && name.endsWith(SUFFIX) && name.length() > SUFFIX.length()) {
+      known = Host.cluster(name.substring(0, name.length() - SUFFIX.length()));
     }
-    return Optional.ofNullable(cluster).filter(text -> !text.isEmpty());
+    return Optional.ofNullable(known);
   }
 
   /**
-   * Begins a request to a cluster. Nothing is sent before {@link Call#first}.
+   * Begins a request that asks for nothing but a cluster, as {@link #call(String, Ask, Deadline,
+   * boolean)}.
    *
    * @param cluster name of the cluster
    * @param deadline deadline of the request with all of its tries
@@ -86,6 +88,21 @@ public final class LbdClient implements Closeable {
    * @throws UnavailableException the client is closed, or uses too many clusters
    */
   public Call call(String cluster, Deadline deadline, boolean repeatable)
+      throws UnavailableException {
+    return call(cluster, Ask.NOTHING, deadline, repeatable);
+  }
+
+  /**
+   * Begins a request to a cluster or target. Nothing is sent before {@link Call#first}.
+   *
+   * @param cluster name of the cluster, or xds:///NAME for a target
+   * @param ask what the request asks
+   * @param deadline deadline of the request with all of its tries
+   * @param repeatable whether the request may be sent again: it is idempotent, and so is its body
+   * @return the request
+   * @throws UnavailableException the client is closed, or uses too many clusters
+   */
+  public Call call(String cluster, Ask ask, Deadline deadline, boolean repeatable)
       throws UnavailableException {
     if (closed) {
       throw new UnavailableException(cluster, "the client is closed", null);
@@ -104,11 +121,16 @@ public final class LbdClient implements Closeable {
         known.stop();
       }
     }
-    return new Call(this, known, deadline, repeatable);
+    return new Call(this, known, ask, deadline, repeatable);
   }
 
   private Cluster newCluster(String name) {
-    return new Cluster(name, api, settings.maxAge(), settings.staleFor(), settings.maxTokens());
+    return new Cluster(name, this);
+  }
+
+  /** Returns the counts of a cluster, which the routes of a target may have chosen. */
+  Counts counts(String cluster) {
+    return clusters.computeIfAbsent(cluster, this::newCluster).counts();
   }
 
   /**

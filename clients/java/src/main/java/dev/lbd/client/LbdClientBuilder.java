@@ -25,7 +25,7 @@ public final class LbdClientBuilder {
   private String tokenFile;
   private String ca;
   private String owner;
-  private Function<String, String> hosts = host -> null;
+  private Function<String, Host> hosts = host -> null;
   private String fallback;
   private Duration timeout = Duration.ofSeconds(30);
   private Duration connectTimeout = Duration.ofSeconds(5);
@@ -113,12 +113,13 @@ public final class LbdClientBuilder {
   }
 
   /**
-   * Maps hosts that do not end in .lbd to clusters, for names that are not valid in a URL.
+   * Sets what requests to hosts are for: clusters whose names are not valid in a URL, targets, and
+   * hash keys. Other hosts CLUSTER.lbd name a cluster.
    *
-   * @param hosts the clusters by host
+   * @param hosts the clusters or targets by host
    * @return this
    */
-  public LbdClientBuilder hosts(Map<String, String> hosts) {
+  public LbdClientBuilder hosts(Map<String, Host> hosts) {
     return hosts(
         hosts.entrySet().stream()
                 .collect(
@@ -128,12 +129,12 @@ public final class LbdClientBuilder {
   }
 
   /**
-   * Maps hosts that do not end in .lbd to clusters.
+   * Sets what requests to hosts are for.
    *
-   * @param hosts returns the cluster of a host in lower case, or null for a host that is not one
+   * @param hosts returns the cluster or target of a host in lower case, or null
    * @return this
    */
-  public LbdClientBuilder hosts(Function<String, String> hosts) {
+  public LbdClientBuilder hosts(Function<String, Host> hosts) {
     this.hosts = Objects.requireNonNull(hosts, "hosts");
     return this;
   }

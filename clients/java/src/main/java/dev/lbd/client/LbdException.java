@@ -70,7 +70,7 @@ public abstract sealed class LbdException extends IOException
         switch (code) {
           case "dropped" -> DroppedException.class;
           case "circuit_broken" -> CircuitBrokenException.class;
-          case "unknown_cluster" -> UnknownClusterException.class;
+          case "unknown_cluster", "unknown_target" -> UnknownClusterException.class;
           case "permission_denied", "unauthenticated" -> PermissionDeniedException.class;
           default ->
               status == 401 || status == 403

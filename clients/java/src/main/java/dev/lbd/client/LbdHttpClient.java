@@ -13,6 +13,7 @@ import java.net.http.WebSocket;
 import java.time.Duration;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.Executor;
@@ -46,7 +47,7 @@ public final class LbdHttpClient extends HttpClient {
   private final HttpClient others;
   private final HttpClient direct; // without TLS, and with little time to connect
   // Requests in progress keep a client that is forgotten here.
-  private final Recent<Kind, HttpClient> kinds = new Recent<>(MAX_KINDS, this::make);
+  private final Map<Kind, HttpClient> kinds = new Recent<>(MAX_KINDS); // guarded by itself
   private final ThreadPoolExecutor waiting;
 
   /** What HttpClient has for all requests: the name of the server, or "", and the connect time. */
@@ -94,40 +95,76 @@ public final class LbdHttpClient extends HttpClient {
   @Override
   public <T> HttpResponse<T> send(HttpRequest request, BodyHandler<T> handler)
       throws IOException, InterruptedException {
-    Optional<String> cluster = lbd.clusterOf(request.uri().getHost());
-    return cluster.isEmpty()
+    return send(request, handler, Ask.NOTHING);
+  }
+
+  /**
+   * Sends a request that asks something of lbd, such as an endpoint for a hash key.
+   *
+   * @param request the request
+   * @param handler makes the value of the body
+   * @param ask what it asks
+   * @param <T> type of that value
+   * @return the response
+   * @throws IOException as {@link HttpClient#send}; an {@link LbdException} if there is no endpoint
+   * @throws InterruptedException the thread was interrupted
+   */
+  public <T> HttpResponse<T> send(HttpRequest request, BodyHandler<T> handler, Ask ask)
+      throws IOException, InterruptedException {
+    Optional<Host> host = lbd.hostOf(request.uri().getHost());
+    return host.isEmpty()
         ? others.send(request, handler)
-        : exchange(cluster.get(), request, handler).send();
+        : exchange(host.get(), request, handler, ask).send();
   }
 
   @Override
   public <T> CompletableFuture<HttpResponse<T>> sendAsync(
       HttpRequest request, BodyHandler<T> handler) {
-    return sendAsync(request, handler, null);
+    return sendAsync(request, handler, Ask.NOTHING);
+  }
+
+  /**
+   * Sends a request that asks something of lbd, without waiting for the response.
+   *
+   * @param request the request
+   * @param handler makes the value of the body
+   * @param ask what it asks
+   * @param <T> type of that value
+   * @return the response
+   */
+  public <T> CompletableFuture<HttpResponse<T>> sendAsync(
+      HttpRequest request, BodyHandler<T> handler, Ask ask) {
+    return sendAsync(request, handler, null, ask);
   }
 
   @Override
   public <T> CompletableFuture<HttpResponse<T>> sendAsync(
       HttpRequest request, BodyHandler<T> handler, PushPromiseHandler<T> pushes) {
-    Optional<String> cluster = lbd.clusterOf(request.uri().getHost());
-    if (cluster.isEmpty()) {
+    return sendAsync(request, handler, pushes, Ask.NOTHING);
+  }
+
+  private <T> CompletableFuture<HttpResponse<T>> sendAsync(
+      HttpRequest request, BodyHandler<T> handler, PushPromiseHandler<T> pushes, Ask ask) {
+    Optional<Host> host = lbd.hostOf(request.uri().getHost());
+    if (host.isEmpty()) {
       return others.sendAsync(request, handler, pushes);
     }
     try {
-      return new AsyncExchange<>(exchange(cluster.get(), request, handler), waiting).start();
+      return new AsyncExchange<>(exchange(host.get(), request, handler, ask), waiting).start();
     } catch (LbdException e) {
       return CompletableFuture.failedFuture(e);
     }
   }
 
-  private <T> Exchange<T> exchange(String cluster, HttpRequest request, BodyHandler<T> handler)
+  private <T> Exchange<T> exchange(Host host, HttpRequest request, BodyHandler<T> handler, Ask ask)
       throws LbdException {
     boolean idempotent =
         LbdClient.isIdempotent(request.method())
             || request.headers().firstValue("Idempotency-Key").isPresent();
     boolean known = request.bodyPublisher().map(body -> body.contentLength() >= 0).orElse(true);
     Deadline deadline = request.timeout().map(Deadline::after).orElseGet(lbd::defaultDeadline);
-    Call call = lbd.call(cluster, deadline, idempotent && known);
+    Ask asks = host.ask(ask, request.uri().getRawPath(), request.headers()::allValues);
+    Call call = lbd.call(host.name(), asks, deadline, idempotent && known);
     return new Exchange<>(attempt -> inner(request, attempt), call, request, handler);
   }
 
@@ -145,7 +182,9 @@ public final class LbdHttpClient extends HttpClient {
       return direct;
     }
     String name = https ? request.uri().getHost().toLowerCase(Locale.ROOT) : "";
-    return kinds.get(new Kind(name, atMost(time)));
+    synchronized (kinds) {
+      return kinds.computeIfAbsent(new Kind(name, atMost(time)), this::make);
+    }
   }
 
   private Duration atMost(Duration time) {

@@ -11,7 +11,7 @@ record Settings(
     String tokenFile,
     String owner,
     String reporter,
-    Function<String, String> hosts,
+    Function<String, Host> hosts,
     String fallback,
     Duration timeout,
     Duration connectTimeout,

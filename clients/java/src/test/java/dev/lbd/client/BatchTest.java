@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
@@ -15,7 +16,13 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 class BatchTest {
   private static Batch batch(String answer) {
-    return Batch.ofAnswer("orders", Json.object(answer.getBytes(StandardCharsets.UTF_8)));
+    return batch("orders", "", answer);
+  }
+
+  static Batch batch(String name, String query, String answer) {
+    Map<String, Object> object = Json.object(answer.getBytes(StandardCharsets.UTF_8));
+    return Batch.ofAnswer(
+        name, query, Duration.ofSeconds(10), object, any -> new Counts(System::nanoTime));
   }
 
   private static final String ANSWER =
@@ -48,8 +55,8 @@ class BatchTest {
     Batch batch = batch(ANSWER);
     Map<String, Integer> drawn = new TreeMap<>();
     for (int i = 0; i < 600; i++) {
-      assertEquals("b:1", batch.draw(address -> !address.equals("a:1")));
-      drawn.merge(batch.draw(address -> true), 1, Integer::sum);
+      assertEquals("b:1", batch.draw(address -> !address.equals("a:1")).address());
+      drawn.merge(batch.draw(address -> true).address(), 1, Integer::sum);
     }
     assertTrue(drawn.get("a:1") > 1.4 * drawn.get("b:1"), drawn.toString());
     assertNull(batch.draw(address -> false));

@@ -121,6 +121,29 @@ final class Daemon implements AutoCloseable {
     pushLocalities(cluster, "{}", localities);
   }
 
+  /** Pushes endpoints of a cluster that chooses among them by hash keys. */
+  void pushRing(String cluster, String... addresses) throws IOException {
+    call(
+        "PUT",
+        "/v1/clusters/" + cluster + "/config",
+        "{\"type\":\"EDS\",\"lb_policy\":\"RING_HASH\"}");
+    push(cluster, addresses);
+  }
+
+  /** Pushes a target: requests with the header tenant: beta go to the cluster -0, others to -1. */
+  void pushTarget(String target) throws IOException {
+    String type = "type.googleapis.com/envoy.";
+    String beta = "[{\"name\":\"tenant\",\"string_match\":{\"exact\":\"beta\"}}]";
+    String listener =
+        """
+        {"resources":[{"@type":"%sconfig.listener.v3.Listener","name":"%s","api_listener":{"api_listener":{
+        "@type":"%sextensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "route_config":{"virtual_hosts":[{"name":"any","domains":["*"],"routes":[
+        {"match":{"prefix":"/","headers":%s},"route":{"cluster":"%s-0"}},
+        {"match":{"prefix":"/"},"route":{"cluster":"%s-1"}}]}]}}}}]}""";
+    call("POST", "/v1/snapshot", listener.formatted(type, target, type, beta, target, target));
+  }
+
   private void pushLocalities(String cluster, String policy, List<String> localities)
       throws IOException {
     String body =

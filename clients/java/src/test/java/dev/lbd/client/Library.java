@@ -9,6 +9,7 @@ import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.time.Duration;
+import java.util.Map;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import okhttp3.OkHttpClient;
@@ -19,9 +20,23 @@ import okhttp3.RequestBody;
 interface Library {
   record Response(int status, String body) {}
 
-  /** Sends a request. Body and timeout may be null. */
-  Response send(String method, String url, String body, boolean idempotent, Duration timeout)
+  /** Sends a request with headers that asks something of lbd. Body and timeout may be null. */
+  Response send(
+      String method,
+      String url,
+      String body,
+      Map<String, String> headers,
+      Duration timeout,
+      Ask ask)
       throws IOException, InterruptedException;
+
+  /** Sends a request that asks nothing. */
+  default Response send(
+      String method, String url, String body, boolean idempotent, Duration timeout)
+      throws IOException, InterruptedException {
+    Map<String, String> headers = idempotent ? Map.of("Idempotency-Key", "1") : Map.of();
+    return send(method, url, body, headers, timeout, Ask.NOTHING);
+  }
 
   /** Returns a library by its name for the runner, or null. Without lbd, requests go to the URL. */
   static Library of(String name, LbdClient lbd) {
@@ -34,18 +49,25 @@ interface Library {
   }
 
   static Library sync(HttpClient http) {
-    return (method, url, body, idempotent, timeout) -> {
-      HttpRequest request = request(method, url, body, idempotent, timeout);
-      HttpResponse<String> response = http.send(request, BodyHandlers.ofString());
+    return (method, url, body, headers, timeout, ask) -> {
+      HttpRequest request = request(method, url, body, headers, timeout);
+      HttpResponse<String> response =
+          http instanceof LbdHttpClient lbd
+              ? lbd.send(request, BodyHandlers.ofString(), ask)
+              : http.send(request, BodyHandlers.ofString());
       return new Response(response.statusCode(), response.body());
     };
   }
 
   static Library async(HttpClient http) {
-    return (method, url, body, idempotent, timeout) -> {
-      HttpRequest request = request(method, url, body, idempotent, timeout);
+    return (method, url, body, headers, timeout, ask) -> {
+      HttpRequest request = request(method, url, body, headers, timeout);
       try {
-        HttpResponse<String> response = http.sendAsync(request, BodyHandlers.ofString()).get();
+        HttpResponse<String> response =
+            (http instanceof LbdHttpClient lbd
+                    ? lbd.sendAsync(request, BodyHandlers.ofString(), ask)
+                    : http.sendAsync(request, BodyHandlers.ofString()))
+                .get();
         return new Response(response.statusCode(), response.body());
       } catch (ExecutionException e) {
         if (e.getCause() instanceof IOException cause) {
@@ -57,12 +79,10 @@ interface Library {
   }
 
   private static HttpRequest request(
-      String method, String url, String body, boolean idempotent, Duration timeout) {
+      String method, String url, String body, Map<String, String> headers, Duration timeout) {
     HttpRequest.Builder request = HttpRequest.newBuilder(URI.create(url));
     request.method(method, body == null ? BodyPublishers.noBody() : BodyPublishers.ofString(body));
-    if (idempotent) {
-      request.header("Idempotency-Key", "1");
-    }
+    headers.forEach(request::header);
     if (timeout != null) {
       request.timeout(timeout);
     }
@@ -70,14 +90,13 @@ interface Library {
   }
 
   static Library okhttp(OkHttpClient http) {
-    return (method, url, body, idempotent, timeout) -> {
+    return (method, url, body, headers, timeout, ask) -> {
       boolean required = method.equals("POST") || method.equals("PUT") || method.equals("PATCH");
       String content = body == null && required ? "" : body;
       Request.Builder request = new Request.Builder().url(url);
       request.method(method, content == null ? null : RequestBody.create(content, null));
-      if (idempotent) {
-        request.header("Idempotency-Key", "1");
-      }
+      headers.forEach(request::addHeader);
+      request.tag(Ask.class, ask);
       okhttp3.Call call = http.newCall(request.build());
       if (timeout != null) {
         call.timeout().timeout(timeout.toNanos(), TimeUnit.NANOSECONDS);

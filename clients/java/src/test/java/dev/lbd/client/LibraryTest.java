@@ -18,6 +18,7 @@ import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
@@ -27,6 +28,7 @@ import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicBoolean;
+import java.util.concurrent.atomic.AtomicReference;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -242,6 +244,67 @@ abstract class LibraryTest extends Stand {
       Library.Response response = library.send("POST", url, "x", false, TIMEOUT);
       assertEquals(new Library.Response(200, second.address()), response);
     }
+  }
+
+  /** The first endpoint of some keys refuses connections: they go to the next one of the ring. */
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void sendsAHashKeyToTheSameEndpoint(Mode mode) throws Exception {
+    List<Upstream> all = upstreams(Upstream::reply, Upstream::reply, Upstream::reply);
+    List<String> addresses = new ArrayList<>(List.of("127.0.0.1:1"));
+    all.forEach(upstream -> addresses.add(upstream.address()));
+    daemon.pushRing(cluster, addresses.toArray(String[]::new));
+    Host host = Host.cluster(cluster).hash("header:X-User");
+    Map<String, Host> hosts = Map.of("x.test", host, "y.test", Host.cluster(cluster));
+    LbdClient lbd = client(LbdClient.builder().mode(mode).hosts(hosts));
+    Library library = library(lbd);
+    Set<String> used = new TreeSet<>();
+    for (int i = 0; i < MANY; i++) {
+      String key = "key " + i % 20;
+      AtomicReference<Choice> choice = new AtomicReference<>();
+      Ask ask = Ask.NOTHING.choice(choice::set);
+      Map<String, String> header = Map.of("x-user", key);
+      String first = library.send("POST", "http://x.test", "x", header, TIMEOUT, ask).body();
+      assertEquals(first, choice.get().address());
+      assertEquals(cluster, choice.get().cluster());
+      ask = ask.hash(key);
+      assertEquals(
+          first, library.send("POST", "http://y.test", "x", Map.of(), TIMEOUT, ask).body());
+      used.add(first);
+    }
+    assertEquals(3, used.size());
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void followsTheRoutesOfATarget(Mode mode) throws Exception {
+    Upstream beta = closing(new Upstream());
+    daemon.push(cluster + "-0", beta.address());
+    daemon.push(cluster + "-1", "127.0.0.1:1");
+    daemon.pushTarget(cluster);
+    Map<String, Host> hosts = Map.of("x.test", Host.target(cluster, "Tenant"));
+    LbdClient lbd = client(LbdClient.builder().mode(mode).hosts(hosts).reportInterval(TIMEOUT));
+    Library library = library(lbd);
+    AtomicReference<Choice> choice = new AtomicReference<>();
+    Ask ask = Ask.NOTHING.choice(choice::set);
+    Map<String, String> tenant = Map.of("tenant", "beta");
+    assertEquals(200, library.send("GET", "http://x.test/", null, tenant, TIMEOUT, ask).status());
+    assertEquals(cluster + "-0", choice.get().cluster());
+    assertEquals("0", choice.get().locality().zone());
+    assertThrows(
+        IOException.class,
+        () -> library.send("GET", "http://x.test/", null, Map.of(), TIMEOUT, ask));
+    assertEquals(cluster + "-1", choice.get().cluster());
+    assertEquals("127.0.0.1:1", choice.get().address());
+    lbd.close();
+    Daemon.until(
+        "lbd has counted them",
+        () ->
+            mode == Mode.LEASE
+                ? daemon.finished(cluster + "-0", "success") == 1
+                    && daemon.finished(cluster + "-1", "unreachable") == 1
+                : (mode == Mode.PICK || daemon.reported(cluster + "-0", "success") == 1)
+                    && daemon.connectFailures(cluster + "-1") > 0);
   }
 
   @Test

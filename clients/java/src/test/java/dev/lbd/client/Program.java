@@ -40,7 +40,7 @@ final class Program {
         HttpClient http = new LbdHttpClient(lbd);
         http.send(HttpRequest.newBuilder(url).build(), BodyHandlers.ofString());
         // Classes in directories, unlike those in jars, need a descriptor when they are loaded.
-        lbd.call(lbd.clusterOf(url.getHost()).orElseThrow(), Deadline.NEVER, true)
+        lbd.call(lbd.hostOf(url.getHost()).orElseThrow().name(), Deadline.NEVER, true)
             .first()
             .failed(new BindException());
         List<FileInputStream> files = new ArrayList<>();

@@ -35,9 +35,10 @@ class SettingsTest {
     "'',"
   })
   void knowsTheHostsOfClusters(String host, String cluster) {
-    try (LbdClient lbd = LbdClient.builder().hosts(Map.of("Shop.test", "eu/orders")).build()) {
-      assertEquals(Optional.ofNullable(cluster), lbd.clusterOf(host));
-      assertEquals(Optional.empty(), lbd.clusterOf(null));
+    Map<String, Host> hosts = Map.of("Shop.test", Host.cluster("eu/orders"));
+    try (LbdClient lbd = LbdClient.builder().hosts(hosts).build()) {
+      assertEquals(Optional.ofNullable(cluster), lbd.hostOf(host).map(Host::name));
+      assertEquals(Optional.empty(), lbd.hostOf(null));
     }
   }
 

@@ -1,8 +1,10 @@
 package dev.lbd.client.okhttp;
 
+import dev.lbd.client.Ask;
 import dev.lbd.client.Attempt;
 import dev.lbd.client.Call;
 import dev.lbd.client.Deadline;
+import dev.lbd.client.Host;
 import dev.lbd.client.LbdClient;
 import java.io.IOException;
 import java.io.InterruptedIOException;
@@ -67,12 +69,13 @@ final class LbdInterceptor implements Interceptor {
   @Override
   public Response intercept(Chain chain) throws IOException {
     Request request = chain.request();
-    Optional<String> cluster = lbd.clusterOf(request.url().host());
-    if (cluster.isEmpty()) {
+    Optional<Host> host = lbd.hostOf(request.url().host());
+    if (host.isEmpty()) {
       return chain.proceed(request);
     }
+    Ask ask = host.get().ask(request.tag(Ask.class), request.url().encodedPath(), request::headers);
     try {
-      return send(chain, lbd.call(cluster.get(), deadline(chain), isRepeatable(request)));
+      return send(chain, lbd.call(host.get().name(), ask, deadline(chain), isRepeatable(request)));
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       throw new InterruptedIOException("interrupted while lbd was asked");
