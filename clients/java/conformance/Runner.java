@@ -16,7 +16,9 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Queue;
 import java.util.TreeMap;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -31,6 +33,8 @@ final class Runner {
   private Library plain;
   private String hash; // where the hash key of a request is: header:NAME, cookie:NAME or code
   private boolean choice; // the answers have it
+  private final Queue<String> attempts = new ConcurrentLinkedQueue<>(); // what hooks got, as JSON
+  private final Queue<String> states = new ConcurrentLinkedQueue<>();
 
   public static void main(String[] args) throws Exception {
     PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
@@ -52,6 +56,7 @@ final class Runner {
       case "open" -> open(command);
       case "request" -> request(command).json();
       case "load" -> load(command);
+      case "events" -> events();
       case "close" -> close();
       default -> unsupported("Java does not fork");
     };
@@ -88,6 +93,7 @@ final class Runner {
         case "retries" -> builder.retries(((Number) option.getValue()).intValue());
         case "max_tokens" -> builder.maxTokens(((Number) option.getValue()).doubleValue());
         case "fallback" -> builder.fallback((String) option.getValue());
+        case "hooks" -> builder.listener(listener(option.getValue().equals("fail")));
         case "hash", "target", "headers", "choice" -> {}
         default -> {
           return unsupported("option " + option.getKey());
@@ -99,6 +105,52 @@ final class Runner {
     library = Library.of(adapter, lbd);
     plain = Library.of(adapter, null);
     return library == null ? unsupported("adapter " + adapter) : "{\"ok\":true}";
+  }
+
+  /** Remembers what it gets, and may fail after that. */
+  private LbdListener listener(boolean fails) {
+    attempts.clear();
+    states.clear();
+    return new LbdListener() {
+      @Override
+      public void onAttempt(Attempted attempt) {
+        Choice choice = attempt.choice();
+        attempts.add(
+            String.format(
+                Locale.ROOT,
+                "{\"cluster\":%s,\"address\":%s,\"number\":%d,\"outcome\":\"%s\",\"seconds\":%f}",
+                Json.quote(choice.cluster()),
+                Json.quote(choice.address()),
+                choice.attempt(),
+                attempt.outcome(),
+                attempt.duration().toNanos() / 1e9));
+        failIf(fails);
+      }
+
+      @Override
+      public void onState(State state) {
+        states.add("\"" + state.name().toLowerCase(Locale.ROOT) + "\"");
+        failIf(fails);
+      }
+    };
+  }
+
+  private static void failIf(boolean fails) {
+    if (fails) {
+      throw new IllegalStateException("a hook of the test");
+    }
+  }
+
+  private String events() {
+    return "{\"attempts\":" + taken(attempts) + ",\"states\":" + taken(states) + "}";
+  }
+
+  private static List<String> taken(Queue<String> events) {
+    List<String> taken = new ArrayList<>();
+    for (String event = events.poll(); event != null; event = events.poll()) {
+      taken.add(event);
+    }
+    return taken;
   }
 
   private static Duration seconds(Object number) {

@@ -81,7 +81,9 @@ record Address(Path socket, String host, int port, SSLSocketFactory tls) {
 
   private static IllegalArgumentException invalid(String text) {
     return new IllegalArgumentException(
-        "lbd: \"" + text + "\" is not unix:PATH, http://HOST:PORT or https://HOST:PORT");
+        "lbd: \""
+            + text.replaceFirst(".*@", "…@")
+            + "\" is not unix:PATH, http://HOST:PORT or https://HOST:PORT");
   }
 
   private static SSLSocketFactory trusting(String ca) {

@@ -2,6 +2,7 @@ package dev.lbd.client;
 
 import java.io.Closeable;
 import java.io.IOException;
+import java.net.ProtocolException;
 import java.net.SocketException;
 import java.net.URLEncoder;
 import java.nio.channels.ClosedByInterruptException;
@@ -27,14 +28,18 @@ final class Api implements Closeable {
   private static final Set<Integer> PLAIN_REJECTIONS = Set.of(401, 403, 429);
 
   private final Address address;
+  private final String at; // the address in messages, and how it was found
+  private final Hooks hooks;
   private final Path tokenFile;
   private final Deque<Connection> idle = new ConcurrentLinkedDeque<>();
   private volatile String token;
   private volatile boolean closed;
 
   /** Tokens are empty for none. */
-  Api(Address address, String token, String tokenFile) {
+  Api(Address address, String at, String token, String tokenFile, Hooks hooks) {
     this.address = address;
+    this.at = at;
+    this.hooks = hooks;
     this.token = token;
     this.tokenFile = tokenFile.isEmpty() || !token.isEmpty() ? null : Path.of(tokenFile);
     if (this.tokenFile != null) {
@@ -81,37 +86,54 @@ final class Api implements Closeable {
     }
   }
 
-  /** Makes a call on a connection of the pool. */
-  Map<String, Object> call(
-      String cluster, String method, String target, String body, Deadline until)
-      throws IOException, InterruptedException {
-    Connection pooled = takeIdle();
-    Slot slot = new Slot();
-    if (pooled != null) {
-      slot.put(pooled);
-    }
-    try {
-      Map<String, Object> answer = call(slot, cluster, method, target, body, until);
-      release(slot);
-      return answer;
-    } catch (LbdException e) {
-      release(slot);
-      throw e;
-    } finally {
-      slot.close();
-    }
-  }
-
   /**
    * Makes a call, and returns the object that lbd answers.
    *
-   * @param slot keeps the connection after the call, unless it failed
+   * @param kept keeps the connection after the call, unless it failed; null for one of the pool
    * @param target path and query
    * @param body JSON, or null
+   * @param request deadline of the request that needs the call
    * @throws LbdException the answer rejects
    * @throws UnreachableException there is no complete answer
    */
   Map<String, Object> call(
+      Slot kept,
+      String cluster,
+      String method,
+      String target,
+      String body,
+      Duration timeout,
+      Deadline request)
+      throws IOException, InterruptedException {
+    Deadline until = Deadline.after(request.atMost(timeout));
+    Slot slot = kept == null ? pooled() : kept;
+    boolean answered = false;
+    try {
+      Map<String, Object> answer = call(slot, cluster, method, target, body, until);
+      answered = true;
+      return answer;
+    } catch (LbdException e) {
+      answered = true;
+      throw e;
+    } catch (UnreachableException e) {
+      if (!request.passed()) {
+        hooks.reached(e);
+      }
+      throw e;
+    } finally {
+      if (answered) {
+        hooks.reached(null);
+      }
+      if (kept == null && answered) {
+        release(slot);
+      }
+      if (kept == null) {
+        slot.close();
+      }
+    }
+  }
+
+  private Map<String, Object> call(
       Slot slot, String cluster, String method, String target, String body, Deadline until)
       throws IOException, InterruptedException {
     String used = token;
@@ -135,8 +157,8 @@ final class Api implements Closeable {
     }
     boolean code = object != null && object.get("code") instanceof String text && !text.isEmpty();
     if (status < 400 || !(code || PLAIN_REJECTIONS.contains(status))) {
-      throw new UnreachableException(
-          method + " " + target + ": status " + status + " without an answer of lbd");
+      throw unreachable(
+          method, target, new ProtocolException("status " + status + " without a code of lbd"));
     }
     Map<String, Object> problem = object == null ? Map.of() : object;
     throw LbdException.ofAnswer(
@@ -165,8 +187,13 @@ final class Api implements Closeable {
       throw new InterruptedException();
     } catch (IOException e) {
       slot.drop();
-      throw new UnreachableException(method + " " + target, e);
+      throw unreachable(method, target, e);
     }
+  }
+
+  /** Returns the error of a call without a valid answer. It has no query. */
+  UnreachableException unreachable(String method, String target, Exception cause) {
+    return new UnreachableException(method + " " + target.split("\\?")[0] + " at " + at, cause);
   }
 
   private static HttpAnswer exchange(
@@ -198,6 +225,15 @@ final class Api implements Closeable {
     System.arraycopy(first, 0, request, 0, first.length);
     System.arraycopy(content, 0, request, first.length, content.length);
     return request;
+  }
+
+  private Slot pooled() throws IOException {
+    Slot slot = new Slot();
+    Connection pooled = takeIdle();
+    if (pooled != null) {
+      slot.put(pooled);
+    }
+    return slot;
   }
 
   private Connection takeIdle() {

@@ -63,11 +63,6 @@ public final class Attempt implements AutoCloseable {
       return true;
     }
 
-    synchronized void close() {
-      end(Outcome.CANCELLED);
-      finish();
-    }
-
     synchronized void finish() {
       if (closed) {
         return;
@@ -83,7 +78,8 @@ public final class Attempt implements AutoCloseable {
 
     @Override
     public void run() {
-      close();
+      end(Outcome.CANCELLED);
+      finish();
     }
   }
 
@@ -122,8 +118,12 @@ public final class Attempt implements AutoCloseable {
    * @param status the status
    */
   public void answered(int status) {
-    state.end(status >= 500 ? Outcome.ERROR : Outcome.SUCCESS);
+    Outcome outcome = status >= 500 ? Outcome.ERROR : Outcome.SUCCESS;
+    boolean first = state.end(outcome);
     call.answered(this, status);
+    if (first) {
+      call.ended(this, outcome, status, null);
+    }
   }
 
   /**
@@ -164,7 +164,10 @@ public final class Attempt implements AutoCloseable {
     if (failed) {
       call.failed(this, outcome);
     }
-    state.close();
+    if (failed || state.end(Outcome.CANCELLED)) {
+      call.ended(this, failed ? outcome : Outcome.CANCELLED, 0, cause);
+    }
+    state.finish();
     return failed;
   }
 
@@ -182,6 +185,9 @@ public final class Attempt implements AutoCloseable {
    */
   @Override
   public void close() {
-    state.close();
+    if (state.end(Outcome.CANCELLED)) {
+      call.ended(this, Outcome.CANCELLED, 0, null);
+    }
+    state.finish();
   }
 }

@@ -28,6 +28,8 @@ public final class Call {
   private final Deadline deadline;
   private final Set<String> tried = new LinkedHashSet<>();
   private final boolean repeatable;
+  private final Object context; // of the listener
+  private Object request; // for the listener
   private int tries;
   private int moves; // tries that were not sent
   private boolean cut; // a connect had too little time
@@ -41,8 +43,20 @@ public final class Call {
     this.cluster = cluster;
     this.query = ask.query(cluster.name());
     this.choice = ask.choice();
+    this.context = client.hooks().begin();
     this.deadline = deadline;
     this.repeatable = repeatable;
+  }
+
+  /**
+   * Sets the request for {@link Attempted#request}.
+   *
+   * @param request the request of the HTTP library
+   * @return this
+   */
+  public Call about(Object request) {
+    this.request = request;
+    return this;
   }
 
   /**
@@ -231,6 +245,17 @@ public final class Call {
     }
   }
 
+  /** Tells the program that a try has ended. */
+  void ended(Attempt attempt, Outcome outcome, int status, Throwable error) {
+    if (client.hooks().areSet()) {
+      Duration duration = Duration.ofNanos(attempt.age());
+      client
+          .hooks()
+          .attempted(
+              new Attempted(attempt.choice(), outcome, duration, request, status, error, context));
+    }
+  }
+
   /** Remembers that a try was not connected in its time. */
   void cut(Attempt attempt) {
     cut |= attempt.connectTimeout().compareTo(client.connectTimeout()) < 0;
@@ -259,7 +284,7 @@ public final class Call {
     Counts.Flight flight = counts == null ? null : counts.begin(chosen.address());
     Attempt attempt = new Attempt(chosen, tries, this, time, client.sender(), lease, flight);
     if (choice != null) {
-      choice.accept(attempt.choice());
+      client.hooks().run(() -> choice.accept(attempt.choice()));
     }
     return attempt;
   }
@@ -308,9 +333,18 @@ public final class Call {
       target.append("&owner=").append(Api.encode(client.settings().owner()));
     }
     try {
-      Deadline until = Deadline.after(wait.plusSeconds(1));
       String method = ttl == null ? "GET" : "POST";
-      var answer = client.api().call(cluster.name(), method, target.toString(), null, until);
+      var answer =
+          client
+              .api()
+              .call(
+                  null,
+                  cluster.name(),
+                  method,
+                  target.toString(),
+                  null,
+                  wait.plusSeconds(1),
+                  Deadline.NEVER);
       Choice chosen = Choice.ofPick(cluster.name(), answer);
       Lease lease = ttl == null ? null : new Lease(leaseId(answer), ttl);
       if (lease != null && !client.sender().hold(lease)) {

@@ -175,6 +175,8 @@ final class Cluster {
   }
 
   private Batch awaitAny(Deadline deadline) throws LbdException, InterruptedException {
+    LbdException reason;
+    boolean stale;
     lock.lockInterruptibly();
     try {
       if (thread == null && !stopped) {
@@ -188,14 +190,19 @@ final class Cluster {
       if (usable(batch) && !stopped) {
         return batch;
       }
-      if (error != null && !stopped) {
-        throw error.copy();
-      }
-      String reason = stopped ? "the client is closed" : LATE;
-      throw new UnavailableException(name, reason, null);
+      LbdException last = stopped ? null : error;
+      stale = batch != null && last != null && last.code().isEmpty();
+      reason =
+          last != null
+              ? last.copy()
+              : new UnavailableException(name, stopped ? "the client is closed" : LATE, null);
     } finally {
       lock.unlock();
     }
+    if (stale) {
+      client.hooks().stale(reason);
+    }
+    throw reason;
   }
 
   /** Returns whether the thread is there: there were requests in the last minutes. */
@@ -343,17 +350,13 @@ final class Cluster {
     Duration maxAge = client.settings().maxAge();
     Duration lasts = Duration.ofNanos((long) (maxAge.toNanos() * part));
     try {
-      Deadline until = Deadline.after(deadline.atMost(BATCH_WAIT.plusSeconds(1)));
-      Api api = client.api();
-      var answer =
-          slot == null
-              ? api.call(name, "GET", target, null, until)
-              : api.call(slot, name, "GET", target, null, until);
+      Duration timeout = BATCH_WAIT.plusSeconds(1);
+      var answer = client.api().call(slot, name, "GET", target, null, timeout, deadline);
       return Batch.ofAnswer(name, query, lasts, answer, client::counts);
     } catch (DroppedException | CircuitBrokenException e) {
       return Batch.ofRefusal(query, Deadline.after(maxAge).atMost(REFUSED_AGE), e);
     } catch (IllegalArgumentException e) {
-      throw new UnreachableException("GET " + target, e);
+      throw client.api().unreachable("GET", target, e);
     }
   }
 
@@ -371,9 +374,9 @@ final class Cluster {
     while (!stopped && !end.passed()) {
       Deadline pause = Deadline.after(MIN_PAUSE);
       Duration wait = end.atMost(MAX_WAIT);
-      Deadline until = Deadline.after(wait.plusSeconds(1));
       String call = target + "&wait=" + Api.duration(wait);
-      var answer = client.api().call(slot, name, "GET", call, null, until);
+      Duration timeout = wait.plusSeconds(1);
+      var answer = client.api().call(slot, name, "GET", call, null, timeout, Deadline.NEVER);
       if (!Long.valueOf(current.generation()).equals(answer.get("generation"))) {
         return;
       }

@@ -25,6 +25,7 @@ public final class LbdClient implements Closeable {
   }
 
   private final Settings settings;
+  private final Hooks hooks;
   private final Api api;
   private final Sender sender;
   private final ConcurrentHashMap<String, Cluster> clusters = new ConcurrentHashMap<>();
@@ -33,7 +34,9 @@ public final class LbdClient implements Closeable {
 
   LbdClient(Settings settings) {
     this.settings = settings;
-    this.api = new Api(settings.address(), settings.token(), settings.tokenFile());
+    this.hooks = settings.hooks();
+    this.api =
+        new Api(settings.address(), settings.at(), settings.token(), settings.tokenFile(), hooks);
     this.sender =
         new Sender(api, clusters.values(), settings.reporter(), settings.reportInterval());
     Runtime.getRuntime().addShutdownHook(hook);
@@ -169,6 +172,10 @@ public final class LbdClient implements Closeable {
     return api;
   }
 
+  Hooks hooks() {
+    return hooks;
+  }
+
   Sender sender() {
     return sender;
   }
@@ -193,6 +200,7 @@ public final class LbdClient implements Closeable {
 
   private void end() {
     closed = true;
+    hooks.close();
     clusters.values().forEach(Cluster::stop);
     try {
       sender.close(Deadline.after(CLOSE_TIMEOUT));

@@ -20,6 +20,9 @@ public final class LbdClientBuilder {
 
   private final UnaryOperator<String> environment; // returns null for what is not set
   private String address;
+  private String found = "environment LBD"; // how address was found
+  private LbdListener listener;
+  private System.Logger logger;
   private Mode mode = Mode.BATCH;
   private String token; // null, and so tokenFile, for that of the environment
   private String tokenFile;
@@ -52,6 +55,7 @@ public final class LbdClientBuilder {
    */
   public LbdClientBuilder address(String address) {
     this.address = Objects.requireNonNull(address, "address");
+    this.found = "the setting address";
     return this;
   }
 
@@ -249,13 +253,38 @@ public final class LbdClientBuilder {
   }
 
   /**
+   * Sets what is called when tries end, and when lbd is unreachable or answers again. Default:
+   * nothing.
+   *
+   * @param listener is called
+   * @return this
+   */
+  public LbdClientBuilder listener(LbdListener listener) {
+    this.listener = listener;
+    return this;
+  }
+
+  /**
+   * Sets the log of what a listener gets: tries at the level DEBUG, states from INFO on. It has no
+   * tokens, hash keys, queries and headers. Default: no log.
+   *
+   * @param logger the log
+   * @return this
+   */
+  public LbdClientBuilder logger(System.Logger logger) {
+    this.logger = logger;
+    return this;
+  }
+
+  /**
    * Makes the client. It does not connect to lbd before the first request.
    *
    * @return the client
    * @throws IllegalArgumentException a setting is not valid
    */
   public LbdClient build() {
-    Address lbd = Address.of(address.isEmpty() ? Address.byDefault() : address, ca);
+    String at = address.isEmpty() ? Address.byDefault() : address;
+    Address lbd = Address.of(at, ca);
     String usedToken = token;
     if (usedToken == null) {
       usedToken = tokenFile == null ? environment("LBD_TOKEN") : "";
@@ -266,6 +295,8 @@ public final class LbdClientBuilder {
     return new LbdClient(
         new Settings(
             lbd,
+            at + " (" + (address.isEmpty() ? "default; set LBD" : found) + ")",
+            new Hooks(listener, logger),
             mode,
             Api.checkToken(usedToken),
             tokenFile == null ? environment("LBD_TOKEN_FILE") : tokenFile,

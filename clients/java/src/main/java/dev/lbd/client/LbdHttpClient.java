@@ -164,7 +164,7 @@ public final class LbdHttpClient extends HttpClient {
     boolean known = request.bodyPublisher().map(body -> body.contentLength() >= 0).orElse(true);
     Deadline deadline = request.timeout().map(Deadline::after).orElseGet(lbd::defaultDeadline);
     Ask asks = host.ask(ask, request.uri().getRawPath(), request.headers()::allValues);
-    Call call = lbd.call(host.name(), asks, deadline, idempotent && known);
+    Call call = lbd.call(host.name(), asks, deadline, idempotent && known).about(request);
     return new Exchange<>(attempt -> inner(request, attempt), call, request, handler);
   }
 

@@ -134,8 +134,7 @@ final class Sender {
    */
   boolean endFailed(Lease lease, Outcome outcome, Deadline deadline) throws InterruptedException {
     try {
-      Deadline until = Deadline.after(deadline.atMost(Api.CALL_TIMEOUT));
-      call("/v1/leases/done", json(List.of(new End(lease.id(), outcome))), until);
+      call("/v1/leases/done", json(List.of(new End(lease.id(), outcome))), deadline);
       return !deadline.passed() && !closed;
     } catch (IOException e) {
       return false; // lbd would not grant another lease, either
@@ -389,8 +388,7 @@ final class Sender {
 
   private static String json(List<End> ends) {
     return ends.stream()
-        .map(
-            end -> "{\"id\":" + Json.quote(end.id) + ",\"outcome\":\"" + end.outcome.wire() + "\"}")
+        .map(end -> "{\"id\":" + Json.quote(end.id) + ",\"outcome\":\"" + end.outcome + "\"}")
         .collect(Collectors.joining(",", "{\"leases\":[", "]}"));
   }
 
@@ -400,7 +398,7 @@ final class Sender {
 
   private void call(String target, String body, Deadline deadline)
       throws IOException, InterruptedException {
-    Deadline until = deadline == null ? Deadline.after(Api.CALL_TIMEOUT) : deadline;
-    api.call("", "POST", target, body, until);
+    Deadline request = deadline == null ? Deadline.NEVER : deadline;
+    api.call(null, "", "POST", target, body, Api.CALL_TIMEOUT, request);
   }
 }

@@ -6,6 +6,8 @@ import java.util.function.Function;
 /** The settings of a client, complete and valid. */
 record Settings(
     Address address,
+    String at,
+    Hooks hooks,
     Mode mode,
     String token,
     String tokenFile,

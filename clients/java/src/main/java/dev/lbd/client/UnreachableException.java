@@ -6,10 +6,6 @@ import java.io.IOException;
 final class UnreachableException extends IOException {
   private static final long serialVersionUID = 1L;
 
-  UnreachableException(String message) {
-    super(message);
-  }
-
   UnreachableException(String message, Throwable cause) {
     super(message + ": " + cause, cause);
   }

@@ -20,6 +20,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
 
@@ -200,6 +201,41 @@ class HttpClientTest extends LibraryTest {
       assertTrue(recent.computeIfAbsent(name, made::add));
     }
     assertEquals(List.of("a", "b", "c", "b"), made);
+  }
+
+  @Test
+  void tellsTheStateOfLbd() throws Exception {
+    List<State> states = new CopyOnWriteArrayList<>();
+    LbdListener listener =
+        new LbdListener() {
+          @Override
+          public void onState(State state) {
+            states.add(state);
+          }
+        };
+    Upstream upstream = closing(new Upstream());
+    try (Daemon own = new Daemon()) {
+      own.push(cluster, upstream.address());
+      LbdClientBuilder settings = LbdClient.builder().address(own.lbd()).listener(listener);
+      settings.maxAge(Duration.ofMillis(100)).staleFor(Duration.ofMillis(300));
+      HttpClient http = new LbdHttpClient(closing(settings.build()));
+      assertTrue(isAnswered(http));
+      own.stop();
+      Daemon.until("requests fail", () -> !isAnswered(http));
+      assertEquals(List.of(State.UNREACHABLE, State.STALE), states);
+      own.start();
+      Daemon.until("they are answered again", () -> isAnswered(http));
+    }
+    List<State> all = List.of(State.UNREACHABLE, State.STALE, State.RECOVERED);
+    assertEquals(all, states.subList(0, 3));
+  }
+
+  private boolean isAnswered(HttpClient http) throws Exception {
+    try {
+      return http.send(request().build(), BodyHandlers.ofString()).statusCode() == 200;
+    } catch (UnavailableException e) {
+      return false;
+    }
   }
 
   @Test

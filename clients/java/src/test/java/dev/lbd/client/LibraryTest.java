@@ -19,9 +19,11 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.ResourceBundle;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -305,6 +307,108 @@ abstract class LibraryTest extends Stand {
                     && daemon.finished(cluster + "-1", "unreachable") == 1
                 : (mode == Mode.PICK || daemon.reported(cluster + "-0", "success") == 1)
                     && daemon.connectFailures(cluster + "-1") > 0);
+  }
+
+  /** What it gets, and what is logged. It fails each time. */
+  private static final class Told implements LbdListener, System.Logger {
+    final List<String> got = new CopyOnWriteArrayList<>();
+    final List<String> log = new CopyOnWriteArrayList<>();
+    final Thread caller = Thread.currentThread();
+
+    private void get(String text) {
+      got.add(text);
+      throw new IllegalStateException("of the test");
+    }
+
+    @Override
+    public Object onRequest() {
+      return Thread.currentThread();
+    }
+
+    @Override
+    public void onAttempt(Attempted attempt) {
+      Choice choice = attempt.choice();
+      boolean complete =
+          attempt.request() != null && !attempt.duration().isZero() && attempt.context() == caller;
+      boolean failed = attempt.error() != null;
+      get(
+          String.join(
+              " ",
+              choice.cluster(),
+              choice.address(),
+              "" + choice.attempt(),
+              attempt.outcome().toString(),
+              attempt.status() + (failed ? " failed" : "") + (complete ? " complete" : "")));
+    }
+
+    @Override
+    public void onState(State state) {
+      get(state.toString());
+    }
+
+    @Override
+    public String getName() {
+      return "test";
+    }
+
+    @Override
+    public boolean isLoggable(Level level) {
+      return true;
+    }
+
+    @Override
+    public void log(Level level, ResourceBundle bundle, String text, Throwable thrown) {
+      log.add(level + " " + text + " " + thrown);
+    }
+
+    @Override
+    public void log(Level level, ResourceBundle bundle, String text, Object... parameters) {
+      log.add(level + " " + text);
+    }
+
+    long logged(Level level) {
+      return log.stream().filter(line -> line.startsWith(level + " ")).count();
+    }
+  }
+
+  @Test
+  void tellsTheProgramWhatHappens() throws Exception {
+    Upstream alive = closing(new Upstream(Upstream.status(404)));
+    Told told = new Told();
+    Map<String, String> header = Map.of("User", "secret");
+    try (Daemon own = new Daemon()) {
+      own.push(cluster, "127.0.0.1:1");
+      LbdClientBuilder settings = LbdClient.builder().address(own.lbd()).token("lbd_secret");
+      settings.hosts(Map.of("x.test", Host.cluster(cluster).hash("header:User")));
+      LbdClient lbd = closing(settings.mode(Mode.PICK).listener(told).logger(told).build());
+      Library library = library(lbd);
+      Callable<Integer> send =
+          () ->
+              library
+                  .send("POST", "http://x.test/?q=secret", "secret", header, TIMEOUT, Ask.NOTHING)
+                  .status();
+      assertThrows(IOException.class, send::call);
+      own.push(cluster, alive.address());
+      assertEquals(404, send.call());
+      own.stop();
+      for (int i = 0; i < 2; i++) {
+        String message = assertThrows(UnavailableException.class, send::call).getMessage();
+        String at = "lbd is unreachable: GET /v1/pick at " + own.lbd() + " (the setting address): ";
+        assertTrue(message.startsWith("cluster " + cluster + ": " + at), message);
+        assertFalse(message.contains("secret"), message);
+      }
+      own.start();
+      assertEquals(404, send.call());
+      lbd.close();
+    }
+    String answered = cluster + " " + alive.address() + " 1 success 404 complete";
+    String unreachable = cluster + " 127.0.0.1:1 1 unreachable 0 failed complete";
+    assertEquals(List.of(unreachable, answered, "UNREACHABLE", "RECOVERED", answered), told.got);
+    assertFalse(told.log.toString().contains("secret"), told.log.toString());
+    assertEquals(3, told.logged(System.Logger.Level.DEBUG));
+    assertEquals(1, told.logged(System.Logger.Level.INFO));
+    assertEquals(1, told.logged(System.Logger.Level.WARNING));
+    assertEquals(told.got.size(), told.logged(System.Logger.Level.ERROR));
   }
 
   @Test

@@ -75,6 +75,9 @@ class SettingsTest {
         assertThrows(
             IllegalArgumentException.class, () -> Address.of("http://user:secret@lbd:8080", ""));
     assertFalse(error.getMessage().contains("secret"), error.getMessage());
+    String invalid = "http://user:secret@lbd:8080/path";
+    error = assertThrows(IllegalArgumentException.class, () -> Address.of(invalid, ""));
+    assertFalse(error.getMessage().contains("secret"), error.getMessage());
   }
 
   @Test

@@ -75,7 +75,8 @@ final class LbdInterceptor implements Interceptor {
     }
     Ask ask = host.get().ask(request.tag(Ask.class), request.url().encodedPath(), request::headers);
     try {
-      return send(chain, lbd.call(host.get().name(), ask, deadline(chain), isRepeatable(request)));
+      Call call = lbd.call(host.get().name(), ask, deadline(chain), isRepeatable(request));
+      return send(chain, call.about(request));
     } catch (InterruptedException e) {
       Thread.currentThread().interrupt();
       throw new InterruptedIOException("interrupted while lbd was asked");

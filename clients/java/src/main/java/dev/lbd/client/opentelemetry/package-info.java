@@ -1,0 +1,2 @@
+/** Spans of OpenTelemetry. It needs the API of OpenTelemetry. */
+package dev.lbd.client.opentelemetry;
