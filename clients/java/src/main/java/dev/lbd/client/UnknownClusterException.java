@@ -2,7 +2,7 @@ package dev.lbd.client;
 
 import java.time.Duration;
 
-/** lbd does not know the cluster. */
+/** lbd does not know the cluster, or the target. */
 public final class UnknownClusterException extends LbdException {
   private static final long serialVersionUID = 1L;
 
