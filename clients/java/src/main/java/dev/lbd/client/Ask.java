@@ -67,6 +67,9 @@ public record Ask(
 
   /** Returns what lbd has to know for a pick from a cluster or target, as a part of a URL. */
   String query(String name) {
+    if (hash.isEmpty() && !Host.isTarget(name)) {
+      return "";
+    }
     StringBuilder query = new StringBuilder();
     if (!hash.isEmpty()) {
       byte[] key = hash.getBytes(StandardCharsets.UTF_8);

@@ -90,10 +90,10 @@ public final class Call {
     if (!query.isEmpty()) {
       return !cluster.ready(query + excluding(avoided()));
     }
-    return !cluster.ready("")
-        || (unsent
-            && !(cut && !again)
-            && cluster.batch().draw(any -> !tried.contains(any)) == null);
+    Batch batch = cluster.batch();
+    return batch == null
+        || !cluster.ready("")
+        || (unsent && !(cut && !again) && batch.draw(any -> !tried.contains(any)) == null);
   }
 
   private boolean isBatch() {

@@ -16,7 +16,13 @@ import java.util.function.Function;
 public record Host(String name, List<String> headers, String hash) {
   private static final String TARGET = "xds:///";
 
-  /** Checks the fields. */
+  /**
+   * Checks the fields.
+   *
+   * @param name name of the cluster, or xds:///NAME for a target
+   * @param headers names of headers
+   * @param hash where the hash key is, or ""
+   */
   public Host {
     headers = List.copyOf(headers);
     if (!hash.isEmpty() && !hash.matches("(header|cookie):.+")) {
