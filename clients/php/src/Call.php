@@ -11,6 +11,8 @@ use Lbd\Internal\Batch;
 use Lbd\Internal\Cluster;
 use Lbd\Internal\Connects;
 use Lbd\Internal\Deadline;
+use Lbd\Internal\SharedBatch;
+use Lbd\Internal\Source;
 use Lbd\Internal\Unreachable;
 
 /** One request to a cluster, with all of its tries. An adapter of an HTTP library gets it from Client::call. */
@@ -22,6 +24,11 @@ final class Call
     private const WAIT_MAX = 5.0;
     private const LEASE_GRACE = 5.0;
     private const LEASE_MAX = 600.0;
+
+    /** Seconds that a request waits for other endpoints after the last one was not sent, and until it looks or asks again. */
+    private const OTHER_TIME = 1.0;
+    private const LOOK_PAUSE = 0.01;
+    private const ASK_PAUSE = 0.2;
 
     /** Seconds that a retry needs: curl may end a try a moment before its time. */
     private const RETRY_TIME = 0.005;
@@ -104,40 +111,61 @@ final class Call
         [$unsent, $this->unsent] = [$this->unsent, false];
         $this->moves += (int) $unsent;
         $permitted = $unsent ? $unread
-            : $this->cluster->budget->failed() && $this->repeatable && count($this->tried) - $this->moves <= $this->client->retries;
+            : $this->cluster->permitsRetry() && $this->repeatable && count($this->tried) - $this->moves <= $this->client->retries;
         if (!$permitted || $this->fallback || count($this->tried) >= Cluster::TRIED_MAX || !$this->goesOn()) {
             return null;
         }
         try {
-            return $this->cluster->source === null ? $this->pickOther($unsent ? 'unreachable' : 'error') : $this->other();
+            $wait = new Deadline($unsent ? $this->deadline->atMost(self::OTHER_TIME) : 0.0);
+            return $this->cluster->source === null ? $this->pickOther($unsent ? 'unreachable' : 'error', $wait) : $this->other($this->cluster->source, $wait);
         } catch (LbdException) {
             return null;
         }
     }
 
-    private function pickOther(string $outcome): ?Attempt
+    private function pickOther(string $outcome, Deadline $wait): ?Attempt
     {
         // lbd may need the place of the lease in the circuit breaker.
         $ended = $this->lease === null || $this->client->background->leases->endFailed($this->lease, $outcome, $this->deadline);
-        if (!$ended || !$this->goesOn()) {
-            return null;
+        while ($ended && $this->goesOn()) {
+            try {
+                return $this->ask();
+            } catch (Unavailable $error) {
+                if ($error->reason !== 'all_excluded' || (!$this->cut && $wait->passed())) {
+                    return null;
+                }
+                if ($this->cut) {
+                    return $this->pick([]);
+                }
+                $this->client->tick($wait->atMost(self::ASK_PAUSE));
+            }
         }
-        try {
-            return $this->pick($this->tried);
-        } catch (Unavailable $error) {
-            return $this->cut && $error->reason === 'all_excluded' ? $this->pick(null) : throw $error;
-        }
+        return null;
     }
 
-    /** A try at an address of the batch that was not tried; the last resort is one that had too little time. */
-    private function other(): ?Attempt
+    /**
+     * A try at an address of the batch that was not tried; the last resort is one that had too little time. Without one,
+     * it waits for another batch: lbd hears of connects that failed, and may choose another priority.
+     */
+    private function other(Source $source, Deadline $wait): ?Attempt
     {
-        $batch = $this->cluster->source?->batch();
         $untried = fn (string $address): bool => !in_array($address, $this->tried, true);
-        $address = $batch?->draw(fn (string $address): bool => $untried($address) && !$this->cluster->asides->avoids($address))
-            ?? $batch?->draw($untried)
-            ?? ($this->cut ? $batch?->draw(fn (string $address): bool => !$untried($address)) : null);
-        return $address === null ? null : $this->at($address, null);
+        while (true) {
+            $batch = $source->batch();
+            $address = $batch?->draw(fn (string $address): bool => $untried($address) && !$this->cluster->asides->avoids($address))
+                ?? $batch?->draw($untried)
+                ?? ($this->cut ? $batch?->draw(fn (string $address): bool => !$untried($address)) : null);
+            if ($address !== null) {
+                return $this->at($address, null);
+            }
+            if ($wait->passed() || !$this->goesOn()) {
+                return null;
+            }
+            $this->client->tick($wait->atMost(self::LOOK_PAUSE));
+            if ($source instanceof SharedBatch) {
+                $source->renew($wait);
+            }
+        }
     }
 
     /** @internal whether there is time for another try */
@@ -159,10 +187,17 @@ final class Call
         if ($this->cluster->source !== null) {
             return $this->at($this->cluster->source->take($this->deadline), null);
         }
+        return $this->ask();
+    }
+
+    /** A try at an address that lbd picks: none that was tried, and none that is set aside unless there is no other. */
+    private function ask(): Attempt
+    {
+        $avoided = array_diff($this->cluster->asides->avoided(), $this->tried);
         try {
-            return $this->pick($this->tried);
+            return $this->pick([...$this->tried, ...$avoided]);
         } catch (Unavailable $error) {
-            return $error->reason === 'all_excluded' ? $this->pick(null) : throw $error;
+            return $avoided !== [] && $error->reason === 'all_excluded' ? $this->pick($this->tried) : throw $error;
         }
     }
 
@@ -188,16 +223,15 @@ final class Call
     }
 
     /**
-     * A try at an address that lbd picks: none of exclude, or that is set aside; with null, any.
+     * A try at an address that lbd picks, which is none of these.
      *
-     * @param ?list<string> $exclude
+     * @param list<string> $excluded
      */
-    private function pick(?array $exclude): Attempt
+    private function pick(array $excluded): Attempt
     {
         $name = $this->cluster->name;
         $wait = $this->deadline->atMost(self::WAIT_MAX);
         $path = '/v1/pick?cluster=' . rawurlencode($name) . '&wait=' . Api::duration($wait);
-        $excluded = $exclude === null ? [] : array_unique([...$exclude, ...$this->cluster->asides->avoided()]);
         foreach (array_slice($excluded, 0, Cluster::TRIED_MAX) as $address) {
             $path .= '&exclude=' . rawurlencode($address);
         }

@@ -72,14 +72,19 @@ final class Daemon
      *
      * @param list<string> $addresses
      * @param array<string, mixed> $policy
+     * @param list<string> ...$others those of the next priorities
      */
-    public function push(string $cluster, array $addresses, array $policy = []): void
+    public function push(string $cluster, array $addresses, array $policy = [], array ...$others): void
     {
-        $endpoints = array_map(static function (string $address): array {
-            [$host, $port] = explode(':', $address);
-            return ['endpoint' => ['address' => ['socket_address' => ['address' => $host, 'port_value' => (int) $port]]]];
-        }, $addresses);
-        $body = ['endpoints' => [['lb_endpoints' => $endpoints]]] + ($policy === [] ? [] : ['policy' => $policy]);
+        $localities = [];
+        foreach ([$addresses, ...$others] as $priority => $some) {
+            $endpoints = array_map(static function (string $address): array {
+                [$host, $port] = explode(':', $address);
+                return ['endpoint' => ['address' => ['socket_address' => ['address' => $host, 'port_value' => (int) $port]]]];
+            }, $some);
+            $localities[] = ['priority' => $priority, 'locality' => ['zone' => "zone $priority"], 'lb_endpoints' => $endpoints];
+        }
+        $body = ['endpoints' => $localities] + ($policy === [] ? [] : ['policy' => $policy]);
         $this->call('PUT', '/v1/clusters/' . rawurlencode($cluster) . '/endpoints', $body);
     }
 

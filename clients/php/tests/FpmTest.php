@@ -126,6 +126,31 @@ final class FpmTest extends TestCase
         self::assertSame([40, 10], [$this->daemon->reported('orders', 'success'), $this->daemon->reported('orders', 'error')]);
     }
 
+    public function testReportsErrorsEarly(): void
+    {
+        $upstream = new Upstream();
+        $this->daemon->push('orders', [$upstream->address]);
+        $settings = ['reportInterval' => 300.0];
+        $this->fpm->request($this->input($settings)); // the interval begins
+        for ($i = 0; $i < 5; $i++) {
+            self::assertSame(['500'], $this->fpm->request(['url' => 'http://orders.lbd/500'] + $this->input($settings))['results']);
+        }
+        Process::until(function () use ($settings): bool {
+            $this->fpm->request($this->input($settings));
+            return $this->daemon->reported('orders', 'error') === 5;
+        }, 'the errors are reported');
+    }
+
+    public function testWaitsForAnotherPriority(): void
+    {
+        $this->daemon = new Daemon('tcp');
+        [$first, $second] = [new Upstream(), new Upstream()];
+        $this->daemon->push('orders', [$first->address], [], [$second->address]);
+        self::assertSame([$first->address], $this->fpm->request($this->input())['results']);
+        unset($first);
+        self::assertSame([$second->address], $this->fpm->request($this->input())['results']);
+    }
+
     public function testKeepsCountsWhileTheDaemonRestarts(): void
     {
         $upstream = new Upstream();

@@ -262,7 +262,7 @@ final class UnitTest extends TestCase
     public function testProcessesShareMemory(): void
     {
         $process = new Process([PHP_BINARY, '-d', 'apc.enable_cli=1', __DIR__ . '/shared.php'], 'php://stderr');
-        self::assertSame("budget: 0 refused, none missing\ncounts: 1, 0 negative\ntrials: 1\n", stream_get_contents($process->stdout));
+        self::assertSame("busy: [true,true,true,true,true,true,true,true,true,true,false,false,true,11000]\nbudget: 0 refused, none missing\ncounts: 1, 0 negative\ntrials: 1\n", stream_get_contents($process->stdout));
     }
 
     public function testTheBudgetPermitsRetriesUntilHalfOfTheTokensAreLeft(): void
@@ -274,6 +274,7 @@ final class UnitTest extends TestCase
             $budget->succeeded();
         }
         self::assertSame([true, false], [$budget->failed(), $budget->failed()], 'of 6.1 tokens');
+        self::assertSame([true, false, false], [$budget->failed(200), $budget->failed(20), $budget->failed(100)], 'twice as many for batches of 200 picks');
     }
 
     public function testCountsTheTimeInFlightWithinTheInterval(): void

@@ -42,6 +42,10 @@ $together(...array_fill(0, 4, static function () use ($budget, $memory): void {
     }
 }));
 $missing = (fn (): mixed => $this->memory->get($this->name))->call($budget);
+$busy = new SharedBudget($memory, 'busy', 10.0);
+$permitted = array_map(static fn (int $n): bool => $busy->failed($n), [...array_fill(0, 10, 1000), 20, 20, 1000]);
+$permitted[] = $memory->get('missing:10:busy'); // 10 tokens of the small budget, and one
+echo 'busy: ', json_encode($permitted), "\n";
 echo 'budget: ', $memory->get('refused'), ' refused, ', $missing === 0 ? 'none' : var_export($missing, true), " missing\n";
 
 $counts = new SharedCounts(new Api('unix:/x', '', '', ''), $memory, 5.0);

@@ -4,27 +4,33 @@ declare(strict_types=1);
 
 namespace Lbd\Internal;
 
-/** Tokens for retries, as in gRFC A6. */
+/** Tokens for retries, as in gRFC A6: those that are missing. */
 class Budget
 {
     protected const SUCCESS = 0.1;
 
-    private float $tokens;
+    private float $missing = 0.0;
 
-    public function __construct(protected readonly float $max)
+    public function __construct(private readonly float $max)
     {
-        $this->tokens = $max;
     }
 
-    /** Takes a token, and says whether a retry is permitted. */
-    public function failed(): bool
+    /** The tokens of a full budget, with batches of n picks. */
+    protected function size(int $n): float
     {
-        $this->tokens = max(0.0, $this->tokens - 1);
-        return $this->tokens > $this->max / 2;
+        return $this->max * max(1.0, $n / Batch::FIRST);
+    }
+
+    /** Takes a token, and says whether a retry is permitted, with batches of n picks. */
+    public function failed(int $n = 0): bool
+    {
+        $size = $this->size($n);
+        $this->missing = min($size, $this->missing + 1);
+        return $this->missing < $size / 2;
     }
 
     public function succeeded(): void
     {
-        $this->tokens = min($this->max, $this->tokens + self::SUCCESS);
+        $this->missing = max(0.0, $this->missing - self::SUCCESS);
     }
 }

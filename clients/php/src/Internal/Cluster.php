@@ -22,6 +22,12 @@ final class Cluster
         $this->counts = new Counts();
     }
 
+    /** Takes a token of the budget, and says whether a retry is permitted. */
+    public function permitsRetry(): bool
+    {
+        return $this->budget->failed(count($this->source?->batch()->elements ?? []));
+    }
+
     /** May set an address aside: a try was not sent, or got no answer. */
     public function failed(string $address, bool $sent): void
     {

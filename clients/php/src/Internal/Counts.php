@@ -13,6 +13,9 @@ final class Counts
     /** @var array<string, Count> by address */
     private array $endpoints = [];
 
+    /** Requests that ended with error since the counts were taken last. */
+    public int $errors = 0;
+
     private float $begin;
 
     public function __construct()
@@ -38,6 +41,7 @@ final class Counts
             $count->requests++;
             $count->latency += Deadline::now() - $begin;
             $count->errors += (int) ($outcome === 'error');
+            $this->errors += (int) ($outcome === 'error');
             $count->cancelled += (int) ($outcome === 'cancelled');
         }
     }
@@ -60,7 +64,7 @@ final class Counts
     public function take(): array
     {
         $now = Deadline::now();
-        [$begin, $this->begin] = [$this->begin, $now];
+        [$begin, $this->begin, $this->errors] = [$this->begin, $now, 0];
         $taken = [];
         foreach ($this->endpoints as $address => $count) {
             $count->advance($now);
@@ -92,6 +96,7 @@ final class Counts
             $sum = $this->endpoints[$address] ??= new Count($now);
             $sum->requests += $count->requests;
             $sum->errors += $count->errors;
+            $this->errors += $count->errors;
             $sum->cancelled += $count->cancelled;
             $sum->latency += $count->latency;
             $sum->inFlightSeconds += $count->inFlightSeconds;
@@ -102,6 +107,7 @@ final class Counts
     public function afterFork(): void
     {
         $this->endpoints = [];
+        $this->errors = 0;
         $this->begin = Deadline::now();
     }
 }

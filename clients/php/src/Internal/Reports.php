@@ -12,10 +12,15 @@ final class Reports
     /** Endpoints in one report, at most. */
     public const ENDPOINTS = 1000;
 
+    /** A cluster with so many errors is reported after so many seconds already: outlier detection waits for that. */
+    public const EARLY_ERRORS = 5;
+    public const EARLY = 1.0;
+
     /** Seconds between two calls about connects that failed, at least. */
     private const TELL_PAUSE = 0.05;
 
     private float $due;
+    private float $early = 0.0;
     private int $sending = 0;
 
     /** @var array<string, array<string, int>> how many connects failed, by cluster and address */
@@ -33,9 +38,11 @@ final class Reports
     public function advance(array $clusters, string $reporter): void
     {
         $now = Deadline::now();
-        if ($now >= $this->due && $this->sending === 0) {
-            $this->due = $now + $this->interval;
-            $this->send($clusters, $reporter);
+        $due = $now >= $this->due;
+        if (($due || $now >= $this->early) && $this->sending === 0) {
+            $this->early = $now + self::EARLY;
+            $this->due = $due ? $now + $this->interval : $this->due;
+            $this->send(array_filter($clusters, static fn (Counts $counts): bool => $due || $counts->errors >= self::EARLY_ERRORS), $reporter);
         }
     }
 

@@ -78,6 +78,14 @@ final class SharedBatch implements Source
         return $batch ?? throw $this->lastError() ?? new Unavailable("cluster $this->cluster: APCu is full", $this->cluster);
     }
 
+    /** Replaces the batch for a request that has tried all of its endpoints, unless any process has done so a moment ago. */
+    public function renew(Deadline $deadline): void
+    {
+        if ($this->lastError() === null && $this->memory->claim("renew:$this->cluster", self::PAUSE)) {
+            $this->refresh(0.0, $deadline->atMost(Api::CALL_TIMEOUT));
+        }
+    }
+
     /** Replaces the batch if it is time, and no other process does. It is called after the response. */
     public function afterResponse(bool $responded, Deadline $deadline): void
     {

@@ -20,13 +20,14 @@ final class SharedBudget extends Budget
         $this->name = "missing:$max:$cluster";
     }
 
-    public function failed(): bool
+    public function failed(int $n = 0): bool
     {
+        $size = $this->size($n) * self::UNIT;
         $missing = $this->memory->add($this->name, self::UNIT, self::KEEP);
-        if ($missing > $this->max * self::UNIT) {
-            $this->memory->add($this->name, -self::UNIT, self::KEEP);
+        if ($missing > $size) { // also if batches have become smaller
+            $this->memory->add($this->name, min(-self::UNIT, (int) $size - $missing), self::KEEP);
         }
-        return $missing < $this->max * self::UNIT / 2;
+        return $missing < $size / 2;
     }
 
     public function succeeded(): void

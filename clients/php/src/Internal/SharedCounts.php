@@ -85,18 +85,27 @@ final class SharedCounts
     /** Adds what this process counted. */
     public function add(string $cluster, Counts $counts): void
     {
+        $failed = $counts->errors > 0;
         [, $taken] = $counts->take();
         $this->addAll($cluster, $taken);
+        if ($failed) {
+            $names = array_map(fn (int|string $address): string => $this->names($cluster, (string) $address)[1], array_keys($this->known($cluster)));
+            if (array_sum($this->memory->integers($names)) >= Reports::EARLY_ERRORS) {
+                $this->memory->set('early', true);
+            }
+        }
     }
 
     /** Sends a report if it is time, and no other process does. */
     public function report(Deadline $deadline): void
     {
-        if ($deadline->passed() || !$this->memory->claim('report', $this->interval)) {
-            return;
-        }
         $now = Deadline::now();
         $begin = $this->memory->get('reported'); // the end of the last report that arrived
+        $early = is_float($begin) && $now - $begin >= Reports::EARLY && $this->memory->get('early') === true;
+        if ($deadline->passed() || !($this->memory->claim('report', $this->interval) || ($early && $this->memory->claim('report early', Reports::EARLY)))) {
+            return;
+        }
+        $this->memory->delete('early');
         if (!is_float($begin)) {
             $this->memory->set('reported', $now);
             return;
