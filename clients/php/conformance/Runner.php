@@ -9,8 +9,10 @@ use GuzzleHttp\Exception\GuzzleException;
 use GuzzleHttp\Handler\CurlMultiHandler;
 use GuzzleHttp\Pool;
 use GuzzleHttp\Psr7\Request;
+use Lbd\Ask;
 use Lbd\Client;
 use Lbd\Exception;
+use Lbd\GuzzleMiddleware;
 use Psr\Http\Message\ResponseInterface;
 
 /** Drives the client as the conformance tests say (clients/conformance/README.md). */
@@ -26,6 +28,9 @@ final class Runner
         'ttl' => 'ttl',
         'connect_timeout' => 'connectTimeout',
     ];
+
+    /** Options for the host of the cluster, or for this program. */
+    private const OTHERS = ['hash', 'target', 'headers', 'choice'];
     private const ERRORS = [
         Exception\Dropped::class => 'dropped',
         Exception\CircuitBroken::class => 'circuit_broken',
@@ -40,6 +45,9 @@ final class Runner
 
     private ?Client $client = null;
     private string $adapter = 'core';
+
+    /** @var array<string, mixed> */
+    private array $options = [];
     private \Closure $send;
     private \Closure $plain;
 
@@ -59,13 +67,15 @@ final class Runner
         if (!isset($this->adapters[$this->adapter])) {
             return ['unsupported' => 'no such adapter'];
         }
-        $options = $command['options'] ?? [];
-        if ($unknown = array_diff_key($options, self::OPTIONS)) {
+        $options = $this->options = $command['options'] ?? [];
+        if ($unknown = array_diff_key($options, self::OPTIONS, array_flip(self::OTHERS))) {
             return ['unsupported' => 'options ' . implode(', ', array_keys($unknown))];
         }
-        $settings = ['lbd' => $command['lbd'], 'mode' => $command['mode'], 'hosts' => ['upstream.test' => $command['cluster']]];
+        $hash = ($options['hash'] ?? 'code') === 'code' ? [] : ['hash' => $options['hash']];
+        $host = $hash + (isset($options['target']) ? array_intersect_key($options, ['target' => 0, 'headers' => 0]) : ['cluster' => $command['cluster']]);
+        $settings = ['lbd' => $command['lbd'], 'mode' => $command['mode'], 'hosts' => ['upstream.test' => $host]];
         $settings += ['token' => $command['token'] ?? null, 'tokenFile' => $command['token_file'] ?? null];
-        foreach ($options as $name => $value) {
+        foreach (array_intersect_key($options, self::OPTIONS) as $name => $value) {
             $settings[self::OPTIONS[$name]] = $value;
         }
         $this->client = new Client(...$settings);
@@ -83,16 +93,26 @@ final class Runner
      * The arguments of a request.
      *
      * @param array<string, mixed> $command
-     * @return array{string, string, string, array<string, string>, ?float}
+     * @param int $number of the request in a load
+     * @return array{string, string, string, array<string, string>, ?float, ?Ask}
      */
-    private static function arguments(array $command): array
+    private function arguments(array $command, int $number = 0): array
     {
+        $headers = $command['headers'] ?? [];
+        $key = $command['key'] ?? '';
+        $key .= isset($command['keys']) ? '-' . $number % $command['keys'] : '';
+        [$kind, $name] = explode(':', $this->options['hash'] ?? '', 2) + ['', ''];
+        if ($key !== '' && $kind !== 'code') {
+            $headers += $kind === 'header' ? [$name => $key] : ['Cookie' => "other=x; $name=$key"];
+        }
+        $ask = $kind === 'code' || isset($this->options['choice']) ? new Ask($kind === 'code' ? $key : '') : null;
         return [
             $command['method'] ?? 'GET',
             $command['url'] ?? 'http://upstream.test' . ($command['path'] ?? '/'),
             $command['body'] ?? '',
-            ($command['idempotent'] ?? false) ? ['Idempotency-Key' => '1'] : [],
+            $headers + (($command['idempotent'] ?? false) ? ['Idempotency-Key' => '1'] : []),
             isset($command['timeout']) ? (float) $command['timeout'] : null,
+            $ask,
         ];
     }
 
@@ -100,15 +120,18 @@ final class Runner
      * @param array<string, mixed> $command
      * @return array<string, mixed>
      */
-    public function request(array $command): array
+    public function request(array $command, int $number = 0): array
     {
+        $arguments = $this->arguments($command, $number);
         $end = microtime(true) + ($command['timeout'] ?? 30.0);
         try {
-            [$status, $body] = (isset($command['url']) ? $this->plain : $this->send)(...self::arguments($command));
-            return ['status' => $status, 'body' => $body];
+            [$status, $body] = (isset($command['url']) ? $this->plain : $this->send)(...$arguments);
+            $answer = ['status' => $status, 'body' => $body];
         } catch (\Throwable $error) {
-            return ['error' => self::name($error, microtime(true) >= $end - 0.05), 'message' => $error->getMessage()];
+            $answer = ['error' => self::name($error, microtime(true) >= $end - 0.05), 'message' => $error->getMessage()];
         }
+        $choice = $arguments[5]?->choice;
+        return $answer + ($choice === null ? [] : ['choice' => ['zone' => $choice->locality['zone']] + (array) $choice]);
     }
 
     /** An error of curl has one code for the deadline and for the time to connect. */
@@ -173,7 +196,7 @@ final class Runner
             while (($left = $due - microtime(true)) > 0) {
                 usleep((int) ceil($left * 1e6));
             }
-            $answer = $this->request($command);
+            $answer = $this->request($command, $i);
             $result = $answer['status'] ?? $answer['error'];
             $counts[$result] = ($counts[$result] ?? 0) + 1;
             if ($due > 0) {
@@ -191,7 +214,7 @@ final class Runner
      */
     private function paced(array $command, int $n, int $threads, float $began): array
     {
-        [$method, $url, $body, $headers, $timeout] = self::arguments($command);
+        [$method, $url, $body, $headers, $timeout] = $this->arguments($command);
         $handler = new CurlMultiHandler(['select_timeout' => 0.001]);
         $guzzle = guzzle($this->client, $handler);
         $counts = [];
@@ -224,19 +247,20 @@ final class Runner
      */
     private function promises(array $command, int $n, int $threads): array
     {
-        [$method, $url, $body, $headers, $timeout] = self::arguments($command);
-        $requests = (static function () use ($n, $method, $url, $headers, $body) {
+        $guzzle = guzzle(isset($command['url']) ? null : $this->client);
+        $requests = (function () use ($command, $n, $guzzle) {
             for ($i = 0; $i < $n; $i++) {
-                yield new Request($method, $url, $headers, $body);
+                [$method, $url, $body, $headers, $timeout, $ask] = $this->arguments($command, $i);
+                $options = ['timeout' => $timeout ?? 0, GuzzleMiddleware::ASK => $ask];
+                yield static fn () => $guzzle->sendAsync(new Request($method, $url, $headers, $body), $options);
             }
         })();
         $counts = [];
         $count = static function (int|string $result) use (&$counts): void {
             $counts[$result] = ($counts[$result] ?? 0) + 1;
         };
-        (new Pool(guzzle(isset($command['url']) ? null : $this->client), $requests, [
+        (new Pool($guzzle, $requests, [
             'concurrency' => $threads,
-            'options' => ['timeout' => $timeout ?? 0],
             'fulfilled' => static fn (ResponseInterface $response) => $count($response->getStatusCode()),
             'rejected' => static fn (\Throwable $error) => $count(self::name($error)),
         ]))->promise()->wait();

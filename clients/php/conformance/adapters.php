@@ -9,6 +9,7 @@ use GuzzleHttp\Client as Guzzle;
 use GuzzleHttp\Handler\CurlMultiHandler;
 use GuzzleHttp\HandlerStack;
 use GuzzleHttp\Psr7\Request;
+use Lbd\Ask;
 use Lbd\Client;
 use Lbd\GuzzleMiddleware;
 use Lbd\Psr18Client;
@@ -26,9 +27,9 @@ function guzzle(?Client $client, CurlMultiHandler $handler = new CurlMultiHandle
 return [
     'core' => static function (?Client $client): Closure {
         $handle = curl_init();
-        return static function (string $method, string $url, string $body, array $headers, ?float $timeout) use ($client, $handle): array {
+        return static function (string $method, string $url, string $body, array $headers, ?float $timeout, ?Ask $ask) use ($client, $handle): array {
             if ($client !== null) {
-                $response = $client->request($method, $url, $body, $headers, $timeout);
+                $response = $client->request($method, $url, $body, $headers, $timeout, ask: $ask);
                 return [$response->status, $response->body];
             }
             curl_setopt_array($handle, [CURLOPT_URL => $url, CURLOPT_CUSTOMREQUEST => $method, CURLOPT_RETURNTRANSFER => true]);
@@ -48,16 +49,17 @@ return [
         $inner = static fn (float $seconds, float $connect): Guzzle => new Guzzle([
             'handler' => $stack, 'timeout' => $seconds, 'connect_timeout' => $connect,
         ]);
-        return static function (string $method, string $url, string $body, array $headers, ?float $timeout) use ($client, $inner): array {
+        return static function (string $method, string $url, string $body, array $headers, ?float $timeout, ?Ask $ask) use ($client, $inner): array {
             $sender = $client === null ? $inner($timeout ?? 30.0, 5.0) : new Psr18Client($client, $inner, $timeout);
+            $sender = $sender instanceof Psr18Client && $ask !== null ? $sender->withAsk($ask) : $sender;
             $response = $sender->sendRequest(new Request($method, $url, $headers, $body));
             return [$response->getStatusCode(), (string) $response->getBody()];
         };
     },
     'guzzle' => static function (?Client $client): Closure {
         $guzzle = guzzle($client);
-        return static function (string $method, string $url, string $body, array $headers, ?float $timeout) use ($guzzle): array {
-            $response = $guzzle->request($method, $url, ['body' => $body, 'headers' => $headers, 'timeout' => $timeout ?? 0]);
+        return static function (string $method, string $url, string $body, array $headers, ?float $timeout, ?Ask $ask) use ($guzzle): array {
+            $response = $guzzle->request($method, $url, ['body' => $body, 'headers' => $headers, 'timeout' => $timeout ?? 0, GuzzleMiddleware::ASK => $ask]);
             return [$response->getStatusCode(), (string) $response->getBody()];
         };
     },

@@ -4,7 +4,9 @@ declare(strict_types=1);
 
 namespace Lbd;
 
+use Lbd\Internal\Batch;
 use Lbd\Internal\Cluster;
+use Lbd\Internal\Counts;
 use Lbd\Internal\Deadline;
 
 /**
@@ -24,23 +26,51 @@ final class Attempt
     private readonly int $epoch;
     private readonly float $begin;
 
+    /** That of the cluster that was chosen. */
+    private readonly ?Counts $counts;
+
     /**
      * @internal
      * @param string $address HOST:PORT
+     * @param int $number 1 for the first try of a request
+     * @param Batch|array<mixed>|null $picked the batch of an element, or the answer of lbd; null for a fallback
      * @param bool $hurries whether it has less time to connect, because there may be other endpoints
      */
     public function __construct(
         private readonly Call $call,
         public readonly string $address,
+        public readonly int $number,
+        private readonly Batch|array|null $picked = null,
+        private readonly int $element = 0,
         private readonly ?string $lease = null,
-        private readonly bool $counted = false,
         bool $hurries = false,
     ) {
         $this->client = $call->client;
         $this->cluster = $call->cluster;
         $this->epoch = $this->client->background->epoch;
         $this->connectTimeout = min($this->client->connectTimeout, $hurries ? $this->cluster->connects->limit() : INF);
-        $this->begin = $counted ? $this->cluster->counts->begin($address) : Deadline::now();
+        $this->counts = $picked instanceof Batch ? $this->countedAt()->counts : null;
+        $this->begin = $this->counts?->begin($address) ?? Deadline::now();
+    }
+
+    private function countedAt(): Cluster
+    {
+        return $this->cluster->target ? $this->client->cluster($this->fields()[0]) : $this->cluster;
+    }
+
+    /** @return array{string, string, string, string, string, int} */
+    private function fields(): array
+    {
+        return ($this->picked instanceof Batch ? $this->picked->chosen($this->element) : null)
+            ?? Batch::fields(is_array($this->picked) ? $this->picked : [], $this->cluster->name);
+    }
+
+    /** What lbd has chosen. */
+    public function choice(): Choice
+    {
+        [$cluster, $hostname, $region, $zone, $subZone, $priority] = $this->fields();
+        $locality = ['region' => $region, 'zone' => $zone, 'sub_zone' => $subZone];
+        return new Choice($cluster, $this->address, $hostname, $locality, $priority, $this->number);
     }
 
     /** A connection was made in these seconds. */
@@ -86,7 +116,7 @@ final class Attempt
     {
         if ($this->outcome === '' && $this->epoch === $this->client->background->epoch) {
             $this->ended($outcome);
-            $this->call->failed($this->address, $outcome === 'unreachable', $cut);
+            $this->call->failed($this->cluster->target ? $this->fields()[0] : $this->cluster->name, $this->address, $outcome === 'unreachable', $cut);
         }
         $this->finish();
     }
@@ -102,9 +132,7 @@ final class Attempt
         if ($this->epoch !== $this->client->background->epoch) {
             return; // it is the parent's
         }
-        if ($this->counted) {
-            $this->cluster->counts->finished($this->address);
-        }
+        $this->counts?->finished($this->address);
         if ($this->lease !== null) {
             $this->client->background->leases->end($this->lease, $this->outcome);
         }
@@ -115,8 +143,8 @@ final class Attempt
     {
         if ($this->outcome === '') {
             $this->outcome = $outcome;
-            if ($this->counted && $this->epoch === $this->client->background->epoch) {
-                $this->cluster->counts->ended($this->address, $outcome, $this->begin);
+            if ($this->epoch === $this->client->background->epoch) {
+                $this->counts?->ended($this->address, $outcome, $this->begin);
             }
         }
     }

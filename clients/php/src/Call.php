@@ -11,6 +11,7 @@ use Lbd\Internal\Batch;
 use Lbd\Internal\Cluster;
 use Lbd\Internal\Connects;
 use Lbd\Internal\Deadline;
+use Lbd\Internal\Host;
 use Lbd\Internal\SharedBatch;
 use Lbd\Internal\Source;
 use Lbd\Internal\Unreachable;
@@ -61,6 +62,8 @@ final class Call
         public readonly Cluster $cluster,
         public readonly Deadline $deadline,
         private readonly bool $repeatable,
+        private readonly string $query,
+        private readonly ?Ask $ask,
     ) {
         $this->epoch = $client->background->epoch;
     }
@@ -79,12 +82,20 @@ final class Call
                 throw $error; // lbd answered, or it is too late
             }
             $this->fallback = true;
-            return new Attempt($this, $this->client->fallback);
+            return $this->chosen(new Attempt($this, $this->client->fallback, 1));
         }
     }
 
+    private function chosen(Attempt $attempt): Attempt
+    {
+        if ($this->ask !== null) {
+            $this->ask->choice = $attempt->choice();
+        }
+        return $attempt;
+    }
+
     /** @internal remembers that a try failed. If nothing was sent, lbd is told at once. */
-    public function failed(string $address, bool $unsent, bool $cut): void
+    public function failed(string $cluster, string $address, bool $unsent, bool $cut): void
     {
         $this->unsent = $unsent;
         $this->cut = $this->cut || $cut;
@@ -93,7 +104,7 @@ final class Call
         }
         $this->cluster->failed($address, !$unsent);
         if ($unsent && $this->lease === null) {
-            $this->client->background->unreachable($this->cluster->name, $address);
+            $this->client->background->unreachable($cluster, $address);
         }
     }
 
@@ -117,13 +128,15 @@ final class Call
         }
         try {
             $wait = new Deadline($unsent ? $this->deadline->atMost(self::OTHER_TIME) : 0.0);
-            return $this->cluster->source === null ? $this->pickOther($unsent ? 'unreachable' : 'error', $wait) : $this->other($this->cluster->source, $wait);
+            return $this->cluster->source === null || $this->query !== ''
+                ? $this->askOther($unsent ? 'unreachable' : 'error', $wait)
+                : $this->other($this->cluster->source, $wait);
         } catch (LbdException) {
             return null;
         }
     }
 
-    private function pickOther(string $outcome, Deadline $wait): ?Attempt
+    private function askOther(string $outcome, Deadline $wait): ?Attempt
     {
         // lbd may need the place of the lease in the circuit breaker.
         $ended = $this->lease === null || $this->client->background->leases->endFailed($this->lease, $outcome, $this->deadline);
@@ -135,7 +148,7 @@ final class Call
                     return null;
                 }
                 if ($this->cut) {
-                    return $this->pick([]);
+                    return $this->excluding([]);
                 }
                 $this->client->tick($wait->atMost(self::ASK_PAUSE));
             }
@@ -152,11 +165,11 @@ final class Call
         $untried = fn (string $address): bool => !in_array($address, $this->tried, true);
         while (true) {
             $batch = $source->batch();
-            $address = $batch?->draw(fn (string $address): bool => $untried($address) && !$this->cluster->asides->avoids($address))
+            $element = $batch?->draw(fn (string $address): bool => $untried($address) && !$this->cluster->asides->avoids($address))
                 ?? $batch?->draw($untried)
                 ?? ($this->cut ? $batch?->draw(fn (string $address): bool => !$untried($address)) : null);
-            if ($address !== null) {
-                return $this->at($address, null);
+            if ($batch !== null && $element !== null) {
+                return $this->at($batch->address($element, $this->cluster->name), null, $batch, $element);
             }
             if ($wait->passed() || !$this->goesOn()) {
                 return null;
@@ -184,25 +197,48 @@ final class Call
 
     private function take(): Attempt
     {
-        if ($this->cluster->source !== null) {
-            return $this->at($this->cluster->source->take($this->deadline), null);
+        if ($this->cluster->source === null || $this->query !== '') {
+            return $this->ask();
         }
-        return $this->ask();
+        [$batch, $element] = $this->cluster->source->take($this->deadline);
+        return $this->at($batch->address($element, $this->cluster->name), null, $batch, $element);
     }
 
     /** A try at an address that lbd picks: none that was tried, and none that is set aside unless there is no other. */
     private function ask(): Attempt
     {
         $avoided = array_diff($this->cluster->asides->avoided(), $this->tried);
+        sort($avoided);
         try {
-            return $this->pick([...$this->tried, ...$avoided]);
+            return $this->excluding([...$this->tried, ...$avoided]);
         } catch (Unavailable $error) {
-            return $avoided !== [] && $error->reason === 'all_excluded' ? $this->pick($this->tried) : throw $error;
+            return $avoided !== [] && $error->reason === 'all_excluded' ? $this->excluding($this->tried) : throw $error;
         }
     }
 
-    /** @throws Unavailable if the deadline passed while lbd answered: no endpoint is to blame */
-    private function at(string $address, ?string $lease): Attempt
+    /**
+     * A try at an address that lbd picks, or has picked for others that ask the same. It is none of these.
+     *
+     * @param list<string> $addresses
+     */
+    private function excluding(array $addresses): Attempt
+    {
+        $excluded = '';
+        foreach (array_slice($addresses, 0, Cluster::TRIED_MAX) as $address) {
+            $excluded .= '&exclude=' . rawurlencode($address);
+        }
+        if ($this->cluster->source === null) {
+            return $this->pick($this->query . $excluded);
+        }
+        [$batch, $element] = $this->cluster->source->takeAsked($this->query, $excluded, $this->tried === [], $this->deadline);
+        return $this->at($batch->address($element, $this->cluster->name), null, $batch, $element);
+    }
+
+    /**
+     * @param Batch|array<mixed> $picked the batch of an element, or the answer of lbd
+     * @throws Unavailable if the deadline passed while lbd answered: no endpoint is to blame
+     */
+    private function at(string $address, ?string $lease, Batch|array $picked, int $element = 0): Attempt
     {
         if ($this->deadline->passed()) {
             if ($lease !== null) {
@@ -215,26 +251,18 @@ final class Call
         $this->cut = $this->cut && !$again;
         $this->tried[] = $address;
         $this->lease = $lease;
-        $batch = $this->cluster->source !== null;
-        if (!$batch) {
+        if (!$picked instanceof Batch) {
             $this->cluster->asides->avoids($address); // this may be the trial
         }
-        return new Attempt($this, $address, $lease, $batch, $this->moves < Connects::HURRIED && !$again);
+        $attempt = new Attempt($this, $address, count($this->tried), $picked, $element, $lease, $this->moves < Connects::HURRIED && !$again);
+        return $this->chosen($attempt);
     }
 
-    /**
-     * A try at an address that lbd picks, which is none of these.
-     *
-     * @param list<string> $excluded
-     */
-    private function pick(array $excluded): Attempt
+    private function pick(string $query): Attempt
     {
         $name = $this->cluster->name;
         $wait = $this->deadline->atMost(self::WAIT_MAX);
-        $path = '/v1/pick?cluster=' . rawurlencode($name) . '&wait=' . Api::duration($wait);
-        foreach (array_slice($excluded, 0, Cluster::TRIED_MAX) as $address) {
-            $path .= '&exclude=' . rawurlencode($address);
-        }
+        $path = '/v1/pick?' . Host::parameter($name) . '&wait=' . Api::duration($wait) . $query;
         $ttl = null;
         if ($this->client->mode === 'lease') {
             $left = $this->deadline->left();
@@ -244,16 +272,16 @@ final class Call
         try {
             $answer = $this->client->api->call($ttl === null ? 'GET' : 'POST', $path, null, $name, $wait + Api::CALL_TIMEOUT);
         } catch (Unreachable $error) {
-            throw new Unavailable("cluster $name: lbd is unreachable: {$error->getMessage()}", $name, previous: $error);
+            throw $error->of($name);
         }
         $lease = $answer['lease']['id'] ?? null;
         $address = $answer['address'] ?? null;
         if (!Batch::isAddress($address) || ($ttl !== null && !is_string($lease))) {
-            throw new Unavailable("cluster $name: lbd is unreachable: the answer is not a pick", $name);
+            throw (new Unreachable('the answer is not a pick'))->of($name);
         }
         if ($ttl !== null) {
             $this->client->background->leases->hold($lease, $ttl, $this->deadline);
         }
-        return $this->at($address, $ttl === null ? null : $lease);
+        return $this->at($address, $ttl === null ? null : $lease, $answer);
     }
 }

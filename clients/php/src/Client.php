@@ -9,10 +9,17 @@ use Lbd\Internal\Api;
 use Lbd\Internal\Background;
 use Lbd\Internal\Cluster;
 use Lbd\Internal\Deadline;
+use Lbd\Internal\Host;
 use Lbd\Internal\Shutdown;
+use Lbd\Internal\UpstreamRequest;
 use Lbd\Internal\Upstreams;
+use Psr\Http\Message\RequestInterface;
 
-/** Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. */
+/**
+ * Sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks.
+ *
+ * @phpstan-type HostSetting string|array{cluster?: string, target?: string, headers?: list<string>, hash?: string}
+ */
 final class Client
 {
     private const MODES = ['batch', 'pick', 'lease'];
@@ -27,7 +34,7 @@ final class Client
     /** The mode that is used: pick instead of batch where processes share nothing. */
     public readonly string $mode;
 
-    /** @var \Closure(string): ?string */
+    /** @var \Closure(string): ?Host */
     private readonly \Closure $hosts;
 
     /** @var array<string, Cluster> */
@@ -45,8 +52,10 @@ final class Client
      *     $token or $tokenFile, neither variable is used
      * @param ?string $ca PEM file of the certificates that may sign lbd's. Default: environment LBD_CA, else the system's
      * @param ?string $owner name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID
-     * @param array<string, string>|callable(string): ?string $hosts clusters of other hosts; the function returns null
-     *     for a host that is not one
+     * @param array<string, HostSetting>|callable(string): ?HostSetting $hosts what requests to hosts are for: the name of a
+     *     cluster, or an array with these fields. cluster: default what is before .lbd. hash: where the hash key of a
+     *     request is, header:NAME or cookie:NAME. target: a target, whose routes choose the cluster by the path, and by
+     *     headers: those that they match, or that their hash policies need. The function returns null for other hosts
      * @param ?string $fallback HOST:PORT for requests while lbd is unreachable and the last batch is too old
      * @param float $timeout deadline in seconds of a request that sets none
      * @param float $connectTimeout seconds for a connection to an endpoint; after it, another one is tried
@@ -85,8 +94,15 @@ final class Client
         if (!in_array($mode, self::MODES, true)) {
             throw new \ValueError("mode: '$mode' is not batch, pick or lease");
         }
-        $names = is_array($hosts) ? array_change_key_case($hosts) : [];
-        $this->hosts = is_array($hosts) ? static fn (string $host): ?string => $names[$host] ?? null : $hosts(...);
+        $known = [];
+        foreach (is_array($hosts) ? $hosts : [] as $host => $setting) {
+            $host = strtolower((string) $host);
+            $known[$host] = Host::of($host, $setting);
+        }
+        $this->hosts = static function (string $host) use ($known, $hosts): ?Host {
+            $setting = is_array($hosts) ? null : $hosts($host);
+            return $setting === null ? $known[$host] ?? null : Host::of($host, $setting);
+        };
         $address = $lbd ?? self::environment('LBD') ?? Api::defaultAddress();
         if ($token === null && $tokenFile === null) {
             [$token, $tokenFile] = [self::environment('LBD_TOKEN'), self::environment('LBD_TOKEN_FILE')];
@@ -107,12 +123,16 @@ final class Client
         return is_string($value) && $value !== '' ? $value : null;
     }
 
-    /** The cluster that a host names; null if requests to the host are not for lbd. */
-    public function clusterOf(string $host): ?string
+    /** What requests to a host are for; null if they are not for lbd. */
+    public function host(string $host): ?Host
     {
         $host = strtolower($host);
-        return ($this->hosts)($host)
-            ?? (strlen($host) > 4 && str_ends_with($host, '.lbd') ? substr($host, 0, -4) : null);
+        $known = ($this->hosts)($host);
+        if ($known === null) {
+            $cluster = Host::suffixed($host);
+            $known = $cluster === null ? null : new Host($cluster);
+        }
+        return $known;
     }
 
     /**
@@ -124,6 +144,7 @@ final class Client
      * @param ?bool $idempotent whether it may be retried. Default: if the method is idempotent, or there is a header
      *     Idempotency-Key
      * @param ?resource $sink where the body is written to, instead of Response::$body
+     * @param ?Ask $ask what the program asks of lbd; gets what lbd has chosen
      * @throws Exception\LbdException without an endpoint
      * @throws Exception\ConnectionFailed if the upstream fails, and TimedOut at the deadline
      */
@@ -135,17 +156,34 @@ final class Client
         ?float $timeout = null,
         ?bool $idempotent = null,
         mixed $sink = null,
+        ?Ask $ask = null,
     ): Response {
-        return (new Upstreams($this))->request($method, $url, $body, $headers, $timeout ?? $this->timeout, $idempotent, $sink);
+        return (new Upstreams($this))->request($method, $url, $body, $headers, $timeout ?? $this->timeout, $idempotent, $sink, $ask);
     }
 
     /**
-     * A request to a cluster, for an adapter of an HTTP library.
+     * A request, for an adapter of an HTTP library.
      *
+     * @param string|Host $host a cluster, a target xds:///NAME, or what host returned
      * @param float $timeout seconds until the deadline
      * @param bool $repeatable whether it may be sent again
+     * @param ?Ask $ask what the program asks of lbd; gets what lbd has chosen
+     * @param RequestInterface|UpstreamRequest|null $request where the hash key is, and what the routes of a target match
      */
-    public function call(string $cluster, float $timeout, bool $repeatable): Call
+    public function call(
+        string|Host $host,
+        float $timeout,
+        bool $repeatable,
+        ?Ask $ask = null,
+        RequestInterface|UpstreamRequest|null $request = null,
+    ): Call {
+        $host = is_string($host) ? new Host($host) : $host;
+        $known = $this->cluster($host->name);
+        return new Call($this, $known, new Deadline($timeout), $repeatable, $host->query($ask, $request), $ask);
+    }
+
+    /** @internal what is known of a cluster or target */
+    public function cluster(string $cluster): Cluster
     {
         if ($this->closed) {
             throw new Unavailable("cluster $cluster: the client is closed", $cluster);
@@ -157,8 +195,7 @@ final class Client
         if (!isset($this->clusters[$cluster]) && count($this->clusters) >= self::CLUSTERS) {
             throw new Unavailable("cluster $cluster: the client has " . self::CLUSTERS . ' clusters', $cluster);
         }
-        $known = $this->clusters[$cluster] ??= $this->background->cluster($cluster);
-        return new Call($this, $known, new Deadline($timeout), $repeatable);
+        return $this->clusters[$cluster] ??= $this->background->cluster($cluster);
     }
 
     /**

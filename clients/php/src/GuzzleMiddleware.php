@@ -22,12 +22,15 @@ use Psr\Http\Message\ResponseInterface;
  * the others. Push it last: a LogicException says that redirects or retries are within it.
  *
  * The deadline of a request is the option timeout, else the timeout of the Client. The option idempotent permits
- * retries of a POST or PATCH, or forbids those of other methods.
+ * retries of a POST or PATCH, or forbids those of other methods. The option lbd is an Ask.
  */
 final class GuzzleMiddleware
 {
     /** Whether a request may be sent again. Default: if its method is idempotent, or it has a header Idempotency-Key. */
     public const IDEMPOTENT = 'idempotent';
+
+    /** An Ask: what the program asks of lbd for the request. It gets what lbd has chosen. */
+    public const ASK = 'lbd';
 
     public function __construct(private readonly Client $client)
     {
@@ -41,8 +44,8 @@ final class GuzzleMiddleware
     {
         self::checkOrder($handler);
         return function (RequestInterface $request, array $options) use ($handler): PromiseInterface {
-            $cluster = $this->client->clusterOf($request->getUri()->getHost());
-            if ($cluster === null) {
+            $host = $this->client->host($request->getUri()->getHost());
+            if ($host === null) {
                 return $handler($request, $options);
             }
             $timeout = (float) ($options[RequestOptions::TIMEOUT] ?? 0) ?: $this->client->timeout;
@@ -51,7 +54,8 @@ final class GuzzleMiddleware
             $body = $request->getBody();
             $begin = Psr18Client::position($body);
             try {
-                $call = $this->client->call($cluster, $timeout, $idempotent && ($body->isSeekable() || $body->getSize() === 0));
+                $repeatable = $idempotent && ($body->isSeekable() || $body->getSize() === 0);
+                $call = $this->client->call($host, $timeout, $repeatable, $options[self::ASK] ?? null, $request);
                 return $this->send($handler, $request, self::options($options, (bool) $idempotent), $call, $call->first(), $begin);
             } catch (LbdException $error) {
                 return Create::rejectionFor($error);

@@ -22,6 +22,8 @@ final class Psr18Client implements ClientInterface
     /** @var \Closure(float, float): ClientInterface */
     private readonly \Closure $inner;
 
+    private ?Ask $ask = null;
+
     /**
      * @param ClientInterface|\Closure(float, float): ClientInterface $inner the client that sends the requests, or a
      *     function that returns one whose requests end after that many seconds, and their connects after the second
@@ -33,16 +35,25 @@ final class Psr18Client implements ClientInterface
         $this->inner = $inner instanceof \Closure ? $inner : static fn (float $seconds, float $connect): ClientInterface => $inner;
     }
 
+    /** A client whose requests ask something of lbd. $ask gets what lbd has chosen. */
+    public function withAsk(Ask $ask): self
+    {
+        $client = clone $this;
+        $client->ask = $ask;
+        return $client;
+    }
+
     public function sendRequest(RequestInterface $request): ResponseInterface
     {
-        $cluster = $this->client->clusterOf($request->getUri()->getHost());
-        if ($cluster === null) {
+        $host = $this->client->host($request->getUri()->getHost());
+        if ($host === null) {
             return ($this->inner)($this->timeout ?? $this->client->timeout, $this->client->connectTimeout)->sendRequest($request);
         }
         $idempotent = in_array(strtoupper($request->getMethod()), Call::IDEMPOTENT, true) || $request->hasHeader('Idempotency-Key');
         $body = $request->getBody();
         $begin = self::position($body);
-        $call = $this->client->call($cluster, $this->timeout ?? $this->client->timeout, $idempotent && ($body->isSeekable() || $body->getSize() === 0));
+        $repeatable = $idempotent && ($body->isSeekable() || $body->getSize() === 0);
+        $call = $this->client->call($host, $this->timeout ?? $this->client->timeout, $repeatable, $this->ask, $request);
         $attempt = $call->first();
         while (true) {
             try {

@@ -11,14 +11,12 @@ use Lbd\Exception\LbdException;
 use Lbd\Exception\PermissionDenied;
 use Lbd\Exception\Unavailable;
 use Lbd\Exception\UnknownCluster;
-use Lbd\Internal\Api;
 use Lbd\Internal\Asides;
 use Lbd\Internal\Batch;
 use Lbd\Internal\Budget;
 use Lbd\Internal\Connects;
 use Lbd\Internal\Counts;
 use Lbd\Internal\Deadline;
-use Lbd\Internal\FollowedBatch;
 use Lbd\Internal\Pause;
 use Lbd\Internal\Transfers;
 use Lbd\Internal\Unreachable;
@@ -31,7 +29,10 @@ final class UnitTest extends TestCase
     {
         return [
             'generation' => 7,
-            'picks' => [['address' => '10.0.0.1:80'], ['address' => '[::1]:80']],
+            'picks' => [
+                ['address' => '10.0.0.1:80', 'cluster' => 'shop', 'hostname' => 'one', 'locality' => ['region' => 'r', 'zone' => 'z', 'sub_zone' => 's'], 'priority' => 3],
+                ['address' => '[::1]:80'],
+            ],
             'dropped' => ["shed\n\0load" => 2],
             'circuit_broken' => 1,
         ];
@@ -39,15 +40,22 @@ final class UnitTest extends TestCase
 
     public function testABatchSurvivesTheSharedMemory(): void
     {
-        $batch = Batch::ofAnswer('orders', self::answer());
+        $batch = Batch::ofAnswer('orders', self::answer(), '&hash=a%20b');
         $copy = Batch::decode($batch->encode());
         self::assertNotNull($copy);
-        self::assertSame([$batch->elements, 7], [$copy->elements, $copy->generation]);
+        self::assertSame([$batch->elements, 7, '&hash=a%20b'], [$copy->elements, $copy->generation, $copy->query]);
         self::assertEqualsWithDelta($batch->made, $copy->made, 1e-5);
+        self::assertEqualsWithDelta($batch->until, $copy->until, 1e-5);
         $results = [];
-        foreach ($copy->elements as $element) {
+        foreach ($copy->elements as $i => $element) {
+            $chosen = match ($element) {
+                '10.0.0.1:80' => ['shop', 'one', 'r', 'z', 's', 3],
+                '[::1]:80' => ['orders', '', '', '', '', 0],
+                default => null,
+            };
+            self::assertSame([$chosen, $chosen], [$batch->chosen($i), $copy->chosen($i)]);
             try {
-                $results[] = Batch::address($element, 'orders');
+                $results[] = $copy->address($i, 'orders');
             } catch (Dropped | CircuitBroken $error) {
                 $results[] = $error->reason;
                 self::assertSame('orders', $error->cluster);
@@ -93,15 +101,11 @@ final class UnitTest extends TestCase
 
     public function testReplacesABatchAfter80To100PercentOfItsAge(): void
     {
-        $source = new FollowedBatch('orders', new Api('unix:/x', '', '', ''), 10.0, 60.0);
-        $age = function (Batch $batch): float {
-            $this->got($batch, 0.0);
-            return $this->old - $batch->made;
-        };
         $ages = [];
         $began = microtime(true);
         for ($i = 0; $i < 200; $i++) {
-            $ages[] = $age->call($source, Batch::ofAnswer('orders', self::answer()));
+            $batch = Batch::ofAnswer('orders', self::answer(), '', 10.0);
+            $ages[] = $batch->until - $batch->made;
         }
         self::assertGreaterThan(7.99, min($ages));
         self::assertLessThan(8.5, min($ages));
@@ -178,12 +182,12 @@ final class UnitTest extends TestCase
         self::assertNotNull($batch);
         self::assertNull($batch->generation);
         $this->expectExceptionObject(new Dropped('all of it', 'orders', 'dropped'));
-        Batch::address($batch->elements[0], 'orders');
+        $batch->address(0, 'orders');
     }
 
     public function testRejectsWhatIsNotABatch(): void
     {
-        foreach (['', '1.0 7', "1.0 7\n", "x 7\n10.0.0.1:80", "1.0 7\n\n10.0.0.1:80"] as $text) {
+        foreach (['', '1.0 2.0 7 ', "1.0 2.0 7 \n", "1.0 2.0 7 \n[]\n", "x 2.0 7 \n[]\n10.0.0.1:80", "1.0 x 7 \n[]\n10.0.0.1:80", "1.0 2.0 7 \n[]\n\n10.0.0.1:80"] as $text) {
             self::assertNull(Batch::decode($text), $text);
         }
         $answers = [[], ['picks' => []] + self::answer(), ['picks' => [['address' => '']]] + self::answer(), ['picks' => [['address' => '!x:1']]] + self::answer(), ['generation' => 'x'] + self::answer(), ['dropped' => 1] + self::answer()];
@@ -201,7 +205,7 @@ final class UnitTest extends TestCase
     public function testTakesAnotherAddress(): void
     {
         $batch = Batch::ofAnswer('orders', ['dropped' => []] + self::answer());
-        self::assertSame('[::1]:80', $batch->draw(static fn (string $address): bool => $address !== '10.0.0.1:80'));
+        self::assertSame('[::1]:80', $batch->elements[(int) $batch->draw(static fn (string $address): bool => $address !== '10.0.0.1:80')]);
         self::assertNull($batch->draw(static fn (): bool => false));
         self::assertEqualsCanonicalizing(['10.0.0.1:80', '[::1]:80'], $batch->addresses());
     }
@@ -218,18 +222,18 @@ final class UnitTest extends TestCase
         $turn = 0;
         $taken = [];
         for ($i = 0; $i < 600; $i++) {
-            $taken[] = $batch->take(static function () use (&$turn): int {
+            $taken[] = $batch->elements[$batch->take(static function () use (&$turn): int {
                 return $turn++;
-            }, $asides, 'orders');
+            }, $asides)];
         }
         self::assertEqualsCanonicalizing(['a:1' => 100, 'b:1' => 200, 'c:1' => 300], array_count_values($taken));
-        $drawn = array_count_values(array_map(static fn (): string => (string) $batch->draw(static fn (): bool => true), range(1, 2000)));
+        $drawn = array_count_values(array_map(static fn (): string => $batch->elements[(int) $batch->draw(static fn (): bool => true)], range(1, 2000)));
         self::assertGreaterThan(2 * $drawn['a:1'], $drawn['d:1']);
     }
 
     public function testABatchHasThePicksOfTwoSeconds(): void
     {
-        $batch = Batch::decode(sprintf("%.6F 7\na:1", Deadline::now() - 10));
+        $batch = Batch::decode(sprintf("%.6F 1.0 7 \n[]\na:1", Deadline::now() - 10));
         foreach ([0 => 20, 500 => 100, 5000 => 1000, 9000 => 1000] as $requests => $n) {
             self::assertEqualsWithDelta($n, $batch?->next($requests), 0.05 * $n);
         }
@@ -332,11 +336,11 @@ final class UnitTest extends TestCase
         $client = new Client('http://127.0.0.1:1', hosts: ['shop.test' => 'eu/orders']);
         $cases = ['orders.lbd' => 'orders', 'eu.orders.lbd' => 'eu.orders', 'shop.test' => 'eu/orders', 'lbd' => null, '.lbd' => null, 'orders.lbd.example' => null, '' => null];
         foreach ($cases as $host => $cluster) {
-            self::assertSame($cluster, $client->clusterOf($host), $host);
+            self::assertSame($cluster, $client->host($host)?->name, $host);
         }
-        self::assertSame('orders', $client->clusterOf('Orders.LBD'));
-        self::assertSame('x', (new Client('unix:/x', hosts: ['Shop.test' => 'x']))->clusterOf('SHOP.Test'));
-        self::assertSame('x', (new Client('unix:/x', hosts: static fn (string $host): ?string => $host))->clusterOf('x'));
+        self::assertSame('orders', $client->host('Orders.LBD')?->name);
+        self::assertSame('x', (new Client('unix:/x', hosts: ['Shop.test' => 'x']))->host('SHOP.Test')?->name);
+        self::assertSame('x', (new Client('unix:/x', hosts: static fn (string $host): ?string => $host))->host('x')?->name);
     }
 
     public function testPrefersTheTokenOfTheProgram(): void

@@ -5,7 +5,6 @@ declare(strict_types=1);
 /** Prints what SharedCounts knows of clusters before and after their last batches are old. It needs APCu. */
 
 use Lbd\Internal\Api;
-use Lbd\Internal\Batch;
 use Lbd\Internal\Count;
 use Lbd\Internal\Deadline;
 use Lbd\Internal\SharedCounts;
@@ -15,7 +14,7 @@ require __DIR__ . '/autoload.php';
 
 $memory = new SharedMemory('test:');
 $counts = new SharedCounts(new Api('unix:/x', '', '', ''), $memory, 5.0);
-$batch = Batch::ofAnswer('orders', ['generation' => 1, 'picks' => [['address' => '10.0.0.1:80']]]);
+$batch = ['10.0.0.1:80'];
 for ($i = 0; $i < SharedCounts::CLUSTERS; $i++) {
     $counts->know("orders$i", $batch);
 }

@@ -5,7 +5,6 @@ declare(strict_types=1);
 /** Prints what is left after processes have changed the same entries of APCu at the same time. */
 
 use Lbd\Internal\Api;
-use Lbd\Internal\Batch;
 use Lbd\Internal\Count;
 use Lbd\Internal\Deadline;
 use Lbd\Internal\SharedAsides;
@@ -49,19 +48,18 @@ echo 'busy: ', json_encode($permitted), "\n";
 echo 'budget: ', $memory->get('refused'), ' refused, ', $missing === 0 ? 'none' : var_export($missing, true), " missing\n";
 
 $counts = new SharedCounts(new Api('unix:/x', '', '', ''), $memory, 5.0);
-$batch = static fn (string $address): Batch => Batch::ofAnswer('orders', ['generation' => 1, 'picks' => [['address' => $address]]]);
 $add = static function (int $requests) use ($counts): void {
     $count = new Count(Deadline::now());
     $count->requests = $requests;
     (fn () => $this->addAll('orders', [ADDRESS => $count]))->call($counts);
 };
 $take = static fn (): int => (fn (): int => ($this->take('orders')[ADDRESS] ?? new Count(0.0))->requests)->call($counts);
-$counts->know('orders', $batch(ADDRESS));
+$counts->know('orders', [ADDRESS]);
 $add(1);
 $memory->set('known:orders', [ADDRESS => Deadline::now() - 3600]);
-$counts->know('orders', $batch('10.0.0.2:80')); // forgets others that nothing is counted of
+$counts->know('orders', ['10.0.0.2:80']); // forgets others that nothing is counted of
 $kept = $take();
-$counts->know('orders', $batch(ADDRESS));
+$counts->know('orders', [ADDRESS]);
 $loop = static fn (\Closure $function): \Closure => static function () use ($function): void {
     $end = new Deadline(0.5);
     while (!$end->passed()) {

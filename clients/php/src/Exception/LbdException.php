@@ -49,6 +49,7 @@ abstract class LbdException extends \RuntimeException implements Failure
         'dropped' => Dropped::class,
         'circuit_broken' => CircuitBroken::class,
         'unknown_cluster' => UnknownCluster::class,
+        'unknown_target' => UnknownCluster::class,
         'permission_denied' => PermissionDenied::class,
         'unauthenticated' => PermissionDenied::class,
     ];

@@ -12,6 +12,9 @@ final class Cluster
 
     public readonly Counts $counts;
 
+    /** Whether it is a target, whose routes choose the cluster. */
+    public readonly bool $target;
+
     public function __construct(
         public readonly string $name,
         public readonly ?Source $source,
@@ -20,6 +23,7 @@ final class Cluster
         public readonly Connects $connects,
     ) {
         $this->counts = new Counts();
+        $this->target = Host::target($name) !== null;
     }
 
     /** Takes a token of the budget, and says whether a retry is permitted. */
@@ -32,12 +36,12 @@ final class Cluster
     public function failed(string $address, bool $sent): void
     {
         $batch = $this->source?->batch();
-        $this->asides->failed($address, $sent, $batch === null ? self::TRIED_MAX : intdiv(count($batch->addresses()), 2));
+        $this->asides->failed($address, $sent, $batch?->query !== '' ? self::TRIED_MAX : intdiv(count($batch->addresses()), 2));
     }
 
     /** Whether nothing is lost if the cluster is forgotten: there were no requests for long, or it has no batch. */
     public function idle(): bool
     {
-        return $this->source === null || ($this->source instanceof FollowedBatch && $this->source->idle());
+        return $this->source === null || ($this->source instanceof FollowedBatch && $this->source->idle() && $this->counts->isEmpty());
     }
 }

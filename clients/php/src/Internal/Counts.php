@@ -23,6 +23,11 @@ final class Counts
         $this->begin = Deadline::now();
     }
 
+    public function isEmpty(): bool
+    {
+        return $this->endpoints === [];
+    }
+
     /** Counts a request as in flight, and returns the time. */
     public function begin(string $address): float
     {

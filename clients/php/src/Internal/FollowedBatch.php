@@ -10,18 +10,12 @@ use Lbd\Exception\LbdException;
 use Lbd\Exception\Unavailable;
 
 /** The batch of a process that lives for long. It follows the cluster with calls that run beside the requests. */
-final class FollowedBatch implements Source
+final class FollowedBatch extends Source
 {
-    /** Seconds after which a batch of nothing but refusals is fetched again. */
-    private const REFUSED_AGE = 1.0;
-
     /** Seconds between two calls that follow a cluster, and between two batches because it changed, at least. */
     private const FOLLOW_PAUSE = 0.1;
 
     private const FOLLOW_WAIT = 30.0;
-
-    /** Seconds that lbd may wait for an endpoint, before it answers that there is none. */
-    private const FETCH_WAIT = 1.0;
 
     /** Seconds without a request after which the cluster is not followed any more. */
     private const IDLE_TIME = 300.0;
@@ -34,7 +28,6 @@ final class FollowedBatch implements Source
 
     /** Picks to ask for, at most: the quota of the caller may permit less. */
     private int $most = Batch::MAX;
-    private float $old = 0.0;
     private ?LbdException $error = null;
     private int $failures = 0;
     private bool $changed = false;
@@ -45,20 +38,14 @@ final class FollowedBatch implements Source
     /** @var ?\Closure(): void gives the running call up */
     private ?\Closure $stop = null;
 
-    public function __construct(
-        private readonly string $cluster,
-        private readonly Api $api,
-        private readonly float $maxAge,
-        private readonly float $staleFor,
-        private readonly Asides $asides = new Asides(),
-    ) {
-    }
-
-    public function take(Deadline $deadline): string
+    public function take(Deadline $deadline): array
     {
-        $this->used = Deadline::now();
+        $this->query = '';
         $batch = $this->usable() ?? $this->await($deadline);
-        return $batch->take(fn (): int => $this->turn++, $this->asides, $this->cluster);
+        if ($batch->query !== '') {
+            return $this->takeAsked('', '', true, $deadline);
+        }
+        return [$batch, $batch->take(fn (): int => $this->turn++, $this->asides)];
     }
 
     public function batch(): ?Batch
@@ -66,13 +53,14 @@ final class FollowedBatch implements Source
         return $this->batch;
     }
 
-    private function usable(): ?Batch
+    protected function usable(): ?Batch
     {
-        return $this->batch !== null && Deadline::now() - $this->batch->made < $this->staleFor ? $this->batch : null;
+        $this->used = Deadline::now();
+        return $this->batch !== null && $this->used - $this->batch->made < $this->staleFor ? $this->batch : null;
     }
 
     /** Waits for the call for a batch, unless the last one failed a moment ago. */
-    private function await(Deadline $deadline): Batch
+    protected function await(Deadline $deadline): Batch
     {
         $this->api->transfers->advance();
         $this->advance();
@@ -98,27 +86,32 @@ final class FollowedBatch implements Source
             return;
         }
         $batch = $this->batch;
-        $left = $batch === null ? 0.0 : $this->old - $now;
+        $left = $batch === null ? 0.0 : $batch->until - $now;
         if ($batch?->generation === null || $this->changed || $left <= 0) {
             $n = min($this->most, $batch?->next($this->turn - $this->firstTurn) ?? Batch::FIRST);
-            $this->call(Batch::path($this->cluster, self::FETCH_WAIT, $n), self::FETCH_WAIT, $this->fetched(...));
+            $query = $this->query;
+            $use = fn (array $answer) => $this->got(Batch::ofAnswer($this->cluster, $answer, $query, $this->maxAge), 0.0);
+            $this->call(Batch::path($this->cluster, self::FETCH_WAIT, $n, $query), self::FETCH_WAIT, $use, $query);
         } else {
             $wait = min($left, self::FOLLOW_WAIT);
-            $path = '/v1/clusters/' . rawurlencode($this->cluster) . "?endpoints=false&index=$batch->generation&wait=" . Api::duration($wait);
+            $target = Host::target($this->cluster);
+            $path = '/v1/clusters/' . rawurlencode($batch->chosen()[0] ?? $this->cluster) . ($target === null ? '?' : '?target=' . rawurlencode($target) . '&')
+                . "endpoints=false&index=$batch->generation&wait=" . Api::duration($wait);
             $this->call($path, $wait, fn (array $answer) => $this->followed($answer, $now));
         }
     }
 
     /** @param \Closure(array<mixed>): void $use */
-    private function call(string $path, float $wait, \Closure $use): void
+    private function call(string $path, float $wait, \Closure $use, string $query = ''): void
     {
         $this->stop = static function (): void {
         };
-        $done = function (array|Unreachable|LbdException $answer) use ($use): void {
+        $done = function (array|Unreachable|LbdException $answer) use ($use, $query): void {
             $this->stop = null;
             try {
                 if ($answer instanceof Dropped || $answer instanceof CircuitBroken) {
-                    $this->got(Batch::ofRefusal($answer), min(self::REFUSED_AGE, $this->maxAge));
+                    $batch = Batch::ofRefusal($answer, $query, $this->maxAge);
+                    $this->got($batch, $batch->until - $batch->made);
                 } elseif (is_array($answer)) {
                     $use($answer);
                 } elseif ($answer instanceof Unreachable && Deadline::now() - $this->looked > min(Pause::MAX, $this->staleFor)) {
@@ -138,25 +131,29 @@ final class FollowedBatch implements Source
         }
     }
 
-    /** @param array<mixed> $answer */
-    private function fetched(array $answer): void
-    {
-        $this->got(Batch::ofAnswer($this->cluster, $answer), 0.0);
-    }
-
     private function got(Batch $batch, float $pause): void
     {
         $this->batch = $batch;
         $this->firstTurn = $this->turn;
-        if ($batch->generation !== null) {
+        if ($batch->generation !== null && $batch->query === '') {
             $this->asides->keep($batch->addresses());
         }
-        // Drawn, because a change makes all clients get a batch at the same time.
-        $this->old = $batch->made + max(self::FOLLOW_PAUSE, $this->maxAge * mt_rand(800, 1000) / 1000);
+        $this->asked->follow($batch->generation);
+        $this->asked->put($batch);
         $this->changed = false;
+        $this->learned($batch);
+        $this->due = Deadline::now() + $pause;
+    }
+
+    protected function learned(Batch $batch): void
+    {
         $this->error = null;
         $this->failures = 0;
-        $this->due = Deadline::now() + $pause;
+    }
+
+    protected function lastError(): ?LbdException
+    {
+        return $this->error;
     }
 
     /** @param array<mixed> $answer */
@@ -166,11 +163,11 @@ final class FollowedBatch implements Source
         $this->due = ($this->changed ? (float) $this->batch?->made : $began) + self::FOLLOW_PAUSE;
     }
 
-    private function failed(Unreachable|LbdException $error): void
+    protected function failed(Unreachable|LbdException $error): void
     {
-        $this->error = $error instanceof LbdException ? $error
-            : new Unavailable("cluster $this->cluster: lbd is unreachable: {$error->getMessage()}", $this->cluster);
+        $this->error = $error instanceof LbdException ? $error : $error->of($this->cluster);
         $this->failures++;
+        $this->changed = true; // a cluster that is followed may be in the target no more
         $this->due = Deadline::now() + Pause::after($this->failures, $this->error->retryAfter);
     }
 

@@ -15,7 +15,7 @@ use Lbd\Exception\Unavailable;
  * One process at a time replaces it, after its response. Nobody follows the cluster while there are no requests, so a
  * batch gets old quickly: a new batch costs lbd less than the question whether the cluster has changed.
  */
-final class SharedBatch implements Source
+final class SharedBatch extends Source
 {
     /** Seconds after which a batch is replaced, if that is no part of a user's request. */
     private const REFRESH = 1.0;
@@ -23,30 +23,33 @@ final class SharedBatch implements Source
     /** Seconds between two batches, at least. */
     private const PAUSE = 0.1;
 
-    /** Seconds that lbd may wait for an endpoint in a user's request, before it answers that there is none. */
-    private const FETCH_WAIT = 1.0;
-
     /** Seconds that the memory keeps entries about a cluster that lbd may not even know. */
     private const KEEP = 3600;
 
+    private bool $used = false;
     private string $text = '';
     private ?Batch $decoded = null;
 
     public function __construct(
-        private readonly string $cluster,
-        private readonly Api $api,
+        string $cluster,
+        Api $api,
         private readonly SharedMemory $memory,
         private readonly SharedCounts $counts,
-        private readonly float $maxAge,
-        private readonly float $staleFor,
-        private readonly Asides $asides,
+        float $maxAge,
+        float $staleFor,
+        Asides $asides,
     ) {
+        parent::__construct($cluster, $api, $maxAge, $staleFor, $asides, new SharedAsked($memory, $cluster, max($maxAge, $staleFor)));
     }
 
-    public function take(Deadline $deadline): string
+    public function take(Deadline $deadline): array
     {
-        $batch = $this->usable() ?? $this->first($deadline);
-        return $batch->take(fn (): int => $this->memory->add("turn:$this->cluster", 1) & PHP_INT_MAX, $this->asides, $this->cluster);
+        $this->query = '';
+        $batch = $this->usable() ?? $this->await($deadline);
+        if ($batch->query !== '') {
+            return $this->takeAsked('', '', true, $deadline);
+        }
+        return [$batch, $batch->take(fn (): int => $this->memory->add("turn:$this->cluster", 1) & PHP_INT_MAX, $this->asides)];
     }
 
     public function batch(): ?Batch
@@ -59,14 +62,15 @@ final class SharedBatch implements Source
         return $this->decoded;
     }
 
-    private function usable(): ?Batch
+    protected function usable(): ?Batch
     {
+        $this->used = true;
         $batch = $this->batch();
         return $batch !== null && Deadline::now() - $batch->made < $this->staleFor ? $batch : null;
     }
 
     /** Gets a batch for this process and all others, unless the last try failed a moment ago. */
-    private function first(Deadline $deadline): Batch
+    protected function await(Deadline $deadline): Batch
     {
         $wait = $deadline->atMost(self::FETCH_WAIT);
         $claimed = $this->memory->claim("refresh:$this->cluster", $wait + Api::CALL_TIMEOUT);
@@ -89,7 +93,7 @@ final class SharedBatch implements Source
     /** Replaces the batch if it is time, and no other process does. It is called after the response. */
     public function afterResponse(bool $responded, Deadline $deadline): void
     {
-        $due = !$deadline->passed() && ($responded || $this->old());
+        $due = $this->used && !$deadline->passed() && ($responded || $this->old());
         if ($due && $this->memory->claim("refresh:$this->cluster", 2 * Api::CALL_TIMEOUT)) {
             $this->refresh(0.0, $deadline->atMost(Api::CALL_TIMEOUT));
         }
@@ -108,10 +112,15 @@ final class SharedBatch implements Source
             $turn = $this->memory->add("turn:$this->cluster", 0) & PHP_INT_MAX;
             $batch = $this->fetch($turn, $wait, $timeout);
             $this->memory->set("first:$this->cluster", $turn, self::KEEP);
-            $this->counts->know($this->cluster, $batch);
-            $this->asides->keep($batch->addresses());
+            $this->learned($batch);
+            $this->asked->follow($batch->generation);
+            if ($batch->query === '') {
+                $this->asides->keep($batch->addresses());
+            } else {
+                $this->asked->put($batch);
+            }
         } catch (Dropped | CircuitBroken $error) {
-            $batch = Batch::ofRefusal($error);
+            $batch = Batch::ofRefusal($error, $this->query, $this->maxAge);
         } catch (Unreachable | LbdException $error) {
             $this->failed($error);
             return null;
@@ -129,29 +138,35 @@ final class SharedBatch implements Source
         $most = $this->memory->get("most:$this->cluster");
         $n = min(is_int($most) ? $most : Batch::MAX, $this->batch()?->next($turn - (is_int($first) ? $first : $turn)) ?? Batch::FIRST);
         try {
-            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, $n), null, $this->cluster, $timeout);
+            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, $n, $this->query), null, $this->cluster, $timeout);
         } catch (LbdException $error) {
             if ($error->reason !== 'invalid_argument' || $n <= Batch::FIRST) {
                 throw $error;
             }
             $this->memory->set("most:$this->cluster", Batch::FIRST, self::KEEP); // the quota of the caller permits less
-            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, Batch::FIRST), null, $this->cluster, $timeout);
+            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, Batch::FIRST, $this->query), null, $this->cluster, $timeout);
         }
-        return Batch::ofAnswer($this->cluster, $answer);
+        return Batch::ofAnswer($this->cluster, $answer, $this->query, $this->maxAge);
     }
 
-    private function failed(Unreachable|LbdException $error): void
+    protected function learned(Batch $batch): void
+    {
+        foreach ($batch->byCluster() as $cluster => $addresses) {
+            $this->counts->know((string) $cluster, $addresses);
+        }
+        $this->memory->delete("error:$this->cluster");
+    }
+
+    protected function failed(Unreachable|LbdException $error): void
     {
         $last = $this->memory->get("error:$this->cluster");
         $failures = 1 + (is_array($last) ? (int) ($last[3] ?? 0) : 0);
-        [$kind, $message, $reason, $retryAfter] = $error instanceof LbdException
-            ? [$error::class, $error->getMessage(), $error->reason, $error->retryAfter]
-            : [Unavailable::class, "cluster $this->cluster: lbd is unreachable: {$error->getMessage()}", '', 0.0];
-        $this->memory->set("error:$this->cluster", [$kind, $message, $reason, $failures], self::KEEP);
-        $this->memory->postpone("refresh:$this->cluster", Pause::after($failures, $retryAfter), self::KEEP);
+        $error = $error instanceof LbdException ? $error : $error->of($this->cluster);
+        $this->memory->set("error:$this->cluster", [$error::class, $error->getMessage(), $error->reason, $failures], self::KEEP);
+        $this->memory->postpone("refresh:$this->cluster", Pause::after($failures, $error->retryAfter), self::KEEP);
     }
 
-    private function lastError(): ?LbdException
+    protected function lastError(): ?LbdException
     {
         $last = $this->memory->get("error:$this->cluster");
         if (!is_array($last)) {

@@ -25,16 +25,26 @@ final class SharedCounts
     {
     }
 
-    /** Adds the addresses of a batch. Only the process that has just replaced the batch calls it. */
-    public function know(string $cluster, Batch $batch): void
+    /**
+     * Adds the addresses of a batch.
+     *
+     * @param list<string> $addresses
+     */
+    public function know(string $cluster, array $addresses): void
     {
         $now = Deadline::now();
-        $seen = $this->known($cluster);
-        foreach ($batch->elements as $element) {
-            if ($element[0] !== '!') {
-                $seen[$element] = $now;
-            }
+        $known = $this->known($cluster);
+        $new = array_filter($addresses, static fn (string $address): bool => $now - ($known[$address] ?? -INF) > self::KNOWN_FOR / 10);
+        if ($new !== []) {
+            $this->memory->locked("lock known:$cluster", fn () => $this->addKnown($cluster, $addresses, $now));
         }
+        $this->knowCluster($cluster, $now);
+    }
+
+    /** @param list<string> $addresses */
+    private function addKnown(string $cluster, array $addresses, float $now): void
+    {
+        $seen = array_fill_keys($addresses, $now) + $this->known($cluster);
         arsort($seen);
         $kept = array_filter(
             array_slice($seen, 0, Reports::ENDPOINTS, true),
@@ -49,7 +59,6 @@ final class SharedCounts
             }
         }
         $this->memory->set("known:$cluster", $kept);
-        $this->knowCluster($cluster, $now);
     }
 
     /** Forgets others without a batch for long if there are too many. */

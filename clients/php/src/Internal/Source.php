@@ -4,18 +4,95 @@ declare(strict_types=1);
 
 namespace Lbd\Internal;
 
+use Lbd\Exception\CircuitBroken;
+use Lbd\Exception\Dropped;
 use Lbd\Exception\LbdException;
 
-/** Where the addresses of one cluster come from, in the mode batch. */
-interface Source
+/** Where the addresses of one cluster, or target, come from, in the mode batch. */
+abstract class Source
 {
+    /** Seconds that lbd may wait for an endpoint, before it answers that there is none. */
+    protected const FETCH_WAIT = 1.0;
+
+    /** What the last request has asked. */
+    protected string $query = '';
+
+    public function __construct(
+        protected readonly string $cluster,
+        protected readonly Api $api,
+        protected readonly float $maxAge,
+        protected readonly float $staleFor,
+        protected readonly Asides $asides = new Asides(),
+        protected readonly Asked $asked = new Asked(),
+    ) {
+    }
+
     /**
-     * The next address that is not set aside. It waits only if there is no batch that may be used.
+     * The next element whose address is not set aside. It waits only if there is no batch that may be used.
      *
-     * @throws LbdException if the next element is a refusal, or there is no batch in time
+     * @return array{Batch, int}
+     * @throws LbdException if there is no batch in time
      */
-    public function take(Deadline $deadline): string;
+    abstract public function take(Deadline $deadline): array;
 
     /** The batch that take used, if there is one. */
-    public function batch(): ?Batch;
+    abstract public function batch(): ?Batch;
+
+    /**
+     * An element for what a request asks. It waits for lbd unless this is known.
+     *
+     * @param string $excluded addresses that are excluded, as a part of the query
+     * @param bool $any whether it may be any element of the last batch if lbd is unreachable
+     * @return array{Batch, int}
+     * @throws LbdException
+     */
+    public function takeAsked(string $query, string $excluded, bool $any, Deadline $deadline): array
+    {
+        $this->query = $query;
+        $last = $this->usable() ?? $this->await($deadline);
+        $batch = $last->query === $query . $excluded ? $last : $this->ask($query . $excluded, $any ? $last : null, $deadline);
+        return [$batch, $batch->take(static fn (): int => $batch->turn++, $this->asides)];
+    }
+
+    private function ask(string $query, ?Batch $last, Deadline $deadline): Batch
+    {
+        $known = $this->asked->get($query);
+        $now = Deadline::now();
+        if ($known !== null && $now < $known->until) {
+            return $known;
+        }
+        $stale = match (true) { // better another endpoint than none
+            $known !== null && $now - $known->made < $this->staleFor => $known,
+            $last?->generation !== null && Host::target($this->cluster) === null => $last,
+            default => null,
+        };
+        if ($stale !== null && $this->lastError()?->reason === '') {
+            return $stale;
+        }
+        $wait = $deadline->atMost(self::FETCH_WAIT);
+        try {
+            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, Batch::MIN, $query), null, $this->cluster, $wait + Api::CALL_TIMEOUT);
+            $batch = Batch::ofAnswer($this->cluster, $answer, $query, $this->maxAge);
+        } catch (Dropped | CircuitBroken $refusal) {
+            $batch = Batch::ofRefusal($refusal, $query, $this->maxAge);
+        } catch (Unreachable $error) {
+            $this->failed($error);
+            return $stale ?? throw $this->lastError() ?? $error->of($this->cluster);
+        }
+        $this->asked->put($batch);
+        $this->learned($batch);
+        return $batch;
+    }
+
+    abstract protected function usable(): ?Batch;
+
+    abstract protected function await(Deadline $deadline): Batch;
+
+    /** Why the last call for a batch failed; null if it did not. */
+    abstract protected function lastError(): ?LbdException;
+
+    abstract protected function failed(Unreachable|LbdException $error): void;
+
+    /** lbd has answered with a batch. */
+    abstract protected function learned(Batch $batch): void;
 }

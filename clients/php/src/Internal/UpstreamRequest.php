@@ -35,7 +35,7 @@ final class UpstreamRequest
         public readonly string $method,
         public readonly string $url,
         private readonly string $body,
-        array $headers,
+        public readonly array $headers,
         private readonly bool $repeatable,
         private readonly float $connectTimeout,
         private readonly ?string $ca,

@@ -5,6 +5,7 @@ declare(strict_types=1);
 namespace Lbd\Internal;
 
 use CurlHandle;
+use Lbd\Ask;
 use Lbd\Attempt;
 use Lbd\Call;
 use Lbd\Client;
@@ -23,7 +24,7 @@ final class Upstreams
      * @param array<string, string|list<string>> $headers
      * @param ?resource $sink
      */
-    public function request(string $method, string $url, string $body, array $headers, float $timeout, ?bool $idempotent, mixed $sink): Response
+    public function request(string $method, string $url, string $body, array $headers, float $timeout, ?bool $idempotent, mixed $sink, ?Ask $ask): Response
     {
         $host = parse_url($url, PHP_URL_HOST);
         if (preg_match('~^https?://[^\s/][^\s\0-\37\177]*$~iD', $url) !== 1 || !is_string($host)) {
@@ -34,10 +35,10 @@ final class Upstreams
         $request = new UpstreamRequest($method, $url, $body, $headers, $idempotent, $this->client->connectTimeout, $this->client->upstreamCa, $sink);
         try {
             $this->client->advance();
-            $cluster = $this->client->clusterOf($host);
-            return $cluster === null
+            $for = $this->client->host($host);
+            return $for === null
                 ? $this->send($request, null, new Deadline($timeout))
-                : $this->balance($request, $this->client->call($cluster, $timeout, $idempotent));
+                : $this->balance($request, $this->client->call($for, $timeout, $idempotent, $ask, $request));
         } finally {
             $request->release();
         }
