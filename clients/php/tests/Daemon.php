@@ -72,12 +72,16 @@ final class Daemon
      *
      * @param list<string> $addresses
      * @param array<string, mixed> $policy
-     * @param list<string> ...$others those of the next priorities
+     * @param list<string> $others those of priority 1
+     * @param bool $ring whether its policy is ring_hash
      */
-    public function push(string $cluster, array $addresses, array $policy = [], array ...$others): void
+    public function push(string $cluster, array $addresses, array $policy = [], array $others = [], bool $ring = false): void
     {
+        if ($ring) {
+            $this->call('PUT', '/v1/clusters/' . rawurlencode($cluster) . '/config', ['type' => 'EDS', 'lb_policy' => 'RING_HASH']);
+        }
         $localities = [];
-        foreach ([$addresses, ...$others] as $priority => $some) {
+        foreach (array_filter([$addresses, $others]) as $priority => $some) {
             $endpoints = array_map(static function (string $address): array {
                 [$host, $port] = explode(':', $address);
                 return ['endpoint' => ['address' => ['socket_address' => ['address' => $host, 'port_value' => (int) $port]]]];
@@ -86,6 +90,25 @@ final class Daemon
         }
         $body = ['endpoints' => $localities] + ($policy === [] ? [] : ['policy' => $policy]);
         $this->call('PUT', '/v1/clusters/' . rawurlencode($cluster) . '/endpoints', $body);
+    }
+
+    /**
+     * Pushes a target.
+     *
+     * @param array<string, string> $routes clusters by the prefix of the path
+     */
+    public function route(string $target, array $routes): void
+    {
+        $list = [];
+        foreach ($routes as $prefix => $cluster) {
+            $list[] = ['match' => ['prefix' => $prefix], 'route' => ['cluster' => $cluster]];
+        }
+        $manager = [
+            '@type' => 'type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager',
+            'route_config' => ['virtual_hosts' => [['name' => $target, 'domains' => ['*'], 'routes' => $list]]],
+        ];
+        $listener = ['@type' => 'type.googleapis.com/envoy.config.listener.v3.Listener', 'name' => $target, 'api_listener' => ['api_listener' => $manager]];
+        $this->call('POST', '/v1/snapshot', ['resources' => [$listener]]);
     }
 
     /** The requests of a cluster in flight, as leases. */

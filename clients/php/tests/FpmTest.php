@@ -151,6 +151,53 @@ final class FpmTest extends TestCase
         self::assertSame([$second->address], $this->fpm->request($this->input())['results']);
     }
 
+    public function testWorkersShareTheBatchesOfKeys(): void
+    {
+        $upstreams = [new Upstream(), new Upstream(), new Upstream()];
+        $this->daemon->push('orders', Upstream::addresses(...$upstreams), [], [], true);
+        $keys = array_map(static fn (int $i): string => "user $i", range(1, 40));
+        $input = $this->input(['reportInterval' => 0.3], ['n' => 40, 'keys' => $keys]);
+        $results = $this->fpm->request($input)['results'];
+        self::assertCount(3, array_unique($results));
+        $picks = $this->picks();
+        self::assertGreaterThanOrEqual(40, $picks);
+        self::assertSame($results, $this->fpm->request($input)['results']); // lbd may have had news in the first one
+        $picks = $this->picks();
+        foreach ($this->parallel(16, $input) as $answer) {
+            self::assertSame($results, $answer['results']);
+        }
+        self::assertLessThan(20, $this->picks() - $picks, 'they call lbd only for the batch that is replaced');
+        $plain = $this->parallel(8, $this->input(['reportInterval' => 0.3], ['n' => 10]));
+        self::assertCount(3, array_unique(array_merge(...array_column($plain, 'results'))), 'requests without a key go anywhere');
+        Process::until(function (): bool {
+            $this->fpm->request($this->input(['reportInterval' => 0.3]));
+            return $this->daemon->reported('orders', 'success') >= 17 * 40 + 80;
+        }, 'all requests are reported');
+
+        $this->daemon->push('orders', [$upstreams[0]->address], [], [], true);
+        Process::until(fn (): bool => array_unique($this->fpm->request($input)['results']) === [$upstreams[0]->address], 'the batches of the old generation are forgotten');
+        $this->daemon->stop();
+        $input['keys'][] = 'new';
+        $results = $this->fpm->request(['urls' => array_fill(0, 41, $input['url'])] + $input)['results'];
+        self::assertContains(array_pop($results), Upstream::addresses(...$upstreams), 'a new key goes to any endpoint');
+        self::assertSame([$upstreams[0]->address], array_values(array_unique($results)));
+    }
+
+    public function testCountsAtTheClusterOfATarget(): void
+    {
+        $upstream = new Upstream();
+        $this->daemon->push('one', [$upstream->address]);
+        $this->daemon->push('two', [$upstream->address]);
+        $this->daemon->route('shop', ['/200' => 'two', '/' => 'one']);
+        $settings = ['reportInterval' => 0.3, 'hosts' => ['shop.example' => ['target' => 'shop']]];
+        $send = fn (string $path): mixed => $this->fpm->request(['url' => "http://shop.example$path"] + $this->input($settings, ['n' => 5]));
+        self::assertSame(array_fill(0, 5, $upstream->address), $send('/200')['results']);
+        Process::until(function () use ($send): bool {
+            $send('/');
+            return $this->daemon->reported('one', 'success') > 0 && $this->daemon->reported('two', 'success') === 5;
+        }, 'both are reported');
+    }
+
     public function testKeepsCountsWhileTheDaemonRestarts(): void
     {
         $upstream = new Upstream();

@@ -13,9 +13,11 @@ $now = static fn (): int => hrtime(true) - (int) (explode(' ', (string) @file_ge
 $began = $now();
 $results = [];
 $urls = $input['urls'] ?? array_fill(0, $input['n'] ?? 1, $input['url']);
-foreach ($urls as $url) {
+$keys = $input['keys'] ?? [];
+foreach ($urls as $i => $url) {
     try {
-        $response = $client->request('GET', $url, timeout: 5.0);
+        $ask = isset($keys[$i]) ? new Lbd\Ask($keys[$i]) : null;
+        $response = $client->request('GET', $url, timeout: 5.0, ask: $ask);
         $results[] = $response->status === 200 ? $response->body : (string) $response->status;
     } catch (Lbd\Exception\LbdException $error) {
         $results[] = (new ReflectionClass($error))->getShortName();

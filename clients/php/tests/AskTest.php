@@ -1,0 +1,177 @@
+<?php
+
+declare(strict_types=1);
+
+namespace Lbd\Tests;
+
+use GuzzleHttp\Psr7\Request;
+use Lbd\Ask;
+use Lbd\Client;
+use Lbd\Exception\ConnectionFailed;
+use Lbd\GuzzleMiddleware;
+use Lbd\Internal\Host;
+use Lbd\Internal\UpstreamRequest;
+use Lbd\Psr18Client;
+
+/** What requests ask, and what lbd has chosen. */
+final class AskTest extends RequestTestCase
+{
+    public function testRejectsSettingsOfHosts(): void
+    {
+        $settings = [
+            ['orders.lbd', ['hash' => 'X-User'], 'hash is not header:NAME or cookie:NAME'],
+            ['orders.lbd', ['hash' => 'header:'], 'hash is not header:NAME or cookie:NAME'],
+            ['orders.lbd', ['hsah' => 'header:X'], 'unknown field hsah'],
+            ['orders.lbd', ['cluster' => 'orders', 'target' => 'shop'], 'set either cluster or target, not both'],
+            ['shop.example', ['hash' => 'header:X'], 'set cluster or target'],
+            ['shop.example', ['target' => 'shop', 'headers' => [7]], 'headers is a list of names'],
+            ['shop.example', 7, 'neither a cluster nor an array'],
+        ];
+        foreach ($settings as [$host, $setting, $message]) {
+            foreach ([[$host => $setting], static fn (): mixed => $setting] as $hosts) {
+                try {
+                    (new Client('unix:/x', hosts: $hosts))->host($host);
+                    self::fail($message);
+                } catch (\ValueError $error) {
+                    self::assertStringContainsString("hosts: $host: ", $error->getMessage());
+                    self::assertStringContainsString($message, $error->getMessage());
+                }
+            }
+        }
+    }
+
+    public function testAsksForWhatHostsSay(): void
+    {
+        $long = str_repeat('ü', 1000);
+        $headers = ['x-user' => 'a b&', 'Cookie' => 'a="1=2"; b=3', 'Tenant' => ['x', 'y'], 'Long' => $long];
+        $target = ['target' => 'shop', 'headers' => ['tenant', 'none']];
+        $tenants = '&header.tenant=x&header.tenant=y';
+        $cases = [
+            [['hash' => 'header:X-User'], null, '&hash=a%20b%26'],
+            [['hash' => 'cookie:a'], null, '&hash=1%3D2'],
+            [['hash' => 'cookie:c'], null, ''],
+            [['hash' => 'header:long'], null, '&hash=' . rawurlencode(substr($long, 0, 1024))],
+            [['hash' => 'header:X-User'], new Ask('mine'), '&hash=mine'],
+            [[], new Ask('mine', '/p', ['tenant' => 'z']), '&hash=mine'],
+            [[], new Ask(), ''],
+            [$target, null, "&path=%2Fa%2520b$tenants"],
+            [$target + ['hash' => 'cookie:b'], null, "&hash=3&path=%2Fa%2520b$tenants"],
+            [$target, new Ask(path: '/p', headers: ['a' => '1', 'b' => ['2', '3']]), '&path=%2Fp&header.a=1&header.b=2&header.b=3'],
+        ];
+        $core = new UpstreamRequest('GET', 'http://shop.lbd/a%20b?c=d', '', $headers, true, 5.0, null, null);
+        foreach ($cases as $i => [$setting, $ask, $query]) {
+            $host = Host::of('shop.lbd', $setting);
+            self::assertSame(isset($setting['target']) ? 'xds:///shop' : 'shop', $host->name);
+            self::assertSame($query, $host->query($ask, $core), "case $i");
+            self::assertSame($query, $host->query($ask, new Request('GET', 'http://shop.lbd/a%20b?c=d', $headers)), "case $i");
+        }
+        self::assertSame('&path=%2F', (new Host('xds:///shop'))->query(null, null));
+        self::assertSame('&path=%2F', (new Host('xds:///shop'))->query(null, new Request('GET', 'http://shop.lbd')));
+        self::assertSame('xds:///shop', Host::of('shop.lbd', 'xds:///shop')->name);
+    }
+
+    /** @return iterable<string, array{bool}> */
+    public function memories(): iterable
+    {
+        yield 'of a process' => [false];
+        yield 'of all' => [true];
+    }
+
+    /** @dataProvider memories */
+    public function testKeepsTheBatchesThatWereUsedLast(bool $shared): void
+    {
+        $process = new Process([PHP_BINARY, '-d', 'apc.enable_cli=1', '-d', 'zend.assertions=1', __DIR__ . '/asked.php', (string) (int) $shared], 'php://stderr');
+        self::assertSame("done\n", stream_get_contents($process->stdout));
+    }
+
+    /** @dataProvider modes */
+    public function testSaysWhatLbdHasChosen(string $library, string $mode): void
+    {
+        $good = new Upstream();
+        $bad = self::refuses();
+        self::$daemon->push("choice-$library-$mode", [$bad, $good->address]);
+        $client = $this->client(['mode' => $mode]);
+        $url = "http://choice-$library-$mode.lbd/";
+        $attempts = [];
+        for ($i = 0; $i < 20; $i++) {
+            $ask = new Ask();
+            match ($library) {
+                'core' => $client->request('GET', $url, ask: $ask),
+                'guzzle' => self::guzzle($client)->get($url, [GuzzleMiddleware::ASK => $ask]),
+                'psr18' => (new Psr18Client($client, self::guzzle($client)))->withAsk($ask)->sendRequest(new Request('GET', $url)),
+            };
+            $choice = $ask->choice;
+            self::assertNotNull($choice);
+            self::assertSame([substr($url, 7, -5), $good->address, 'zone 0', 0], [$choice->cluster, $choice->address, $choice->locality['zone'], $choice->priority]);
+            $attempts[$choice->attempt] = true;
+            (fn () => $this->known = [])->call($client->cluster($choice->cluster)->asides);
+        }
+        self::assertSame(2, max(array_keys($attempts)));
+    }
+
+    public function testSaysWhatLbdHasChosenAfterAnError(): void
+    {
+        self::$daemon->push('chosen', [self::refuses()]);
+        $ask = new Ask();
+        try {
+            $this->client()->request('GET', 'http://chosen.lbd/', timeout: 2.0, ask: $ask);
+            self::fail('no error');
+        } catch (ConnectionFailed) {
+            self::assertSame(['chosen', 1], [$ask->choice?->cluster, $ask->choice?->attempt]);
+        }
+        $upstream = new Upstream();
+        $this->client(['lbd' => 'http://127.0.0.1:1', 'fallback' => $upstream->address])->request('GET', 'http://chosen.lbd/', ask: $ask);
+        self::assertSame([$upstream->address, 1], [$ask->choice?->address, $ask->choice?->attempt]);
+    }
+
+    /** @dataProvider onlyModes */
+    public function testSetsAnEndpointOfARingAside(string $mode): void
+    {
+        $upstreams = [new Upstream(), new Upstream()];
+        $refuses = self::refuses();
+        self::$daemon->push("ring-$mode", [$refuses, ...Upstream::addresses(...$upstreams)], [], [], true);
+        $client = $this->client(['mode' => $mode]);
+        $attempts = [];
+        for ($i = 0; $i < 60; $i++) { // the first key of the endpoint that is gone finds it
+            $ask = new Ask("key $i");
+            self::assertSame(200, $client->request('POST', "http://ring-$mode.lbd/", 'x', ask: $ask)->status);
+            $attempts[] = $ask->choice?->attempt;
+        }
+        self::assertContains(2, $attempts);
+        self::assertLessThan(10, count(array_keys($attempts, 2, true)), 'one, and one for each trial after 1 s');
+    }
+
+    /** @return iterable<string, array{string}> */
+    public function onlyModes(): iterable
+    {
+        foreach (['batch', 'pick', 'lease'] as $mode) {
+            yield $mode => [$mode];
+        }
+    }
+
+    /** @dataProvider onlyModes */
+    public function testCountsAtTheClusterOfATarget(string $mode): void
+    {
+        $upstream = new Upstream();
+        $clusters = ["one-$mode", "two-$mode"];
+        self::$daemon->push($clusters[0], [$upstream->address]);
+        self::$daemon->push($clusters[1], [$upstream->address, self::refuses()]);
+        self::$daemon->route("shop-$mode", ['/two' => $clusters[1], '/' => $clusters[0]]);
+        $client = $this->client(['mode' => $mode, 'hosts' => ['shop.example' => ['target' => "shop-$mode"]]]);
+        foreach (['/', '/x', ...array_fill(0, 30, '/two')] as $path) {
+            self::assertSame(200, $client->request('GET', "http://shop.example$path")->status);
+        }
+        $client->close();
+        $outcomes = static fn (string $outcome): array => array_map(static fn (string $cluster): int => $mode === 'lease'
+            ? self::$daemon->metric("lbd_leases_finished_total{cluster=\"$cluster\",outcome=\"$outcome\"}")
+            : self::$daemon->reported($cluster, $outcome), $clusters);
+        if ($mode !== 'pick') {
+            self::assertSame([2, 30], $outcomes('success'));
+        }
+        if ($mode !== 'lease') {
+            $failures = array_map(static fn (string $cluster): int => self::$daemon->metric("lbd_reported_connect_failures_total{cluster=\"$cluster\"}"), $clusters);
+            self::assertSame(0, $failures[0]);
+            self::assertGreaterThan(0, $failures[1]);
+        }
+    }
+}
