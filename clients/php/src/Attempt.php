@@ -49,13 +49,12 @@ final class Attempt
         $this->cluster = $call->cluster;
         $this->epoch = $this->client->background->epoch;
         $this->connectTimeout = min($this->client->connectTimeout, $hurries ? $this->cluster->connects->limit() : INF);
-        $this->counts = $picked instanceof Batch ? $this->countedAt()->counts : null;
+        $counted = $this->cluster->target && $picked instanceof Batch ? $this->client->cluster($this->fields()[0]) : $this->cluster;
+        $this->counts = $picked instanceof Batch ? $counted->counts : null;
         $this->begin = $this->counts?->begin($address) ?? Deadline::now();
-    }
-
-    private function countedAt(): Cluster
-    {
-        return $this->cluster->target ? $this->client->cluster($this->fields()[0]) : $this->cluster;
+        if ($call->ask !== null) {
+            $call->ask->choice = $this->choice();
+        }
     }
 
     /** @return array{string, string, string, string, string, int} */

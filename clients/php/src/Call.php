@@ -63,7 +63,8 @@ final class Call
         public readonly Deadline $deadline,
         private readonly bool $repeatable,
         private readonly string $query,
-        private readonly ?Ask $ask,
+        /** @internal */
+        public readonly ?Ask $ask,
     ) {
         $this->epoch = $client->background->epoch;
     }
@@ -82,16 +83,8 @@ final class Call
                 throw $error; // lbd answered, or it is too late
             }
             $this->fallback = true;
-            return $this->chosen(new Attempt($this, $this->client->fallback, 1));
+            return new Attempt($this, $this->client->fallback, 1);
         }
-    }
-
-    private function chosen(Attempt $attempt): Attempt
-    {
-        if ($this->ask !== null) {
-            $this->ask->choice = $attempt->choice();
-        }
-        return $attempt;
     }
 
     /** @internal remembers that a try failed. If nothing was sent, lbd is told at once. */
@@ -247,15 +240,14 @@ final class Call
             $name = $this->cluster->name;
             throw new Unavailable("cluster $name: no time was left to send the request", $name);
         }
-        $again = in_array($address, $this->tried, true);
+        $again = $this->tried !== [] && in_array($address, $this->tried, true);
         $this->cut = $this->cut && !$again;
         $this->tried[] = $address;
         $this->lease = $lease;
         if (!$picked instanceof Batch) {
             $this->cluster->asides->avoids($address); // this may be the trial
         }
-        $attempt = new Attempt($this, $address, count($this->tried), $picked, $element, $lease, $this->moves < Connects::HURRIED && !$again);
-        return $this->chosen($attempt);
+        return new Attempt($this, $address, count($this->tried), $picked, $element, $lease, $this->moves < Connects::HURRIED && !$again);
     }
 
     private function pick(string $query): Attempt

@@ -34,8 +34,11 @@ final class Client
     /** The mode that is used: pick instead of batch where processes share nothing. */
     public readonly string $mode;
 
-    /** @var \Closure(string): ?Host */
-    private readonly \Closure $hosts;
+    /** @var ?\Closure(string): mixed what a function says of hosts */
+    private readonly ?\Closure $hosts;
+
+    /** @var array<string, Host> without such a function */
+    private array $known = [];
 
     /** @var array<string, Cluster> */
     private array $clusters = [];
@@ -94,15 +97,11 @@ final class Client
         if (!in_array($mode, self::MODES, true)) {
             throw new \ValueError("mode: '$mode' is not batch, pick or lease");
         }
-        $known = [];
+        $this->hosts = is_array($hosts) ? null : $hosts(...);
         foreach (is_array($hosts) ? $hosts : [] as $host => $setting) {
             $host = strtolower((string) $host);
-            $known[$host] = Host::of($host, $setting);
+            $this->known[$host] = Host::of($host, $setting);
         }
-        $this->hosts = static function (string $host) use ($known, $hosts): ?Host {
-            $setting = is_array($hosts) ? null : $hosts($host);
-            return $setting === null ? $known[$host] ?? null : Host::of($host, $setting);
-        };
         $address = $lbd ?? self::environment('LBD') ?? Api::defaultAddress();
         if ($token === null && $tokenFile === null) {
             [$token, $tokenFile] = [self::environment('LBD_TOKEN'), self::environment('LBD_TOKEN_FILE')];
@@ -126,13 +125,20 @@ final class Client
     /** What requests to a host are for; null if they are not for lbd. */
     public function host(string $host): ?Host
     {
-        $host = strtolower($host);
-        $known = ($this->hosts)($host);
-        if ($known === null) {
-            $cluster = Host::suffixed($host);
-            $known = $cluster === null ? null : new Host($cluster);
+        $known = $this->known[$host] ?? $this->known[$host = strtolower($host)] ?? null;
+        if ($known !== null) {
+            return $known;
         }
-        return $known;
+        $setting = $this->hosts === null ? null : ($this->hosts)($host);
+        if ($setting !== null) {
+            return Host::of($host, $setting);
+        }
+        $cluster = Host::suffixed($host);
+        $found = $cluster === null ? null : new Host($cluster);
+        if ($found !== null && $this->hosts === null && count($this->known) < self::CLUSTERS) {
+            $this->known[$host] = $found;
+        }
+        return $found;
     }
 
     /**
@@ -178,8 +184,8 @@ final class Client
         RequestInterface|UpstreamRequest|null $request = null,
     ): Call {
         $host = is_string($host) ? new Host($host) : $host;
-        $known = $this->cluster($host->name);
-        return new Call($this, $known, new Deadline($timeout), $repeatable, $host->query($ask, $request), $ask);
+        $query = $host->plain && $ask === null ? '' : $host->query($ask, $request);
+        return new Call($this, $this->cluster($host->name), new Deadline($timeout), $repeatable, $query, $ask);
     }
 
     /** @internal what is known of a cluster or target */
@@ -189,13 +195,16 @@ final class Client
             throw new Unavailable("cluster $cluster: the client is closed", $cluster);
         }
         $this->background->advance($this->clusters);
-        if (!isset($this->clusters[$cluster]) && count($this->clusters) >= self::CLUSTERS) {
+        if (isset($this->clusters[$cluster])) {
+            return $this->clusters[$cluster];
+        }
+        if (count($this->clusters) >= self::CLUSTERS) {
             $this->clusters = array_filter($this->clusters, static fn (Cluster $known): bool => !$known->idle());
         }
-        if (!isset($this->clusters[$cluster]) && count($this->clusters) >= self::CLUSTERS) {
+        if (count($this->clusters) >= self::CLUSTERS) {
             throw new Unavailable("cluster $cluster: the client has " . self::CLUSTERS . ' clusters', $cluster);
         }
-        return $this->clusters[$cluster] ??= $this->background->cluster($cluster);
+        return $this->clusters[$cluster] = $this->background->cluster($cluster);
     }
 
     /**

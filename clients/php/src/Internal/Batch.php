@@ -33,7 +33,7 @@ final class Batch
     ];
 
     /** The next turn of requests that ask something. */
-    public int $turn;
+    private int $turn;
 
     /**
      * @param non-empty-list<string> $elements
@@ -184,13 +184,13 @@ final class Batch
     /**
      * The next element that is not avoided: of the others, each keeps its share.
      *
-     * @param \Closure(): int $turn the next turn
+     * @param ?Source $source where the turns are counted; null for those of requests that ask something
      */
-    public function take(\Closure $turn, Asides $asides): int
+    public function take(?Source $source, Asides $asides): int
     {
         $n = count($this->elements);
         for ($left = 2 * $n; ; $left--) { // other processes take some
-            $i = $turn() % $n;
+            $i = ($source === null ? $this->turn++ : $source->turn()) % $n;
             $element = $this->elements[$i];
             if ($left === 0 || $element[0] === '!' || !$asides->avoids($element)) {
                 return $i;

@@ -45,7 +45,12 @@ final class FollowedBatch extends Source
         if ($batch->query !== '') {
             return $this->takeAsked('', '', true, $deadline);
         }
-        return [$batch, $batch->take(fn (): int => $this->turn++, $this->asides)];
+        return [$batch, $batch->take($this, $this->asides)];
+    }
+
+    public function turn(): int
+    {
+        return $this->turn++;
     }
 
     public function batch(): ?Batch

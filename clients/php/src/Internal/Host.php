@@ -16,7 +16,8 @@ final class Host
     /** The length of a hash key. What comes after it does not count. */
     private const HASH_MAX = 1024;
 
-    private readonly bool $plain;
+    /** Whether it is a cluster whose requests ask nothing. */
+    public readonly bool $plain;
 
     /**
      * @param string $name a cluster, or a target with its prefix
@@ -25,7 +26,7 @@ final class Host
      */
     public function __construct(public readonly string $name, private readonly array $headers = [], private readonly string $hash = '')
     {
-        $this->plain = $hash === '' && self::target($name) === null;
+        $this->plain = $hash === '' && !str_starts_with($name, self::TARGET);
     }
 
     /**
@@ -84,9 +85,6 @@ final class Host
     /** What lbd has to know of a request beside its cluster, as a part of a URL. */
     public function query(?Ask $ask, RequestInterface|UpstreamRequest|null $request): string
     {
-        if ($ask === null && $this->plain) {
-            return '';
-        }
         $hash = (string) $ask?->hash;
         if ($hash === '' && $this->hash !== '') {
             [$kind, $name] = explode(':', $this->hash, 2);

@@ -49,7 +49,12 @@ final class SharedBatch extends Source
         if ($batch->query !== '') {
             return $this->takeAsked('', '', true, $deadline);
         }
-        return [$batch, $batch->take(fn (): int => $this->memory->add("turn:$this->cluster", 1) & PHP_INT_MAX, $this->asides)];
+        return [$batch, $batch->take($this, $this->asides)];
+    }
+
+    public function turn(): int
+    {
+        return $this->memory->add("turn:$this->cluster", 1) & PHP_INT_MAX;
     }
 
     public function batch(): ?Batch

@@ -35,6 +35,9 @@ abstract class Source
      */
     abstract public function take(Deadline $deadline): array;
 
+    /** The next turn of requests that ask nothing. */
+    abstract public function turn(): int;
+
     /** The batch that take used, if there is one. */
     abstract public function batch(): ?Batch;
 
@@ -51,7 +54,7 @@ abstract class Source
         $this->query = $query;
         $last = $this->usable() ?? $this->await($deadline);
         $batch = $last->query === $query . $excluded ? $last : $this->ask($query . $excluded, $any ? $last : null, $deadline);
-        return [$batch, $batch->take(static fn (): int => $batch->turn++, $this->asides)];
+        return [$batch, $batch->take(null, $this->asides)];
     }
 
     private function ask(string $query, ?Batch $last, Deadline $deadline): Batch
