@@ -13,6 +13,8 @@ use Lbd\Ask;
 use Lbd\Client;
 use Lbd\Exception;
 use Lbd\GuzzleMiddleware;
+use Lbd\State;
+use Lbd\Tried;
 use Psr\Http\Message\ResponseInterface;
 
 /** Drives the client as the conformance tests say (clients/conformance/README.md). */
@@ -30,7 +32,7 @@ final class Runner
     ];
 
     /** Options for the host of the cluster, or for this program. */
-    private const OTHERS = ['hash', 'target', 'headers', 'choice'];
+    private const OTHERS = ['hash', 'target', 'headers', 'choice', 'hooks'];
     private const ERRORS = [
         Exception\Dropped::class => 'dropped',
         Exception\CircuitBroken::class => 'circuit_broken',
@@ -48,6 +50,9 @@ final class Runner
 
     /** @var array<string, mixed> */
     private array $options = [];
+    /** @var array{attempts: list<array<string, mixed>>, states: list<string>} */
+    private array $events = ['attempts' => [], 'states' => []];
+
     private \Closure $send;
     private \Closure $plain;
 
@@ -77,6 +82,21 @@ final class Runner
         $settings += ['token' => $command['token'] ?? null, 'tokenFile' => $command['token_file'] ?? null];
         foreach (array_intersect_key($options, self::OPTIONS) as $name => $value) {
             $settings[self::OPTIONS[$name]] = $value;
+        }
+        $this->events = ['attempts' => [], 'states' => []];
+        if (isset($options['hooks'])) {
+            $fails = static fn () => $options['hooks'] === 'fail' ? throw new \RuntimeException('a hook that fails') : null;
+            $settings['onAttempt'] = function (Tried $tried) use ($fails): void {
+                $this->events['attempts'][] = [
+                    'cluster' => $tried->choice->cluster, 'address' => $tried->choice->address, 'number' => $tried->choice->attempt,
+                    'outcome' => $tried->outcome, 'seconds' => $tried->duration,
+                ];
+                $fails();
+            };
+            $settings['onState'] = function (State $state) use ($fails): void {
+                $this->events['states'][] = $state->value;
+                $fails();
+            };
         }
         $this->client = new Client(...$settings);
         $this->connect();
@@ -323,6 +343,13 @@ final class Runner
         $began = microtime(true);
         $this->took = [];
         return self::answer($this->processes($command, $command['n'], 1, $began), $began);
+    }
+
+    /** @return array{attempts: list<array<string, mixed>>, states: list<string>} what the hooks got since the last time */
+    public function events(): array
+    {
+        [$events, $this->events] = [$this->events, ['attempts' => [], 'states' => []]];
+        return $events;
     }
 
     /** @return array<string, mixed> */

@@ -21,6 +21,11 @@ final class Attempt
 
     private string $outcome = '';
     private bool $finished = false;
+    private ?int $status = null;
+    private ?\Throwable $error = null;
+
+    /** The duration that the hook was not told yet. */
+    private ?float $untold = null;
     private readonly Client $client;
     private readonly Cluster $cluster;
     private readonly int $epoch;
@@ -85,22 +90,25 @@ final class Attempt
             $this->cluster->budget->succeeded();
         }
         $this->cluster->asides->answered($this->address);
+        $this->status = $status;
         $this->ended($status >= 500 ? 'error' : 'success');
     }
 
     /** The connection failed after it was made, or the deadline passed. */
-    public function failed(): void
+    public function failed(?\Throwable $error = null): void
     {
+        $this->error = $error;
         $this->fails('error', false);
     }
 
     /** There was no connection. $timedOut says whether that is because it took too long. */
-    public function unsent(bool $timedOut): void
+    public function unsent(bool $timedOut, ?\Throwable $error = null): void
     {
         if ($timedOut && !$this->hasTime()) {
-            $this->failed();
+            $this->failed($error);
             return;
         }
+        $this->error = $error;
         $limit = $this->client->connectTimeout;
         $this->fails('unreachable', $timedOut && $this->connectTimeout < $limit && Deadline::now() - $this->begin < $limit);
     }
@@ -128,6 +136,7 @@ final class Attempt
         }
         $this->ended('cancelled');
         $this->finished = true;
+        $this->tell();
         if ($this->epoch !== $this->client->background->epoch) {
             return; // it is the parent's
         }
@@ -144,7 +153,18 @@ final class Attempt
             $this->outcome = $outcome;
             if ($this->epoch === $this->client->background->epoch) {
                 $this->counts?->ended($this->address, $outcome, $this->begin);
+                $this->untold = $this->client->hooks === null ? null : Deadline::now() - $this->begin;
+                $this->tell();
             }
+        }
+    }
+
+    /** Calls the hook, but not within curl: it may send requests. Then finish does. */
+    private function tell(): void
+    {
+        if ($this->untold !== null && !$this->client->api->transfers->isBusy()) {
+            [$duration, $this->untold] = [$this->untold, null];
+            $this->call->ended($this, $this->outcome, $duration, $this->status, $this->error);
         }
     }
 

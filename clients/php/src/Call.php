@@ -15,6 +15,8 @@ use Lbd\Internal\Host;
 use Lbd\Internal\SharedBatch;
 use Lbd\Internal\Source;
 use Lbd\Internal\Unreachable;
+use Lbd\Internal\UpstreamRequest;
+use Psr\Http\Message\RequestInterface;
 
 /** One request to a cluster, with all of its tries. An adapter of an HTTP library gets it from Client::call. */
 final class Call
@@ -65,6 +67,7 @@ final class Call
         private readonly string $query,
         /** @internal */
         public readonly ?Ask $ask,
+        private readonly RequestInterface|UpstreamRequest|null $request,
     ) {
         $this->epoch = $client->background->epoch;
     }
@@ -85,6 +88,17 @@ final class Call
             $this->fallback = true;
             return new Attempt($this, $this->client->fallback, 1);
         }
+    }
+
+    /** @internal tells the program that a try has ended */
+    public function ended(Attempt $attempt, string $outcome, float $duration, ?int $status, ?\Throwable $error): void
+    {
+        [$method, $url] = match (true) {
+            $this->request instanceof UpstreamRequest => [$this->request->method, $this->request->url],
+            $this->request !== null => [$this->request->getMethod(), (string) $this->request->getUri()],
+            default => ['', ''],
+        };
+        $this->client->hooks?->attempted(new Tried($attempt->choice(), $outcome, $duration, $method, $url, $status, $error));
     }
 
     /** @internal remembers that a try failed. If nothing was sent, lbd is told at once. */

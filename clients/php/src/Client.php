@@ -9,6 +9,7 @@ use Lbd\Internal\Api;
 use Lbd\Internal\Background;
 use Lbd\Internal\Cluster;
 use Lbd\Internal\Deadline;
+use Lbd\Internal\Hooks;
 use Lbd\Internal\Host;
 use Lbd\Internal\Shutdown;
 use Lbd\Internal\UpstreamRequest;
@@ -30,6 +31,9 @@ final class Client
 
     /** @internal */
     public readonly Background $background;
+
+    /** @internal */
+    public readonly ?Hooks $hooks;
 
     /** The mode that is used: pick instead of batch where processes share nothing. */
     public readonly string $mode;
@@ -72,6 +76,11 @@ final class Client
      *     at the end of the script
      * @param ?string $upstreamCa PEM file of the certificates that may sign those of endpoints, in request. Default: the
      *     system's
+     * @param ?callable(Tried): mixed $onAttempt called when a try has ended, before the next one
+     * @param ?callable(State): mixed $onState called when the state of lbd has changed, as this process knows it. What
+     *     both do takes the time of a request; what they throw is logged
+     * @param ?\Psr\Log\LoggerInterface $logger gets changes of the state, and at the level debug each try. No token, hash
+     *     key or query is logged
      * @throws \ValueError for a setting that is not valid
      */
     public function __construct(
@@ -93,6 +102,9 @@ final class Client
         float $reportInterval = 5.0,
         bool $finishRequest = true,
         public readonly ?string $upstreamCa = null,
+        ?callable $onAttempt = null,
+        ?callable $onState = null,
+        ?object $logger = null,
     ) {
         if (!in_array($mode, self::MODES, true)) {
             throw new \ValueError("mode: '$mode' is not batch, pick or lease");
@@ -102,14 +114,22 @@ final class Client
             $host = strtolower((string) $host);
             $this->known[$host] = Host::of($host, $setting);
         }
-        $address = $lbd ?? self::environment('LBD') ?? Api::defaultAddress();
+        $environment = self::environment('LBD');
+        $address = $lbd ?? $environment ?? Api::defaultAddress();
+        $found = match (true) {
+            $lbd !== null => 'the setting lbd',
+            $environment !== null => 'environment LBD',
+            default => 'default; set LBD',
+        };
+        $this->hooks = $onAttempt === null && $onState === null && $logger === null ? null
+            : new Hooks($onAttempt === null ? null : $onAttempt(...), $onState === null ? null : $onState(...), $logger);
         if ($token === null && $tokenFile === null) {
             [$token, $tokenFile] = [self::environment('LBD_TOKEN'), self::environment('LBD_TOKEN_FILE')];
         }
         $token ??= '';
         $tokenFile ??= '';
         $ca ??= self::environment('LBD_CA') ?? '';
-        $this->api = new Api($address, $token, $tokenFile, $ca);
+        $this->api = new Api($address, $token, $tokenFile, $ca, $found, $this->hooks);
         $identity = "$address\0$token\0$tokenFile\0$ca";
         $this->background = new Background($this->api, $mode, $identity, $maxAge, $staleFor, $maxTokens, $reportInterval, $finishRequest);
         $this->mode = $this->background->mode;
@@ -185,7 +205,7 @@ final class Client
     ): Call {
         $host = is_string($host) ? new Host($host) : $host;
         $query = $host->plain && $ask === null ? '' : $host->query($ask, $request);
-        return new Call($this, $this->cluster($host->name), new Deadline($timeout), $repeatable, $query, $ask);
+        return new Call($this, $this->cluster($host->name), new Deadline($timeout), $repeatable, $query, $ask, $request);
     }
 
     /** @internal what is known of a cluster or target */

@@ -26,8 +26,14 @@ final class Api
     private ?string $token;
 
     /** @throws \ValueError if the address is not valid */
-    public function __construct(string $address, #[\SensitiveParameter] string $token, private readonly string $tokenFile, string $ca)
-    {
+    public function __construct(
+        private readonly string $address,
+        #[\SensitiveParameter] string $token,
+        private readonly string $tokenFile,
+        string $ca,
+        private readonly string $found = 'the setting lbd',
+        public readonly ?Hooks $hooks = null,
+    ) {
         $this->transfers = new Transfers();
         $this->token = $token === '' && $tokenFile !== '' ? null : $token; // null: not read yet
         $options = [
@@ -116,10 +122,14 @@ final class Api
         $deadline = new Deadline($timeout);
         $handle = $this->handle($method, $path, $body, $content, $retryAfter);
         $again = null;
-        $finish = function (int $error) use ($handle, $method, $path, $done, $body, $cluster, $used, $deadline, &$content, &$retryAfter, &$again): void {
+        $finish = function (int $error) use ($handle, $method, $path, $done, $body, $cluster, $timeout, $used, $deadline, &$content, &$retryAfter, &$again): void {
             if ($error !== 0) {
-                $message = curl_error($handle) ?: curl_strerror($error);
-                $done(new Unreachable("$method " . strtok($path, '?') . ": $message"));
+                $unreachable = $this->unreachable($method, $path, self::cause($handle, $error));
+                // A call that its request ended, or that was within a callback of curl, says nothing.
+                if ($error !== CURLE_FAILED_INIT && ($error !== CURLE_OPERATION_TIMEDOUT || $timeout >= self::CALL_TIMEOUT)) {
+                    $this->hooks?->reached($unreachable);
+                }
+                $done($unreachable);
                 return;
             }
             $status = (int) curl_getinfo($handle, CURLINFO_RESPONSE_CODE);
@@ -131,7 +141,9 @@ final class Api
                     return;
                 }
             }
-            $done(self::answer($method, $path, $cluster, $status, $content, $retryAfter));
+            $answer = $this->answer($method, $path, $cluster, $status, $content, $retryAfter);
+            $this->hooks?->reached($answer);
+            $done($answer);
         };
         $this->transfers->start($handle, $finish, $deadline);
         return function () use ($handle, &$again): void {
@@ -140,6 +152,22 @@ final class Api
                 $again();
             }
         };
+    }
+
+    /** An error that names the address of lbd, and how it was found. */
+    private function unreachable(string $method, string $path, string $cause): Unreachable
+    {
+        return new Unreachable("$method " . strtok($path, '?') . " at $this->address ($this->found): $cause");
+    }
+
+    /** What curl says, but for a connect to a unix socket, for which it names a host. */
+    private static function cause(CurlHandle $handle, int $error): string
+    {
+        $errno = $error === CURLE_COULDNT_CONNECT ? (int) curl_getinfo($handle, CURLINFO_OS_ERRNO) : 0;
+        if ($errno !== 0 && function_exists('posix_strerror')) {
+            return 'connect: ' . posix_strerror($errno);
+        }
+        return ($errno === 0 ? curl_error($handle) : '') ?: (string) curl_strerror($error);
     }
 
     /** @param ?array<string, mixed> $body */
@@ -177,15 +205,15 @@ final class Api
     }
 
     /** @return array<mixed>|Unreachable|LbdException */
-    private static function answer(string $method, string $path, string $cluster, int $status, string $content, float $retryAfter): array|Unreachable|LbdException
+    private function answer(string $method, string $path, string $cluster, int $status, string $content, float $retryAfter): array|Unreachable|LbdException
     {
         $answer = json_decode($content, true, 64);
         $answer = is_array($answer) ? $answer : null;
         if ($status === 200 || $status === 201) {
-            return $answer ?? new Unreachable("$method " . strtok($path, '?') . ': the answer is not JSON');
+            return $answer ?? $this->unreachable($method, $path, 'the answer is not JSON');
         }
         if (!is_string($answer['code'] ?? null) && !in_array($status, [401, 403, 429], true)) {
-            return new Unreachable("$method " . strtok($path, '?') . ": status $status without a code of lbd");
+            return $this->unreachable($method, $path, "status $status without a code of lbd");
         }
         return LbdException::ofAnswer($cluster, $status, $answer ?? [], $retryAfter);
     }

@@ -8,6 +8,7 @@ use Lbd\Exception\CircuitBroken;
 use Lbd\Exception\Dropped;
 use Lbd\Exception\LbdException;
 use Lbd\Exception\Unavailable;
+use Lbd\State;
 
 /** The batch of a process that lives for long. It follows the cluster with calls that run beside the requests. */
 final class FollowedBatch extends Source
@@ -72,6 +73,9 @@ final class FollowedBatch extends Source
         while ($this->usable() === null && $this->stop !== null && !$deadline->passed()) {
             $this->api->transfers->wait($deadline->atMost(1.0));
             $this->advance();
+        }
+        if ($this->usable() === null && $this->batch !== null && $this->error?->reason === '') {
+            $this->api->hooks?->changed(State::Stale, $this->error->getMessage());
         }
         return $this->usable() ?? throw $this->error?->again()
             ?? new Unavailable("cluster $this->cluster: lbd did not answer in time", $this->cluster);

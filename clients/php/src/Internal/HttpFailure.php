@@ -19,12 +19,12 @@ final class HttpFailure
             return false;
         }
         if ($curl !== null && Errors::isUnsent($curl, self::context($error)['request_size'] ?? 1)) {
-            $attempt->unsent($curl === CURLE_OPERATION_TIMEDOUT);
+            $attempt->unsent($curl === CURLE_OPERATION_TIMEDOUT, $error);
             return true;
         }
         $network = $error instanceof NetworkExceptionInterface;
         if ($curl !== null || $network) {
-            $attempt->failed();
+            $attempt->failed($error);
         } else {
             $attempt->finish(); // the request is not valid, or its caller gave it up
         }

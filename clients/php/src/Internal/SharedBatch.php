@@ -8,6 +8,7 @@ use Lbd\Exception\CircuitBroken;
 use Lbd\Exception\Dropped;
 use Lbd\Exception\LbdException;
 use Lbd\Exception\Unavailable;
+use Lbd\State;
 
 /**
  * The batch that all processes of a php-fpm share.
@@ -80,10 +81,10 @@ final class SharedBatch extends Source
         $wait = $deadline->atMost(self::FETCH_WAIT);
         $claimed = $this->memory->claim("refresh:$this->cluster", $wait + Api::CALL_TIMEOUT);
         $error = $this->lastError();
-        if ($error !== null && !$claimed) {
-            throw $error;
+        $batch = $error !== null && !$claimed ? null : $this->refresh($wait, $wait + Api::CALL_TIMEOUT);
+        if ($batch === null && $this->batch() !== null && $this->lastError()?->reason === '') {
+            $this->api->hooks?->changed(State::Stale, (string) $this->lastError()?->getMessage());
         }
-        $batch = $this->refresh($wait, $wait + Api::CALL_TIMEOUT);
         return $batch ?? throw $this->lastError() ?? new Unavailable("cluster $this->cluster: APCu is full", $this->cluster);
     }
 

@@ -42,6 +42,12 @@ final class Transfers
         $this->execute(); // sends it, if the connection is there
     }
 
+    /** Whether this is within a callback of curl. */
+    public function isBusy(): bool
+    {
+        return $this->busy;
+    }
+
     /** Gives a transfer up. */
     public function stop(CurlHandle $handle): void
     {

@@ -85,17 +85,19 @@ final class Upstreams
         $message = curl_error($handle) ?: (string) curl_strerror($error);
         $where = "{$request->method} " . self::shown($request->url) . ($attempt === null ? '' : " at $attempt->address");
         if ($error === CURLE_OPERATION_TIMEDOUT && $deadline->atMost(1.0) < 0.01) {
-            $attempt?->failed();
-            throw new TimedOut("$where: $message");
+            $timedOut = new TimedOut("$where: $message");
+            $attempt?->failed($timedOut);
+            throw $timedOut;
         }
         if (Errors::isLocal($error)) {
             $attempt?->finish();
             throw new ConnectionFailed("$where: $message");
         }
         $unsent = Errors::isUnsent($error, (int) curl_getinfo($handle, CURLINFO_REQUEST_SIZE));
-        $unsent ? $attempt?->unsent($error === CURLE_OPERATION_TIMEDOUT) : $attempt?->failed();
         $elsewhere = !$request->answered() && (Errors::isConnection($error) || $error === CURLE_OPERATION_TIMEDOUT);
-        throw new ConnectionFailed("$where: $message", $elsewhere ? $error : 0);
+        $failed = new ConnectionFailed("$where: $message", $elsewhere ? $error : 0);
+        $unsent ? $attempt?->unsent($error === CURLE_OPERATION_TIMEDOUT, $failed) : $attempt?->failed($failed);
+        throw $failed;
     }
 
     /** Runs a transfer to its end, with the background meanwhile, and returns the error of curl. */
