@@ -139,7 +139,7 @@ func (h *Host) query(name string, request *http.Request, ask *Ask) string {
 // asked has the batches of a cluster for what requests ask, all of one generation: those that were used last.
 type asked struct {
 	mu            sync.Mutex
-	last          string // query of the last request, without what it excludes
+	last          string // query that lbd has answered last, or the first one, without what it excludes
 	generation    int64
 	recent, older map[string]*batch // by query
 }
@@ -148,16 +148,23 @@ type asked struct {
 func (a *asked) get(query string) *batch {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !strings.Contains(query, excluding) {
-		a.last = query
-	}
 	b := a.recent[query]
 	if b == nil {
 		if b = a.older[query]; b != nil {
 			a.add(b)
 		}
 	}
+	if b != nil || a.last == "" {
+		a.answered(query)
+	}
 	return b
+}
+
+// answered remembers a query: what asks for no route of a target, or is no longer valid, must not keep others from their batch.
+func (a *asked) answered(query string) {
+	if !strings.Contains(query, excluding) {
+		a.last = query
+	}
 }
 
 func (a *asked) add(b *batch) {
@@ -172,6 +179,7 @@ func (a *asked) add(b *batch) {
 func (a *asked) put(b *batch, published bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.answered(b.query)
 	if b.generation > a.generation || published && b.generation != 0 && b.generation != a.generation {
 		a.generation, a.recent, a.older = b.generation, nil, nil
 	}
@@ -180,7 +188,14 @@ func (a *asked) put(b *batch, published bool) {
 	}
 }
 
-// query returns that of the last request.
+// clear forgets all.
+func (a *asked) clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.last, a.generation, a.recent, a.older = "", 0, nil, nil
+}
+
+// query returns that of the next batch.
 func (a *asked) query() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,8 +203,8 @@ func (a *asked) query() string {
 }
 
 // ask returns the batch for a query: b if it is not old. Without an answer of lbd, it may be older, or the last one of
-// the cluster.
-func (c *cluster) ask(ctx context.Context, query string, b, last *batch) (*batch, error) {
+// the cluster if any will do.
+func (c *cluster) ask(ctx context.Context, query string, b, last *batch, any bool) (*batch, error) {
 	at := now()
 	if b != nil && (at < b.until || c.err.Load() != nil && at-b.made < c.client.config.StaleFor) {
 		return b, nil
@@ -207,7 +222,7 @@ func (c *cluster) ask(ctx context.Context, query string, b, last *batch) (*batch
 	switch {
 	case b != nil && at-b.made < c.client.config.StaleFor:
 		return b, nil
-	case c.target == "" && !strings.Contains(query, excluding) && last.generation != 0:
+	case any && c.target == "" && last.generation != 0:
 		return last, nil // better another endpoint than none
 	}
 	return nil, rejection
@@ -227,7 +242,7 @@ func (p *Pick) takeAsked(ctx context.Context) error {
 		if excluded = excluded[:min(len(excluded), maxTried)]; len(excluded) > 0 {
 			query += "&" + url.Values{"exclude": excluded}.Encode()
 		}
-		b, err := p.cluster.wait(ctx, query)
+		b, err := p.cluster.wait(ctx, query, p.before == nil)
 		switch {
 		case ctx.Err() != nil: // no endpoint is to blame
 			return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())

@@ -91,8 +91,8 @@ func (c *cluster) usable(at time.Duration) *batch {
 }
 
 // wait starts the goroutine that follows the cluster, unless it runs, waits for the end of its first try to get a batch,
-// and returns that for a query.
-func (c *cluster) wait(ctx context.Context, query string) (*batch, error) {
+// and returns that for a query; another one if lbd is unreachable and any will do.
+func (c *cluster) wait(ctx context.Context, query string, any bool) (*batch, error) {
 	known := c.asked.get(query)
 	c.mu.Lock()
 	if c.tried == nil {
@@ -117,9 +117,12 @@ func (c *cluster) wait(ctx context.Context, query string) (*batch, error) {
 		if b.query == query {
 			return b, nil
 		}
-		return c.ask(ctx, query, known, b)
+		return c.ask(ctx, query, known, b, any)
 	}
 	if err := c.err.Load(); err != nil {
+		if err.Code == "no_route" { // of another request
+			return c.ask(ctx, query, known, nil, false)
+		}
 		return nil, err
 	}
 	return nil, unavailable(c.name, "the cluster is no longer followed", nil)
@@ -131,9 +134,12 @@ func (c *cluster) run() {
 	ctx := c.client.ctx
 	backoff, used, n, most := firstBackoff, now(), firstBatch, maxBatch
 	for {
-		began := now()
-		b, err := c.fetch(ctx, c.asked.query(), n)
-		if n > firstBatch && codeOf(err) == "invalid_argument" { // more than the quota of the caller permits
+		began, query, size := now(), c.asked.query(), n
+		if query != "" {
+			size = minBatch
+		}
+		b, err := c.fetch(ctx, query, size)
+		if size > firstBatch && codeOf(err) == "invalid_argument" { // more than the quota of the caller permits
 			n, most = firstBatch, firstBatch
 			continue
 		}
@@ -167,6 +173,7 @@ func (c *cluster) run() {
 	defer c.mu.Unlock()
 	c.batch.Store(nil)
 	c.err.Store(nil)
+	c.asked.clear()
 	c.following.Store(false)
 	c.tried = nil
 }
@@ -179,7 +186,7 @@ func (c *cluster) publish(b *batch, err *Error) {
 		c.batch.Store(b)
 		c.asked.put(b, true)
 		c.asides.forget(func(address string) bool {
-			return b.generation != 0 && !slices.ContainsFunc(b.elements, func(e element) bool { return e.address == address })
+			return b.generation != 0 && b.query == "" && !slices.ContainsFunc(b.elements, func(e element) bool { return e.address == address })
 		})
 	}
 	c.err.Store(err)

@@ -141,7 +141,7 @@ func (p *Pick) get(ctx context.Context) error {
 	switch {
 	case p.cluster.client.config.Mode != ModeBatch:
 		return p.ask(ctx)
-	case p.query != "":
+	case p.query != "" || p.before != nil:
 		return p.takeAsked(ctx)
 	default:
 		return p.take(ctx)
@@ -154,7 +154,7 @@ func (p *Pick) take(ctx context.Context) error {
 	b := p.cluster.usable(at)
 	if b == nil || b.query != "" {
 		var err error
-		if b, err = p.cluster.wait(ctx, ""); err != nil {
+		if b, err = p.cluster.wait(ctx, "", true); err != nil {
 			return err
 		}
 		if ctx.Err() != nil { // no endpoint is to blame
@@ -329,7 +329,7 @@ func (p *Pick) answered(outcome Outcome) {
 // failed may set the address aside: the try was not sent, or there was no answer to it.
 func (p *Pick) failed(sent bool) {
 	most := maxTried
-	if b := p.cluster.batch.Load(); b != nil {
+	if b := p.cluster.batch.Load(); b != nil && b.query == "" { // what is asked may have one endpoint of many
 		most = b.endpoints / 2
 	}
 	if !p.fallback {
@@ -402,10 +402,10 @@ func (p *Pick) next(ctx context.Context, next *Pick, repeatable bool) bool {
 	} else {
 		next.retries++
 	}
-	if c.config.Mode != ModeBatch || p.query != "" {
+	b := p.cluster.batch.Load()
+	if c.config.Mode != ModeBatch || p.query != "" || b != nil && b.query != "" {
 		return p.askAgain(ctx, next)
 	}
-	b := p.cluster.batch.Load()
 	if p.moveTo(b, next) {
 		return true
 	}

@@ -1,0 +1,66 @@
+package lbdclient_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	lbdclient "github.com/lbd-dev/lbd/clients/go"
+	"github.com/lbd-dev/lbd/clients/go/internal/lbdtest"
+)
+
+// pushTarget pushes a target with a route for /a, to a cluster.
+func pushTarget(t *testing.T, d *lbdtest.Daemon, name, cluster string) {
+	t.Helper()
+	d.Call(t, "POST", "/v1/snapshot", fmt.Sprintf(`{"resources":[{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","name":%q,
+		"api_listener":{"api_listener":{"@type":"type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+		"route_config":{"virtual_hosts":[{"name":"a","domains":["*"],"routes":[{"match":{"prefix":"/a"},"route":{"cluster":%q}}]}]}}}}]}`, name, cluster))
+}
+
+// TestPathWithoutARoute: requests without a route fail, and no others, also when batches are replaced.
+func TestPathWithoutARoute(t *testing.T) {
+	t.Parallel()
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", upstream(t, nil))
+	pushTarget(t, d, "shop", "orders")
+	_, client := connect(t, lbdclient.Config{
+		Address: d.Address, MaxAge: 200 * time.Millisecond, StaleFor: time.Second, Hosts: map[string]lbdclient.Host{"shop.lbd": {Target: "shop"}},
+	})
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		_, _, err := get(client, "http://shop.lbd/b")
+		var refused *lbdclient.Error
+		if !errors.As(err, &refused) || refused.Code != "no_route" {
+			t.Fatal(err)
+		}
+		if status, _, err := get(client, "http://shop.lbd/a"); status != http.StatusOK {
+			t.Fatal(status, err)
+		}
+	}
+}
+
+// TestKeysHideNoEndpoint: a request without a key has all endpoints, also if the last batch is for a key.
+func TestKeysHideNoEndpoint(t *testing.T) {
+	t.Parallel()
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", refused(t), upstream(t, nil))
+	d.Call(t, "PUT", "/v1/clusters/orders/config", `{"type":"EDS","lb_policy":"RING_HASH"}`)
+	for i := range 10 {
+		_, client := connect(t, lbdclient.Config{Address: d.Address, Hosts: map[string]lbdclient.Host{"orders.lbd": {Hash: "header:user"}}})
+		request, err := http.NewRequest(http.MethodGet, "http://orders.lbd", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, user := range []string{fmt.Sprint(i), "", "", "", ""} {
+			request.Header.Set("user", user)
+			response, err := client.Do(request)
+			if err != nil {
+				t.Fatalf("user %q: %v", user, err)
+			}
+			if err := response.Body.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
