@@ -192,9 +192,6 @@ func awaiting(w *recorder, r *http.Request, wait func(context.Context) error) er
 	if err := w.acquire(quota.Streams, streams); err != nil {
 		return err
 	}
-	if err := w.acquire(quota.Bytes, quota.WaitBytes); err != nil {
-		return err
-	}
 	ctx, cancel := whileValid(r.Context(), w.caller)
 	defer cancel()
 	shed := limits.Shedding.add(w.caller, cancel)

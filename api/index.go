@@ -120,9 +120,6 @@ func (s *picking) awaitIndex(w *recorder, r *http.Request, h *handlers) error {
 		return err
 	}
 	defer w.release(quota.WaitingPicks, 1)
-	if err := w.acquire(quota.Bytes, quota.WaitBytes); err != nil {
-		return err
-	}
 	ctx, cancel := whileValid(r.Context(), w.caller)
 	defer cancel()
 	began := time.Now()

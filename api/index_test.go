@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,34 +174,6 @@ func TestWaitEndsWithTheIndex(t *testing.T) {
 			if m.Use(r) != 0 {
 				t.Errorf("%v is in use after all requests have ended", r)
 			}
-		}
-	})
-}
-
-// What waits takes memory: picks, reads and streams without an event loop are refused where there is none.
-func TestWaitsTakeMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := quota.New(quota.Options{Totals: map[quota.Resource]int64{quota.Bytes: 4*quota.WaitBytes + 4096}, MaxAccounts: 1, Share: 1})
-		d := startLimited(t, nil, api.Limits{Quotas: m}, func(o *service.Options) {
-			o.Connectors = map[resource.ConnectMode]lb.Connector{resource.ConnectDefault: never{}, resource.ConnectTCP: never{}}
-			o.Sources.ConnectMode = resource.ConnectTCP
-		})
-		d.must(http.StatusCreated, "PUT", orders, assignment("", "10.0.0.7:8080"))
-		ctx, cancel := context.WithCancel(t.Context())
-		var waiting sync.WaitGroup
-		for _, target := range []string{"/pick?cluster=orders&wait=60s", "/pick?cluster=orders&min_index=9&wait=60s", "/v1/clusters?min_index=9&wait=60s", "/v1/clusters/orders/watch"} {
-			waiting.Go(func() {
-				d.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", target, nil))
-			})
-			synctest.Wait()
-		}
-		for _, target := range []string{"/pick?cluster=orders&wait=1s", "/pick?cluster=orders&min_index=9&wait=1s", "/v1/clusters?min_index=9&wait=1s", "/v1/clusters/orders/watch"} {
-			d.refusedWith("bytes", fault.RateLimited, "GET", target, "")
-		}
-		cancel()
-		waiting.Wait()
-		if m.Use(quota.Bytes) != 0 {
-			t.Error("bytes are in use after all requests have ended")
 		}
 	})
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/lbd-dev/lbd/api/eventloop"
 	"github.com/lbd-dev/lbd/service/observe"
-	"github.com/lbd-dev/lbd/service/quota"
 )
 
 const (
@@ -35,11 +34,6 @@ var (
 // stream writes the messages of a watch as server-sent events, until the watch ends, the
 // caller disconnects or does not read, or the service drains.
 func stream(w *recorder, r *http.Request, begin func() (*observe.Watch, error)) error {
-	if w.loop == nil {
-		if err := w.acquire(quota.Bytes, quota.WaitBytes); err != nil {
-			return err
-		}
-	}
 	watch, err := begin()
 	if err != nil {
 		return err

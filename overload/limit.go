@@ -9,8 +9,10 @@ import (
 const (
 	// MaxDefaultConnections is the maximum default limit of API connections.
 	MaxDefaultConnections = 65_536
-	// connectionBytes is what an API connection takes at most while it is idle: its goroutine and its buffers.
-	connectionBytes = 32 << 10
+	// connectionMemory is the part of the memory limit for each API connection: twice what one takes that is idle, or
+	// whose request waits, for its goroutines and buffers. That is the most with HTTP/2 and TLS, 36 KiB, and 2 KiB on
+	// an event loop.
+	connectionMemory = 64 << 10
 	// ownDescriptors are reserved for lbd itself: listeners, store, log, resource files,
 	// management servers, DNS.
 	ownDescriptors = 64
@@ -31,7 +33,7 @@ type Budget struct {
 // has room for. dials is the maximum number of concurrent dials.
 func NewBudget(limit, connections, dials int, memory int64) Budget {
 	limit = max(limit, minDescriptors)
-	room := max(minDescriptors, int(min(memory/connectionBytes, MaxDefaultConnections)))
+	room := max(minDescriptors, int(min(memory/connectionMemory, MaxDefaultConnections)))
 	connections = min(cmp.Or(connections, min(limit/2, room)), limit*3/4)
 	b := Budget{Limit: limit, Connections: connections, Dials: max(1, min(dials, limit/8))}
 	b.Held = max(1, limit-b.Connections-b.Dials-min(ownDescriptors, limit/8))

@@ -231,7 +231,7 @@ func TestBudget(t *testing.T) {
 		{1_048_576, 0, math.MaxInt64, overload.Budget{Limit: 1_048_576, Connections: 65_536, Dials: 256, Held: 982_720}},
 		{64, 0, math.MaxInt64, overload.Budget{Limit: 64, Connections: 32, Dials: 8, Held: 16}},
 		{1, 1000, math.MaxInt64, overload.Budget{Limit: 64, Connections: 48, Dials: 8, Held: 1}},
-		{1_048_576, 0, 358 << 20, overload.Budget{Limit: 1_048_576, Connections: 11_456, Dials: 256, Held: 1_036_800}},
+		{1_048_576, 0, 358 << 20, overload.Budget{Limit: 1_048_576, Connections: 5_728, Dials: 256, Held: 1_042_528}},
 		{1_048_576, 20_000, 358 << 20, overload.Budget{Limit: 1_048_576, Connections: 20_000, Dials: 256, Held: 1_028_256}},
 		{1024, 0, 1, overload.Budget{Limit: 1024, Connections: 64, Dials: 128, Held: 768}},
 	} {

@@ -63,11 +63,11 @@ func (c *Config) apiBytes() int64 {
 }
 
 // quotas returns what callers of the API may use.
-func (c *Config) quotas(streams int) *quota.Manager {
+func (c *Config) quotas(budget overload.Budget) *quota.Manager {
 	return quota.New(quota.Options{
 		Totals: map[quota.Resource]int64{
-			quota.Bytes: c.apiBytes(), quota.Bulk: int64(cmp.Or(c.MaxBulk, defaultMaxBulk)), quota.Streams: int64(streams),
-			quota.WaitingPicks: int64(cmp.Or(c.MaxWaitingPicks, defaultMaxWaiting)), quota.Leases: int64(cmp.Or(c.MaxLeases, picks.DefaultMaxLeases)),
+			quota.Bytes: c.apiBytes(), quota.Bulk: int64(cmp.Or(c.MaxBulk, defaultMaxBulk)), quota.Streams: int64(c.maxStreams(budget)),
+			quota.WaitingPicks: int64(cmp.Or(c.MaxWaitingPicks, min(defaultMaxWaiting, budget.Connections/2))), quota.Leases: int64(cmp.Or(c.MaxLeases, picks.DefaultMaxLeases)),
 			quota.UnknownNames:     int64(cmp.Or(c.OnDemandUnknown, sources.DefaultOnDemandUnknown)) + 1, // a new name is counted before the oldest is evicted
 			quota.IdempotentLeases: picks.MaxEndedLeases,
 		},

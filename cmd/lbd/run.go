@@ -151,7 +151,7 @@ func serve(ctx context.Context, c Config, ready func(addresses []string)) (err e
 		return err
 	}
 	defer peers.Close()
-	quotas := c.quotas(c.maxStreams(budget))
+	quotas := c.quotas(budget)
 	shedder := overload.NewShedder(overload.Signals{Memory: overload.MemoryUse(limit), Wait: overload.SchedulingWait(), Monitor: lacks})
 	shedding := api.NewShedding(shedder.Sheds, turns.Memory)
 	svc.Metrics.MustRegister(quotas, shedding, lines.lost(), reportedChecks(dialer))

@@ -374,23 +374,8 @@ func (s *Picker) pick(ctx context.Context, r *Request, out *Picks) error {
 // waiter counts waiting picks against the quota of an account.
 type waiter quota.Account
 
-func (w *waiter) BeginWait() error {
-	a := (*quota.Account)(w)
-	if err := a.Acquire(quota.WaitingPicks, 1); err != nil {
-		return err
-	}
-	if err := a.Acquire(quota.Bytes, quota.WaitBytes); err != nil {
-		a.Release(quota.WaitingPicks, 1)
-		return err
-	}
-	return nil
-}
-
-func (w *waiter) EndWait() {
-	a := (*quota.Account)(w)
-	a.Release(quota.WaitingPicks, 1)
-	a.Release(quota.Bytes, quota.WaitBytes)
-}
+func (w *waiter) BeginWait() error { return (*quota.Account)(w).Acquire(quota.WaitingPicks, 1) }
+func (w *waiter) EndWait()         { (*quota.Account)(w).Release(quota.WaitingPicks, 1) }
 
 // noWaiter is the waiter of a request with NoWait.
 type noWaiter struct{}

@@ -21,7 +21,7 @@ type Resource int
 
 // The resources.
 const (
-	// Bytes are those of request bodies, of responses that are not yet written, of requests that wait, and
+	// Bytes are those of request bodies, of responses that are not yet written, and
 	// of what is kept for a caller.
 	Bytes Resource = iota
 	// Bulk counts requests that read or change many resources.
@@ -46,10 +46,6 @@ var resourceNames = [Resources]string{"bytes", "bulk_requests", "streams", "wait
 
 // String returns the name of the resource in metrics and errors.
 func (r Resource) String() string { return resourceNames[r] }
-
-// WaitBytes is what a request takes while it waits: a goroutine, which waits for it, another one, which notices that
-// the caller has left, and the buffers of its connection.
-const WaitBytes = 32 << 10
 
 // DefaultShare is the part of each total that one caller may use.
 const DefaultShare = 0.5
