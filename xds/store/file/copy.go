@@ -54,7 +54,7 @@ func (s *Store) copy(of *store.Snapshot) error {
 // another one if they would.
 func (f *file) copy(before, after *store.Snapshot) error {
 	if after.Index() > before.Index() {
-		return f.commit(after, store.Difference(before, after))
+		return f.commit(before, after, store.Difference(before, after))
 	}
 	if err := f.ready(); err != nil {
 		return err

@@ -139,6 +139,30 @@ func TestDeletionsOfFullDisk(t *testing.T) {
 	checkReopened(t, s, dir, contentsOf(t, s.Snapshot()))
 }
 
+// TestPushesLeaveTheReserve: also a push that removes entries of the history.
+func TestPushesLeaveTheReserve(t *testing.T) {
+	mount := tmpfs(t, "16m")
+	s := open(t, filepath.Join(mount, "data"), Options{})
+	for _, name := range []string{"history of a", "history of b"} {
+		put(t, s, clusterKey(name), "1")
+	}
+	put(t, s, clusterKey("a"), strings.Repeat("large ", 100_000))
+	if err := os.WriteFile(filepath.Join(mount, "filler"), make([]byte, 16<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling: %v", err)
+	}
+	if _, err := s.Update(t.Context(), func(tx *store.Tx) error {
+		tx.Delete(clusterKey("history of a"))
+		tx.Delete(clusterKey("history of b"))
+		return tx.Put(clusterKey("refused"), []byte(strings.Repeat("p", 1_000_000)))
+	}); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("a push on a full disk: %v", err)
+	}
+	update(t, s, func(tx *store.Tx) error {
+		tx.Delete(clusterKey("a"))
+		return tx.Put(clusterKey("history of a"), []byte(strings.Repeat("h", 9000)))
+	})
+}
+
 const fileLimitEnv = "LBD_STORE_TEST_FILE_LIMIT"
 
 // TestFileWithoutSpace limits how large files may grow. The limit is the whole

@@ -23,6 +23,8 @@ const (
 	// reserveSize is the size of the file that a deletion removes if the disk is full.
 	reserveSize   = 1 << 20
 	reserveSuffix = ".reserve"
+	// maxDeletion is how much more the entry in the history of a deletion may take than what is deleted.
+	maxDeletion = 64 << 10
 )
 
 // A file is the store's file, open and locked. Only the writer uses it.
@@ -48,33 +50,42 @@ type file struct {
 
 // commit appends the changed keys of after. On a full disk, what deletes as many as it puts, such as a resource for an
 // entry in the history, takes the reserve, and nothing else is stored until there is space for another one.
-func (f *file) commit(after *store.Snapshot, changed []resource.Key) error {
-	deleted := 0
+func (f *file) commit(before, after *store.Snapshot, changed []resource.Key) error {
+	deleted, grown := 0, 0
 	for _, key := range changed {
-		if _, put := after.Get(key); put {
+		was, _ := before.Get(key)
+		e, put := after.Get(key)
+		if grown += len(e.Raw) - len(was.Raw); put {
 			deleted--
 		} else {
 			deleted++
 		}
 	}
-	if deleted < 0 {
+	deletes := deleted >= 0 && grown <= maxDeletion
+	if !deletes {
 		if err := f.reserve(); err != nil {
 			return err
 		}
 	}
 	err := f.append(after, changed)
 	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-	if deleted >= 0 && full && f.reserved && os.Remove(f.path+reserveSuffix) == nil {
-		f.reserved, f.compactAt = false, 0
-		err = f.append(after, changed)
+	if deletes && full && f.reserved {
+		f.reserved = false
+		if os.Remove(f.path+reserveSuffix) == nil {
+			f.compactAt = 0
+			err = f.append(after, changed)
+		}
 	}
 	return err
 }
 
 // reserve makes sure that the disk has room for deletions. What is in the file cannot be compressed.
 func (f *file) reserve() error {
+	if f.reserved {
+		return nil
+	}
 	path := f.path + reserveSuffix
-	if info, err := os.Stat(path); !f.reserved && (err != nil || info.Size() != reserveSize) {
+	if info, err := os.Stat(path); err != nil || info.Size() != reserveSize {
 		noise := make([]byte, reserveSize)
 		_, _ = rand.Read(noise)
 		if err := os.WriteFile(path, noise, fileMode); err != nil {

@@ -200,7 +200,7 @@ func (s *Store) publish(before *store.Snapshot, written store.Changes) (*store.S
 		return s.unchanged(before, written)
 	}
 	if s.file != nil {
-		if err := s.file.commit(after, changed); err != nil {
+		if err := s.file.commit(before, after, changed); err != nil {
 			s.check()
 			return before, fmt.Errorf("%w: %w", store.ErrCannotWrite, err)
 		}
