@@ -30,8 +30,8 @@ type completeCommand struct {
 var (
 	// divided is where bash divides words. It replaces the last part only.
 	divided = regexp.MustCompile("\n?([:=])\n?")
-	// harmless is a name that no shell expands: names are the words of others.
-	harmless = regexp.MustCompile(`^[\w./:@%+,\[\]-]+$`)
+	// harmless is a name that no shell expands, and that is no flag: names are the words of others.
+	harmless = regexp.MustCompile(`^[\w./:@%+,\[\]][\w./:@%+,\[\]-]*$`)
 )
 
 // Run prints what the last word can be, with descriptions, or a colon if it is a file.

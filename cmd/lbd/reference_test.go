@@ -83,7 +83,8 @@ var completions = map[string]string{
 	"lbd ctl --url URL overlays delete orders ": "drain-1",
 	"lbd ctl --url URL leases --cluster ord":    "orders",
 	"lbd ctl --url URL leases --cluster = ord":  "orders",
-	"lbd ctl --url URL explain un":              "", // a shell would expand it
+	"lbd ctl --url URL explain un":              "",       // a shell would expand it
+	"lbd ctl --url URL explain ":                "orders", // and no name that would be a flag
 	"lbd ctl context use ":                      "prod",
 	"lbd ctl --context p":                       "prod",
 	"lbd ctl --url http://127.0.0.1:1 drain ":   "",
@@ -95,6 +96,7 @@ func completing(t *testing.T, dir string) (url string, env []string) {
 	p := startProcess(t, "--data=", "--connect=none")
 	do(t, "PUT", p.url+"/v1/clusters/orders/endpoints", "10.0.0.1:80\n10.9.0.2:80\n")
 	do(t, "PUT", p.url+"/v1/clusters/un$(reboot)/endpoints", "10.0.0.1:80\n")
+	do(t, "PUT", p.url+"/v1/clusters/--force/endpoints", "10.0.0.1:80\n")
 	do(t, "PUT", p.url+"/v1/clusters/orders/overlays/drain-1", `{"kind": "drain", "endpoint": "10.0.0.1:80"}`)
 	self := command("ctl", "context", "set", "prod", "--url="+p.url)
 	if err := os.Symlink(self.Path, dir+"/lbd"); err != nil {
