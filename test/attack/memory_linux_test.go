@@ -137,10 +137,10 @@ func TestLeasesEndTogether(t *testing.T) {
 	})
 }
 
-// 14,000 connections whose picks wait for an index: more than the memory has room for, though the flags allow them.
+// 14,000 connections whose picks wait for an index: more than the memory has room for.
 func TestManyWaitingPicks(t *testing.T) {
 	const waiting = 14_000
-	needsDescriptors(t, 20_000)
+	needsDescriptors(t, 20_000) // for lbd, half of them would be for connections
 	flood(t, nil, func(d *daemon) {
 		statuses := newCounter()
 		eachOf(waiting, 100, func(int) {
@@ -160,7 +160,7 @@ func TestManyWaitingPicks(t *testing.T) {
 		if got := statuses.String(); !strings.Contains(got, "429: ") {
 			t.Errorf("all wait: %s", got)
 		}
-	}, "--max-connections=15000", fmt.Sprint("--max-waiting-picks=", waiting))
+	})
 }
 
 // 2,000 watches that are not read.
