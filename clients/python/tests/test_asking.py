@@ -7,6 +7,7 @@ import socket
 import unittest
 import urllib.error
 import urllib.request
+from unittest import mock
 
 from daemon import Daemon, Upstream, until
 from test_faults import Case, LibrariesTest
@@ -16,6 +17,8 @@ from lbd import _batch, asking
 from lbd._connection import Deadline
 
 PICK = "/v1/pick"
+MANAGER = "extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
+LISTENER = "config.listener.v3.Listener"
 
 
 class HostTest(unittest.TestCase):
@@ -36,7 +39,7 @@ class HostTest(unittest.TestCase):
             "shop.test": "xds:///shop",
             "b.test": lbd.Host("xds:///b"),
             "c.test": lbd.Host(target="xds:///c"),
-            "d.test": lbd.Host("eu/d", hash="cookie:x"),
+            "D.test": lbd.Host("eu/d", hash="cookie:x"),
         }
         for setting in (hosts, lambda host: {k.lower(): v for k, v in hosts.items()}.get(host)):
             with lbd.Client("http://127.0.0.1:1", hosts=setting) as client:
@@ -111,10 +114,19 @@ class AskedTest(unittest.TestCase):
             self.put(query, generation, published)
             self.assertEqual(self.known("a", "b", "c", "d"), known)
 
-    def test_knows_what_was_asked_last(self):
-        for query in ("&hash=a", "&hash=b", "&hash=b&exclude=1"):
-            self.asked.get(query)
-        self.assertEqual(self.asked.last, "&hash=b")
+    def test_knows_what_was_answered_last(self):
+        for step, query, last in (
+            (self.asked.get, "&hash=a", "&hash=a"),  # before any answer
+            (self.asked.get, "&hash=b", "&hash=a"),
+            (lambda query: self.put(query, 1), "", ""),
+            (self.asked.get, "&hash=b", ""),
+            (lambda query: self.put(query, 1), "&hash=b", "&hash=b"),
+            (lambda query: self.put(query, 1), "&hash=c&exclude=1", "&hash=b"),
+            (lambda query: self.put(query, 1), "&hash=d", "&hash=d"),
+            (self.asked.get, "&hash=b", "&hash=b"),
+        ):
+            step(query)
+            self.assertEqual(self.asked.last, last)
 
 
 class BatchTest(Case):
@@ -156,7 +168,7 @@ class BatchTest(Case):
                 self.assertEqual(self.get(client, key)[0], self.addresses[key])
         self.get(client)
         picks = self.picks()
-        self.assertEqual([(pick.get("hash"), pick["n"]) for pick in picks], [("a", "100"), ("b", "20"), (None, "20")])
+        self.assertEqual([(pick.get("hash"), pick["n"]) for pick in picks], [("a", "20"), ("b", "20"), (None, "20")])
 
     def test_forgets_keys_when_lbd_has_another_generation(self):
         client = self.start(max_age=600)
@@ -215,6 +227,38 @@ class BatchTest(Case):
         self.assertEqual(self.get(client, host="shop")[0], self.addresses["a"])
         with self.assertRaises(lbd.Unavailable):
             self.get(client, "new", host="shop")
+
+    def test_a_new_key_goes_to_any_endpoint_while_lbd_is_unreachable_and_an_address_is_set_aside(self):
+        gone = []
+        client = self.start(lambda path, *_: (500, {}) if gone and path == PICK else None, max_age=600)
+        self.get(client, "a")
+        gone.append(True)
+        client.cluster("orders").failed("127.0.0.1:1", False)
+        body, choice = self.get(client, "new")
+        self.assertEqual((body, choice.attempt), (self.addresses["a"], 1))
+        self.assertIn("exclude", self.picks()[-1])
+
+    def test_a_retry_needs_lbd(self):
+        gone, statuses = [], [200, 503, 503]
+        client = self.start(lambda path, *_: (500, {}) if gone and path == PICK else None, max_age=600)
+        self.addresses["a"] = self.upstream(lambda handler: Upstream.reply(handler, statuses.pop(0))).address
+        self.get(client, "a")
+        gone.append(True)
+        self.assertEqual(self.get(client, "a")[1].attempt, 1)
+        self.assertEqual(statuses, [503])
+
+    def test_forgets_keys_when_the_cluster_is_idle(self):
+        with mock.patch("lbd._cluster.IDLE_TIME", 0):
+            client = self.start(max_age=600)
+            self.get(client, "a")
+            self.get(client, "b")
+            self.server.answer = lambda *_: {"generation": 2}  # what the client follows
+            self.server.open.set()
+            until(lambda: client.cluster("orders")._thread is None, "the cluster is not followed")
+        self.picks()
+        self.get(client, "c")
+        self.get(client, "b")
+        self.assertEqual([pick["hash"] for pick in self.picks()][:2], ["c", "b"])
 
     def test_uses_an_old_batch_if_lbd_has_just_become_unreachable(self):
         gone = []
@@ -303,10 +347,40 @@ class ChoiceTest(Case):
             self.assertIsNone(lbd.choice(other))
 
 
-class RingTest(unittest.TestCase):
-    def test_a_key_stays_at_its_endpoint(self):
+class DaemonTest(Case):
+    def daemon(self):
         daemon = Daemon()
         self.addCleanup(daemon.close)
+        return daemon
+
+    def test_a_path_without_a_route_harms_no_other(self):
+        daemon, kind = self.daemon(), "type.googleapis.com/envoy."
+        daemon.push("orders", [self.upstream().address])
+        routes = [{"match": {"prefix": "/a"}, "route": {"cluster": "orders"}}]
+        hosts = [{"name": "all", "domains": ["*"], "routes": routes}]
+        manager = {"@type": kind + MANAGER, "route_config": {"virtual_hosts": hosts}}
+        listener = {"@type": kind + LISTENER, "name": "shop", "api_listener": {"api_listener": manager}}
+        daemon.call("POST", "/v1/snapshot", {"resources": [listener]})
+        client = self.client(daemon, hosts={"shop.lbd": "xds:///shop"}, max_age=0.2)
+
+        def check(*paths):
+            for path in paths:
+                if path.startswith("/a"):
+                    client.request("GET", "http://shop.lbd" + path).close()
+                else:
+                    with self.assertRaises(lbd.Unavailable) as caught:
+                        client.request("GET", "http://shop.lbd" + path)
+                    self.assertEqual(caught.exception.code, "no_route")
+
+        check("/b", "/a", "/c", "/a2", "/b", "/a")
+        cluster = client.cluster("xds:///shop")
+        for _ in range(3):
+            before = cluster.batch
+            check("/a")
+            until(lambda: check("/b") or cluster.batch is not before, "the batch is replaced")  # noqa: B023
+
+    def test_a_key_stays_at_its_endpoint(self):
+        daemon = self.daemon()
         upstreams = [Upstream() for _ in range(3)]
         for upstream in upstreams:
             self.addCleanup(upstream.close)

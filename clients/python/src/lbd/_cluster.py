@@ -95,12 +95,15 @@ class Cluster:
         """Whether take answers without waiting for lbd."""
         return self._thread is not None and self._usable()
 
-    def take(self, deadline: Deadline, query: str) -> Union[Endpoint, Refusal]:
-        """The next element of the batch for what a request asks. Raises an LbdError if there is none in time."""
+    def take(self, deadline: Deadline, query: str, any_will_do: bool) -> Union[Endpoint, Refusal]:
+        """The next element of the batch for what a request asks, or, if any will do without lbd, of the last one.
+
+        Raises an LbdError if there is none in time.
+        """
         self._used = True
         batch = self.batch
         if batch is None or batch.query != query or not self.ready():
-            batch = self._wait(deadline, query)
+            batch = self._wait(deadline, query, any_will_do)
         return batch.take(self.asides.avoids)
 
     def fresh(self, query: str) -> bool:
@@ -126,7 +129,7 @@ class Cluster:
         most = TRIED_MAX if batch is None or batch.query else len(batch.addresses) // 2
         self.asides.failed(address, sent, most)
 
-    def _wait(self, deadline: Deadline, query: str) -> Batch:
+    def _wait(self, deadline: Deadline, query: str, any_will_do: bool) -> Batch:
         """Starts the thread if there is none, and waits for a batch, or for the first try to get one."""
         known = self._asked.get(query)
         with self._changed:
@@ -140,16 +143,18 @@ class Cluster:
             batch, error = self.batch, self._error
             usable = self._usable()
         if batch is not None and usable:
-            return batch if batch.query == query else self._ask(deadline, query, known, batch)
+            return batch if batch.query == query else self._ask(deadline, query, known, batch if any_will_do else None)
         if error is not None:
+            if error.code == "no_route":  # of another request
+                return self._ask(deadline, query, known, None)
             if batch is not None and not error.code:
                 self._observer.stale(error)
             raise errors.like(error)
         reason = "the client is closed" if self._stopped.is_set() else "lbd did not answer in time"
         raise errors.Unavailable(f"cluster {self.name}: {reason}", cluster=self.name)
 
-    def _ask(self, deadline: Deadline, query: str, known: Optional[Batch], last: Batch) -> Batch:
-        """The batch for what a request asks: known if it is not old. If lbd is unreachable, known may be older."""
+    def _ask(self, deadline: Deadline, query: str, known: Optional[Batch], last: Optional[Batch]) -> Batch:
+        """The batch for what a request asks: known if it is not old. If lbd is unreachable: known if older, or last."""
         now = time.monotonic()
         usable = known is not None and now - known.made < self._stale_for
         if known is not None and (now < known.until or (usable and self._error is not None)):
@@ -163,7 +168,7 @@ class Cluster:
             self._error = rejection
             if known is not None and usable:
                 return known
-            if self.target or "&exclude=" in query or last.generation is None:
+            if self.target or last is None or last.generation is None:
                 raise rejection from error
             return last  # better another endpoint than none
         self._asked.put(batch, False)
@@ -204,8 +209,10 @@ class Cluster:
         try:
             while not stopped.is_set():
                 pause, began = 0.0, time.monotonic()
+                query = self._asked.last or ""
+                size = BATCH_MIN if query else n
                 try:
-                    batch = self._fetch(connection, self._asked.last, n, Deadline(None))
+                    batch = self._fetch(connection, query, size, Deadline(None))
                     self._publish(batch, None)
                     self._follow(connection, batch)
                     age = time.monotonic() - batch.made
@@ -215,7 +222,7 @@ class Cluster:
                     backoff = BACKOFF_FIRST
                     pause = max(0.0, began + FOLLOW_PAUSE - time.monotonic())
                 except Exception as error:  # the thread has to survive whatever comes
-                    if n > BATCH_FIRST and getattr(error, "code", "") == "invalid_argument":
+                    if size > BATCH_FIRST and getattr(error, "code", "") == "invalid_argument":
                         n = most = BATCH_FIRST  # the quota of the caller does not permit more
                         continue
                     wanted = self._note(error)

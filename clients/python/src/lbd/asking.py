@@ -123,8 +123,8 @@ class Asked:
     """The batches of a cluster for what requests ask, all of one generation: those that were used last."""
 
     def __init__(self) -> None:
-        self.last = ""
-        """The query of the last request, without what it excludes."""
+        self.last: Optional[str] = None
+        """The query that lbd has answered last, before any answer the first one, without what it excludes."""
         self._generation: Optional[int] = None
         self._batches: collections.OrderedDict[str, Batch] = collections.OrderedDict()
         self.after_fork()
@@ -135,17 +135,22 @@ class Asked:
     def get(self, asks: str) -> Optional[Batch]:
         """The batch for a query; None if there is none."""
         with self._lock:
-            if "&exclude=" not in asks:
-                self.last = asks
             batch = self._batches.get(asks)
             if batch is not None:
                 self._batches.move_to_end(asks)
+            if batch is not None or self.last is None:
+                self._answered(asks)
             return batch
+
+    def _answered(self, asks: str) -> None:
+        if "&exclude=" not in asks:
+            self.last = asks
 
     def put(self, batch: Batch, published: bool) -> None:
         """Adds a batch. One of a later generation replaces all others, and so does one that is published, which is of
         the generation that lbd has: one of an earlier generation comes too late."""
         with self._lock:
+            self._answered(batch.query)
             new, old = batch.generation, self._generation
             if new is not None and (old is None or new > old or (published and new != old)):
                 self._generation = new

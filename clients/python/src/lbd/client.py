@@ -494,7 +494,7 @@ class Call:
 
     def _element(self, query: str) -> Try:
         """A try at the next element of the batch for a query."""
-        element = self.cluster.take(self.deadline, query)
+        element = self.cluster.take(self.deadline, query, not self._tried)
         if isinstance(element, Refusal):
             raise errors.like(element.error)
         self._check_deadline()
