@@ -25,12 +25,13 @@ class AskTest < Case
     "http://#{front.address}"
   end
 
-  # A target whose routes choose a cluster with one upstream each: by a header, and by the path.
-  def target(daemon)
+  # A target whose routes choose a cluster with one upstream each: by a header, and by the path. default is the path of
+  # the last one.
+  def target(daemon, default = "/")
     all = %w[beta slow other].map { |name| ["#{@cluster}-#{name}", upstream] }
     all.each { |name, each| daemon.push(name, [each.address]) }
     matches = [{ prefix: "/", headers: [{ name: "tenant", string_match: { exact: "beta" } }] }, { prefix: "/slow" },
-               { prefix: "/" }]
+               { prefix: default }]
     routes = all.zip(matches).map { |(name, _), match| { match: match, route: { cluster: name } } }
     manager = { "@type" => MANAGER, route_config: { virtual_hosts: [{ name: "all", domains: ["*"], routes: routes }] } }
     listener = { "@type" => LISTENER, name: @cluster, api_listener: { api_listener: manager } }
@@ -69,6 +70,26 @@ class AskTest < Case
     assert_raises(Errno::ECONNREFUSED) { client.request("GET", @url, timeout: 0.5) }
     failures = "lbd_reported_connect_failures_total{cluster=\"#{@cluster}-other\"}"
     eventually("the failure is reported") { daemon.metric(failures) == 1 }
+  end
+
+  def test_a_path_without_a_route_harms_no_other
+    _, slow, other = target(daemon, "/other")
+    client = client(max_age: 0.2, hosts: hosts)
+    no_route = lambda do
+      error = assert_raises(Lbd::Unavailable) { answer(client, "/no") }
+      assert_equal "no_route", error.code
+    end
+    found = %w[/slow /other /slow /other].map do |path|
+      no_route.call
+      answer(client, path).first
+    end
+    assert_equal [slow, other] * 2, found
+    cluster = client.cluster("xds:///#{@cluster}")
+    3.times do
+      batch = cluster.batch
+      assert_equal slow, answer(client, "/slow").first
+      eventually("the batch is replaced") { no_route.call && !cluster.batch.equal?(batch) }
+    end
   end
 
   def test_a_name_can_be_a_target
@@ -147,6 +168,27 @@ class AskTest < Case
     end
   ensure
     own&.close
+  end
+
+  def test_without_lbd_new_keys_go_to_any_endpoint_that_is_not_set_aside
+    (first,), key = ring(nil, nil, nil)
+    client = client(lbd_of(daemon), max_age: 60)
+    answer(client, hash_key: key)
+    client.cluster(@cluster).failed("127.0.0.1:1", false)
+    @gone = true
+    address, choice = answer(client, hash_key: "new")
+    assert_equal [first.address, 1], [address, choice.attempt]
+  end
+
+  def test_a_retry_needs_lbd
+    statuses = []
+    _, key = ring(->(request) { request.reply(statuses.shift || 200) }, nil)
+    statuses.push(200, 503, 503)
+    client = client(lbd_of(daemon), max_age: 60)
+    answer(client, hash_key: key)
+    @gone = true
+    assert_equal 1, answer(client, hash_key: key).last.attempt
+    assert_equal [503], statuses
   end
 
   def test_without_lbd_new_paths_of_a_target_fail

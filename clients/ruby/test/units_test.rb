@@ -147,10 +147,14 @@ class AskedTest < Minitest::Test
     assert_equal Lbd::Asked::SIZE, @asked.instance_variable_get(:@batches).size
   end
 
-  def test_remembers_the_last_query_without_exclusions
-    @asked["&hash=1"]
-    @asked["&hash=2&exclude=a"]
-    assert_equal "&hash=1", @asked.last
+  def test_knows_what_was_answered_last
+    get, answer = ->(query) { @asked[query] }, ->(query) { put(query, 1) }
+    [[get, "a", "a"], [get, "b", "a"], # before any answer
+     [answer, "", ""], [get, "b", ""], [answer, "b", "b"], [answer, "c&exclude=1", "b"], [answer, "d", "d"],
+     [get, "b", "b"]].each do |step, query, last|
+      step.call(query)
+      assert_equal last, @asked.last
+    end
   end
 end
 
@@ -177,7 +181,16 @@ class ClusterTest < Minitest::Test
     ask = ->(query, batch) { @cluster.send(:ask, query, batch, last, Lbd::Deadline.new(10)) }
     assert_same known, ask.call("&hash=1", known)
     assert_same last, ask.call("&hash=2", nil)
-    assert_raises(Lbd::Unavailable) { ask.call("&hash=2&exclude=a%3A1", nil) }
+    last = nil
+    assert_raises(Lbd::Unavailable) { ask.call("&hash=2", nil) }
+  end
+
+  def test_forgets_what_was_asked_when_it_is_idle
+    asked = -> { @cluster.instance_variable_get(:@asked) }
+    asked.call.put(batch("&hash=1", nil), false)
+    now = 0
+    Lbd::Clock.stub(:now, -> { now += Lbd::Cluster::IDLE_TIME }) { Thread.new { @cluster.send(:run) }.join }
+    assert_nil asked.call["&hash=1"]
   end
 end
 

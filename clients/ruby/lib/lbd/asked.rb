@@ -8,20 +8,20 @@ module Lbd
     # Begins the part of a query for another try.
     EXCLUDE = "&exclude="
 
-    # The query of the last request.
+    # The query that lbd has answered last, before any answer the first one, without what it excludes.
     attr_reader :last
 
     def initialize
       @lock = Mutex.new
       @batches = {}
-      @last = ""
     end
 
     # The batch for a query; nil if there is none.
     def [](query)
-      @last = query unless query.include?(EXCLUDE)
       @lock.synchronize do
         batch = @batches.delete(query) and @batches[query] = batch
+        answered(query) if batch || @last.nil?
+        batch
       end
     end
 
@@ -29,6 +29,7 @@ module Lbd
     # generation that lbd has: one of an earlier generation comes too late.
     def put(batch, published)
       @lock.synchronize do
+        answered(batch.query)
         generation = batch.generation
         if generation && generation != @generation
           next unless published || @generation.nil? || generation > @generation
@@ -40,6 +41,12 @@ module Lbd
         @batches[batch.query] = batch
         @batches.shift if @batches.size > SIZE
       end
+    end
+
+    private
+
+    def answered(query)
+      @last = query unless query.include?(EXCLUDE)
     end
   end
 end

@@ -183,7 +183,7 @@ module Lbd
     # The next element of the batch for what the request asks.
     def take(exclude = nil)
       query = exclude.nil? || exclude.empty? ? @query : "#{@query}&#{URI.encode_www_form(exclude: exclude)}"
-      element = @cluster.take(@deadline, query)
+      element = @cluster.take(@deadline, query, any: @tried.empty?)
       raise Errors.like(element) unless element.is_a?(Choice)
 
       @client.sender.start

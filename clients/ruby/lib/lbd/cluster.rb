@@ -80,12 +80,12 @@ module Lbd
       @size_max = BATCH_MAX
     end
 
-    # The next element of the batch for a query: a choice, or the error of a request that is refused. Raises an Error if
-    # there is no batch in time.
-    def take(deadline, query = "")
+    # The next element of the batch for a query, or, if any will do without lbd, of the last one: a choice, or the error
+    # of a request that is refused. Raises an Error if there is no batch in time.
+    def take(deadline, query = "", any: true)
       @used = true
       batch = @batch
-      batch = wait(deadline, query) unless usable?(batch) && batch.query == query && @thread&.alive?
+      batch = wait(deadline, query, any) unless usable?(batch) && batch.query == query && @thread&.alive?
       batch.take { |address| @asides.avoid?(address) }
     end
 
@@ -126,14 +126,15 @@ module Lbd
 
     # Starts the thread if there is none, and waits for a batch, or for the first try to get one. Returns that for a
     # query.
-    def wait(deadline, query)
+    def wait(deadline, query, any)
       known = @asked[query]
       batch, usable, error = @lock.synchronize do
         @thread = Thread.new { run } unless @thread&.alive? || @closed
         @changed.wait(@lock, deadline.left) until usable?(@batch) || @tried || @closed || deadline.passed?
         [@batch, usable?(@batch), @error]
       end
-      return batch.query == query ? batch : ask(query, known, batch, deadline) if usable
+      return batch.query == query ? batch : ask(query, known, (batch if any), deadline) if usable
+      return ask(query, known, nil, deadline) if error&.code == "no_route" # of another request
 
       @hooks&.stale(error) if batch && error&.code == ""
       raise Errors.like(error) if error
@@ -142,7 +143,7 @@ module Lbd
     end
 
     # The batch for a query: known, unless it is old. Without an answer of lbd it may be old, or last, that of other
-    # requests.
+    # requests, unless it is nil.
     def ask(query, known, last, deadline)
       now = Clock.now
       old = known if known && now - known.made < @stale_for
@@ -152,7 +153,7 @@ module Lbd
     rescue Unreachable => error
       @error = error = Errors.unreachable(@name, error)
       # Better another endpoint than none, unless the cluster is not known.
-      old || (last if last.generation && !@target && !query.include?(Asked::EXCLUDE)) || raise(Errors.like(error))
+      old || (last if last&.generation && !@target) || raise(Errors.like(error))
     end
 
     def run
@@ -179,7 +180,7 @@ module Lbd
 
     # Gets a batch, and returns when it is time for the next one.
     def refresh
-      query = @asked.last
+      query = @asked.last.to_s
       batch = fetch(query, query.empty? ? @size : BATCH_MIN, FETCH_WAIT)
       @asked.put(batch, true)
       publish(batch, nil)
