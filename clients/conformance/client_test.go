@@ -15,7 +15,7 @@ import (
 
 // adapters are all that a client may have: it has those that its runner opens.
 var adapters = []string{
-	"core", "core-async", "requests", "httpx", "httpx-async", "guzzle", "psr18", "undici", "fetch", "faraday", "okhttp", "grpc",
+	"core", "core-async", "requests", "httpx", "httpx-async", "guzzle", "psr18", "undici", "fetch", "faraday", "okhttp", "tower", "grpc",
 }
 
 // binary returns the path of lbd.
