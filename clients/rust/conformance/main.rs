@@ -184,8 +184,12 @@ fn open(command: &Command) -> Result<Opened, String> {
         }
     }
     config.hosts.insert(HOST.into(), host);
+    let connect_timeout = config.connect_timeout;
     let client = Client::new(config).map_err(|error| error.to_string())?;
-    let plain = legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build_http();
+    let mut connector = legacy::connect::HttpConnector::new();
+    connector.set_connect_timeout(Some(connect_timeout));
+    connector.set_nodelay(true);
+    let plain = legacy::Client::builder(hyper_util::rt::TokioExecutor::new()).build(connector);
     let adapter = match command.adapter.as_deref().unwrap_or("core") {
         "core" => Adapter::Core(client.clone()),
         "tower" => {
