@@ -154,6 +154,9 @@ impl Pick {
         let inner = client.inner();
         let cluster = inner.cluster(name)?;
         let request = request.filter(|_| inner.watches_attempts()).map(|r| (r.method().clone(), r.uri().clone()));
+        if inner.is_closed() {
+            return Err(Error::closed(name));
+        }
         if expired(deadline) {
             return Err(Error::late(name)); // no endpoint is to blame
         }
