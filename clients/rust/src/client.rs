@@ -145,10 +145,11 @@ impl Inner {
         self.clusters.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Runs a task that `close` waits for. Returns false if the client is closed.
+    /// Runs a task that `close` waits for. Returns false if the client is closed, or the caller is not in a runtime.
     pub(crate) fn start(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
         let Some(working) = lock(&self.work).clone() else { return false };
-        tokio::spawn(async move {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return false };
+        runtime.spawn(async move {
             task.await;
             drop(working);
         });

@@ -54,11 +54,23 @@ impl Drop for Reporting {
     }
 }
 
-struct Telling(Arc<Inner>);
+/// The task that tells of failed connects, and whether it has come to its end: else its runtime has.
+struct Telling(Arc<Inner>, bool);
+
+impl Telling {
+    async fn run(&mut self) {
+        tokio::select! {
+            () = self.0.tell() => self.1 = true,
+            () = self.0.closed() => {}
+        }
+    }
+}
 
 impl Drop for Telling {
     fn drop(&mut self) {
-        *lock(&self.0.failures) = None;
+        if !self.1 {
+            *lock(&self.0.failures) = None;
+        }
     }
 }
 
@@ -73,13 +85,8 @@ impl Inner {
         }
         drop(failures);
         if begins {
-            let telling = Telling(self.clone());
-            self.start(async move {
-                tokio::select! {
-                    () = telling.0.tell() => {}
-                    () = telling.0.closed() => {}
-                }
-            });
+            let mut telling = Telling(self.clone(), false);
+            self.start(async move { telling.run().await });
         }
     }
 

@@ -71,6 +71,18 @@ async fn a_pick_that_is_dropped_ends_its_lease() {
     until(async || lbd.in_flight().await == 0).await;
 }
 
+/// A pick may be dropped or end in a thread without a runtime.
+#[tokio::test]
+async fn a_pick_ends_in_any_thread() {
+    let lbd = Daemon::start().await;
+    lbd.push(&["127.0.0.1:1"]).await;
+    for mode in [Mode::Batch, Mode::Pick, Mode::Lease] {
+        let client = lbd.client(Config { mode, ..Config::default() });
+        let pick = client.pick("orders", &Ask::default()).await.unwrap();
+        std::thread::spawn(move || pick.end(Outcome::Unreachable)).join().expect("no panic");
+    }
+}
+
 #[tokio::test]
 async fn a_lease_is_renewed() {
     let lbd = Daemon::start().await;
