@@ -144,6 +144,31 @@ final class UnitTest extends TestCase
         self::assertMatchesRegularExpression('~/\d+/[0-9a-f]{8}$~D', $names[0]);
     }
 
+    public function testATransferThatEndsAsItBeginsWaitsForNoOther(): void
+    {
+        $server = stream_socket_server('tcp://127.0.0.1:0');
+        $transfers = new Transfers();
+        $ended = [];
+        $transfers->start(curl_init('http://' . stream_socket_get_name($server, false)), static function () use (&$ended): void {
+            $ended[] = 'the other';
+        }, new Deadline(10.0));
+        $connection = stream_socket_accept($server);
+        stream_set_blocking($connection, false);
+        Process::until(static function () use ($transfers, $connection): bool {
+            $transfers->advance();
+            return fread($connection, 1) !== '';
+        }, 'the other request has arrived');
+        usleep(300_000); // no timer of its connect is left, which would end the wait
+        $transfers->advance();
+        $handle = curl_init('file://' . __FILE__);
+        curl_setopt($handle, CURLOPT_RETURNTRANSFER, true);
+        $transfers->start($handle, static function () use (&$ended): void {
+            $ended[] = 'this';
+        });
+        $transfers->wait(20.0);
+        self::assertSame(['this'], $ended);
+    }
+
     public function testATransferCannotBeginWithinACallbackOfCurl(): void
     {
         $upstream = new Upstream();

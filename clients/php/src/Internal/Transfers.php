@@ -96,6 +96,11 @@ final class Transfers
     /** Waits until a transfer can go on, for at most these seconds, and advances. A signal ends the wait. */
     public function wait(float $seconds): void
     {
+        $known = $this->running;
+        $this->advance();
+        if ($this->running !== $known) {
+            return; // what has ended within start wakes nobody
+        }
         foreach ($this->running as [, , $deadline]) {
             $seconds = $deadline?->atMost($seconds) ?? $seconds;
         }
