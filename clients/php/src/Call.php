@@ -135,7 +135,7 @@ final class Call
         }
         try {
             $wait = new Deadline($unsent ? $this->deadline->atMost(self::OTHER_TIME) : 0.0);
-            return $this->cluster->source === null || $this->query !== ''
+            return $this->cluster->source === null || $this->query !== '' || ($this->cluster->source->batch()->query ?? '') !== ''
                 ? $this->askOther($unsent ? 'unreachable' : 'error', $wait)
                 : $this->other($this->cluster->source, $wait);
         } catch (LbdException) {

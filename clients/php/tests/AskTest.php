@@ -8,6 +8,7 @@ use GuzzleHttp\Psr7\Request;
 use Lbd\Ask;
 use Lbd\Client;
 use Lbd\Exception\ConnectionFailed;
+use Lbd\Exception\Unavailable;
 use Lbd\GuzzleMiddleware;
 use Lbd\Internal\Host;
 use Lbd\Internal\UpstreamRequest;
@@ -147,6 +148,67 @@ final class AskTest extends RequestTestCase
         foreach (['batch', 'pick', 'lease'] as $mode) {
             yield $mode => [$mode];
         }
+    }
+
+    public function testAPathWithoutARouteHarmsNoOther(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('routed', [$upstream->address]);
+        self::$daemon->route('routes', ['/a' => 'routed']);
+        $client = $this->client(['maxAge' => 0.2, 'staleFor' => 0.5, 'hosts' => ['routes.lbd' => ['target' => 'routes']]]);
+        for ($end = microtime(true) + 2.0; microtime(true) < $end;) { // batches are replaced meanwhile
+            try {
+                $client->request('GET', 'http://routes.lbd/b');
+                self::fail('no error');
+            } catch (Unavailable $error) {
+                self::assertSame('no_route', $error->reason);
+            }
+            self::assertSame(200, $client->request('GET', 'http://routes.lbd/a')->status);
+            $client->tick(0.01);
+        }
+    }
+
+    public function testKeysHideNoEndpoint(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('hidden', [self::refuses(), $upstream->address], [], [], true);
+        for ($i = 0; $i < 10; $i++) {
+            $client = $this->client();
+            foreach (["$i", '', '', '', ''] as $key) {
+                self::assertSame(200, $client->request('GET', 'http://hidden.lbd/', ask: new Ask($key))->status);
+            }
+        }
+    }
+
+    public function testAllKeysFollowTheCluster(): void
+    {
+        $upstreams = [new Upstream(), new Upstream()];
+        for ($i = 0; $i < 10; $i++) {
+            [$before, $after] = [$upstreams[$i % 2]->address, $upstreams[1 - $i % 2]->address];
+            self::$daemon->push('moved', [$before], [], [], true);
+            $client = $this->client();
+            $send = static fn (string $key): string => $client->request('GET', 'http://moved.lbd/', ask: new Ask($key))->body;
+            $send('first'); // the last batch is for this key
+            self::$daemon->push('moved', [$after], [], [], true);
+            Process::until(static fn (): bool => $send("other $i") === $after, 'lbd has the endpoint');
+            self::assertSame($after, $send('first'));
+        }
+    }
+
+    public function testForgetsWhatRequestsAskedLongAgo(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('idle', [$upstream->address]);
+        $client = $this->client();
+        $client->request('GET', 'http://idle.lbd/', ask: new Ask('a'));
+        $client->request('GET', 'http://idle.lbd/', ask: new Ask('b'));
+        $source = $client->cluster('idle')->source;
+        $known = fn (): array => array_map(fn (string $key): bool => $this->asked->get("&hash=$key") !== null, ['a', 'b']);
+        self::assertSame([true, true], $known->call($source));
+        (fn () => $this->used = -INF)->call($source);
+        $client->tick(0.01);
+        self::assertSame([false, false], $known->call($source));
+        self::assertSame(200, $client->request('GET', 'http://idle.lbd/', ask: new Ask('a'))->status);
     }
 
     /** @dataProvider onlyModes */

@@ -198,6 +198,18 @@ final class FpmTest extends TestCase
         }, 'both are reported');
     }
 
+    public function testAPathWithoutARouteHarmsNoOther(): void
+    {
+        $upstream = new Upstream();
+        $this->daemon->push('orders', [$upstream->address]);
+        $this->daemon->route('shop', ['/200' => 'orders']);
+        $urls = array_merge(...array_fill(0, 5, ['http://shop.example/none', 'http://shop.example/200']));
+        $input = ['urls' => $urls] + $this->input(['maxAge' => 0.2, 'hosts' => ['shop.example' => ['target' => 'shop']]]);
+        for ($i = 0; $i < 5; $i++) {
+            self::assertSame(array_merge(...array_fill(0, 5, ['Unavailable', $upstream->address])), $this->fpm->request($input)['results']);
+        }
+    }
+
     public function testKeepsCountsWhileTheDaemonRestarts(): void
     {
         $upstream = new Upstream();

@@ -47,6 +47,11 @@ class Asked
         }
     }
 
+    public function clear(): void
+    {
+        $this->recent = $this->older = [];
+    }
+
     protected function generation(): int
     {
         return $this->generation;

@@ -39,16 +39,6 @@ final class FollowedBatch extends Source
     /** @var ?\Closure(): void gives the running call up */
     private ?\Closure $stop = null;
 
-    public function take(Deadline $deadline): array
-    {
-        $this->query = '';
-        $batch = $this->usable() ?? $this->await($deadline);
-        if ($batch->query !== '') {
-            return $this->takeAsked('', '', true, $deadline);
-        }
-        return [$batch, $batch->take($this, $this->asides)];
-    }
-
     public function turn(): int
     {
         return $this->turn++;
@@ -91,14 +81,20 @@ final class FollowedBatch extends Source
     public function advance(): void
     {
         $this->looked = $now = Deadline::now();
+        if ($this->idle() && $this->batch !== null) {
+            $this->stop();
+            $this->batch = $this->query = $this->error = null;
+            $this->due = 0.0;
+            $this->asked->clear();
+        }
         if ($this->stop !== null || $now < $this->due || $this->idle()) {
             return;
         }
         $batch = $this->batch;
         $left = $batch === null ? 0.0 : $batch->until - $now;
         if ($batch?->generation === null || $this->changed || $left <= 0) {
-            $n = min($this->most, $batch?->next($this->turn - $this->firstTurn) ?? Batch::FIRST);
-            $query = $this->query;
+            $query = (string) $this->query;
+            $n = $query !== '' ? Batch::MIN : min($this->most, $batch?->next($this->turn - $this->firstTurn) ?? Batch::FIRST);
             $use = fn (array $answer) => $this->got(Batch::ofAnswer($this->cluster, $answer, $query, $this->maxAge), 0.0);
             $this->call(Batch::path($this->cluster, self::FETCH_WAIT, $n, $query), self::FETCH_WAIT, $use, $query);
         } else {
@@ -150,14 +146,14 @@ final class FollowedBatch extends Source
         $this->asked->follow($batch->generation);
         $this->asked->put($batch);
         $this->changed = false;
-        $this->learned($batch);
+        $this->error = null;
+        $this->failures = 0;
         $this->due = Deadline::now() + $pause;
     }
 
     protected function learned(Batch $batch): void
     {
-        $this->error = null;
-        $this->failures = 0;
+        $this->error = $this->error?->reason === '' ? null : $this->error;
     }
 
     protected function lastError(): ?LbdException

@@ -43,16 +43,6 @@ final class SharedBatch extends Source
         parent::__construct($cluster, $api, $maxAge, $staleFor, $asides, new SharedAsked($memory, $cluster, max($maxAge, $staleFor)));
     }
 
-    public function take(Deadline $deadline): array
-    {
-        $this->query = '';
-        $batch = $this->usable() ?? $this->await($deadline);
-        if ($batch->query !== '') {
-            return $this->takeAsked('', '', true, $deadline);
-        }
-        return [$batch, $batch->take($this, $this->asides)];
-    }
-
     public function turn(): int
     {
         return $this->memory->add("turn:$this->cluster", 1) & PHP_INT_MAX;
@@ -122,14 +112,15 @@ final class SharedBatch extends Source
             $this->asked->follow($batch->generation);
             if ($batch->query === '') {
                 $this->asides->keep($batch->addresses());
-            } else {
-                $this->asked->put($batch);
             }
         } catch (Dropped | CircuitBroken $error) {
-            $batch = Batch::ofRefusal($error, $this->query, $this->maxAge);
+            $batch = Batch::ofRefusal($error, (string) $this->query, $this->maxAge);
         } catch (Unreachable | LbdException $error) {
             $this->failed($error);
             return null;
+        }
+        if ($batch->query !== '') {
+            $this->asked->put($batch);
         }
         $this->memory->set("batch:$this->cluster", $batch->encode(), self::KEEP);
         $this->memory->delete("error:$this->cluster");
@@ -140,19 +131,20 @@ final class SharedBatch extends Source
     /** @throws Unreachable|LbdException */
     private function fetch(int $turn, float $wait, float $timeout): Batch
     {
+        $query = (string) $this->query;
         $first = $this->memory->get("first:$this->cluster");
         $most = $this->memory->get("most:$this->cluster");
-        $n = min(is_int($most) ? $most : Batch::MAX, $this->batch()?->next($turn - (is_int($first) ? $first : $turn)) ?? Batch::FIRST);
+        $n = $query !== '' ? Batch::MIN : min(is_int($most) ? $most : Batch::MAX, $this->batch()?->next($turn - (is_int($first) ? $first : $turn)) ?? Batch::FIRST);
         try {
-            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, $n, $this->query), null, $this->cluster, $timeout);
+            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, $n, $query), null, $this->cluster, $timeout);
         } catch (LbdException $error) {
             if ($error->reason !== 'invalid_argument' || $n <= Batch::FIRST) {
                 throw $error;
             }
             $this->memory->set("most:$this->cluster", Batch::FIRST, self::KEEP); // the quota of the caller permits less
-            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, Batch::FIRST, $this->query), null, $this->cluster, $timeout);
+            $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, Batch::FIRST, $query), null, $this->cluster, $timeout);
         }
-        return Batch::ofAnswer($this->cluster, $answer, $this->query, $this->maxAge);
+        return Batch::ofAnswer($this->cluster, $answer, $query, $this->maxAge);
     }
 
     protected function learned(Batch $batch): void
@@ -160,7 +152,9 @@ final class SharedBatch extends Source
         foreach ($batch->byCluster() as $cluster => $addresses) {
             $this->counts->know((string) $cluster, $addresses);
         }
-        $this->memory->delete("error:$this->cluster");
+        if ($this->lastError()?->reason === '') {
+            $this->memory->delete("error:$this->cluster");
+        }
     }
 
     protected function failed(Unreachable|LbdException $error): void

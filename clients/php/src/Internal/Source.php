@@ -14,8 +14,8 @@ abstract class Source
     /** Seconds that lbd may wait for an endpoint, before it answers that there is none. */
     protected const FETCH_WAIT = 1.0;
 
-    /** What the last request has asked. */
-    protected string $query = '';
+    /** What the next batch is for: what lbd has answered last; before any answer, what the first request has asked. */
+    protected ?string $query = null;
 
     public function __construct(
         protected readonly string $cluster,
@@ -33,7 +33,12 @@ abstract class Source
      * @return array{Batch, int}
      * @throws LbdException if there is no batch in time
      */
-    abstract public function take(Deadline $deadline): array;
+    public function take(Deadline $deadline): array
+    {
+        $this->query ??= $this->batch()->query ?? '';
+        $batch = $this->usable() ?? $this->await($deadline);
+        return $batch->query === '' ? [$batch, $batch->take($this, $this->asides)] : $this->takeAsked('', '', true, $deadline);
+    }
 
     /** The next turn of requests that ask nothing. */
     abstract public function turn(): int;
@@ -51,9 +56,14 @@ abstract class Source
      */
     public function takeAsked(string $query, string $excluded, bool $any, Deadline $deadline): array
     {
-        $this->query = $query;
-        $last = $this->usable() ?? $this->await($deadline);
-        $batch = $last->query === $query . $excluded ? $last : $this->ask($query . $excluded, $any ? $last : null, $deadline);
+        $this->query ??= $this->batch()->query ?? $query;
+        try {
+            $last = $this->usable() ?? $this->await($deadline);
+        } catch (LbdException $error) {
+            $last = $error->reason === 'no_route' ? null : throw $error; // it is that of another request
+        }
+        $batch = $this->ask($query . $excluded, $any ? $last : null, $deadline);
+        $this->query = $batch->query === $query . $excluded ? $query : $this->query;
         return [$batch, $batch->take(null, $this->asides)];
     }
 
