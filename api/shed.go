@@ -124,7 +124,7 @@ func (s *Shedding) EndStreams() (n int) {
 
 var (
 	shedDesc = prometheus.NewDesc("lbd_shed_total",
-		"Work shed because lbd was overloaded: requests rejected (streams, snapshots, pushes, leases; memory: any that would take more than is left), and streams and long polls ended (open_streams).", []string{"work"}, nil)
+		"Work shed because lbd was overloaded: requests rejected (streams, snapshots, pushes, leases; memory: any that would take more than is left), resources of sources that had to wait for memory (sources), and streams and long polls ended (open_streams).", []string{"work"}, nil)
 	reservedDesc = prometheus.NewDesc("lbd_reserved_bytes", "Memory that requests have reserved for their bodies, for computing their answers, and for answers that are not yet written.", nil, nil)
 )
 
@@ -144,7 +144,8 @@ func (s *Shedding) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(s.rejected[level].Load()), work)
 	}
 	ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(s.ended.Load()), "open_streams")
-	bytes, refused := s.memory.Reserved()
-	ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(refused), "memory")
+	bytes, requests, sources := s.memory.Reserved()
+	ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(requests), "memory")
+	ch <- prometheus.MustNewConstMetric(shedDesc, prometheus.CounterValue, float64(sources), "sources")
 	ch <- prometheus.MustNewConstMetric(reservedDesc, prometheus.GaugeValue, float64(bytes))
 }

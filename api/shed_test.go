@@ -86,7 +86,7 @@ func TestOverloadEndsStreams(t *testing.T) {
 		if got := counted(d, watchers); got != "1" {
 			t.Errorf("%s streams are open", got)
 		}
-		for work, want := range map[string]string{"open_streams": "3", "streams": "2", "memory": "0", "snapshots": "0", "pushes": "0", "leases": "0"} {
+		for work, want := range map[string]string{"open_streams": "3", "streams": "2", "memory": "0", "sources": "0", "snapshots": "0", "pushes": "0", "leases": "0"} {
 			if got := counted(d, fmt.Sprintf("lbd_shed_total{work=%q}", work)); got != want {
 				t.Errorf("%s: %s are counted, not %s", work, got, want)
 			}
@@ -211,7 +211,7 @@ func TestRequestsReserveMemory(t *testing.T) {
 		if d.do(request[0], request[1], request[2], request[3:]...).Code != http.StatusOK {
 			t.Errorf("%.40q is refused", request)
 		}
-		if bytes, _ := memory.Reserved(); bytes != 0 {
+		if bytes, _, _ := memory.Reserved(); bytes != 0 {
 			t.Errorf("%.40q: %d bytes remain reserved", request, bytes)
 		}
 		d.must(http.StatusOK, "GET", "/pick?cluster=orders", "")

@@ -2,10 +2,10 @@ package overload
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime/metrics"
+	"slices"
 	"sync"
 	"time"
 )
@@ -17,12 +17,10 @@ const (
 	// collectPause is the minimum time between two collections that requests wait for, in times of how long the last
 	// one took: they must not keep the CPUs busy.
 	collectPause = 4
-	// maxAwait is how long a source waits for memory that the data does not leave.
-	maxAwait = 30 * time.Second
 )
 
 // MemoryBudget is the budget of bytes that requests take while they are served: what bodies and answers take, and what it
-// takes to compute them; and of those that resources of sources take until they are decoded. It is what the memory limit
+// takes to compute them; and of those that resources of sources take until they are in use. It is what the memory limit
 // leaves beside the data, so that accepted data and requests never take more together. Its methods are safe for
 // concurrent use. A nil MemoryBudget has no limit.
 type MemoryBudget struct {
@@ -36,11 +34,12 @@ type MemoryBudget struct {
 
 	mu          sync.Mutex // guards the rest
 	reserved    int64
-	released    int64  // since the last collection: garbage, or data by now
-	data        int64  // as of the last collection, without what is reserved
-	collections uint64 // when data was computed
-	refused     uint64
-	awaited     int64 // what a source waits for, and requests leave
+	released    int64    // since the last collection: garbage, or data by now
+	data        int64    // as of the last collection, without what is reserved
+	collections uint64   // when data was computed
+	waiting     []waiter // in the order of their first tries
+
+	refused, refusedSources uint64
 }
 
 // MemoryError is why a reservation is refused.
@@ -94,46 +93,71 @@ func (m *MemoryBudget) Reserve(n, own int64) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := m.reserve(n, own, m.awaited)
+	err := m.reserve(n, own, "")
 	if err != nil {
 		m.refused++
 	}
 	return err
 }
 
-// Await is Reserve for a source, which waits for n bytes: meanwhile, requests leave them. It calls waits each second, and
-// fails after a while if the data leaves too little: with a *[MemoryError], or with the error of ctx.
-func (m *MemoryBudget) Await(ctx context.Context, n int64, waits func(error)) error {
+// ReserveSource is Reserve for a source, which is the name of what it decodes together. If that does not fit, the source
+// tries again within [Calm]: meanwhile, requests and sources that came later leave it what it needs.
+func (m *MemoryBudget) ReserveSource(source string, n int64) error {
 	if m == nil || n == 0 {
 		return nil
 	}
-	for end := time.Now().Add(maxAwait); ; {
-		m.mu.Lock()
-		m.awaited = 0
-		err := ctx.Err()
-		if err == nil {
-			err = m.reserve(n, 0, 0)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.reserve(n, 0, source)
+	i := m.waiter(source)
+	switch {
+	case err == nil && i >= 0:
+		m.waiting = slices.Delete(m.waiting, i, i+1)
+	case err == nil:
+	case i >= 0:
+		m.waiting[i].bytes, m.waiting[i].until = n, time.Now().Add(Calm)
+	default:
+		m.waiting = append(m.waiting, waiter{source, n, time.Now().Add(Calm)})
+		m.refusedSources++
+	}
+	return err
+}
+
+// waiter is a source that waits for memory, until it has tried again.
+type waiter struct {
+	source string
+	bytes  int64
+	until  time.Time
+}
+
+// waiter returns where a source waits, or -1. It is called under mu.
+func (m *MemoryBudget) waiter(source string) int {
+	return slices.IndexFunc(m.waiting, func(w waiter) bool { return w.source == source })
+}
+
+// awaited returns what the sources before one wait for, and others leave: of all of them for a request, whose source is
+// empty; and no more than the data leaves. It is called under mu.
+func (m *MemoryBudget) awaited(source string) (bytes int64) {
+	now := time.Now()
+	m.waiting = slices.DeleteFunc(m.waiting, func(w waiter) bool { return now.After(w.until) })
+	for _, w := range m.waiting {
+		if w.source == source {
+			break
 		}
-		full, ok := errors.AsType[*MemoryError](err)
-		if ok && !full.Never() {
-			m.awaited = n
-		}
-		m.mu.Unlock()
-		if !ok || full.Never() && time.Now().After(end) {
-			return err
-		}
-		waits(err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(RetryPause):
+		if m.data+bytes+w.bytes <= m.limit {
+			bytes += w.bytes
 		}
 	}
+	return bytes
 }
 
 // reserve reserves n bytes if they fit beside those that others wait for. It is called under mu.
-func (m *MemoryBudget) reserve(n, own, awaited int64) error {
+func (m *MemoryBudget) reserve(n, own int64, source string) error {
 	m.measure()
-	if !m.fits(n + awaited) { // data, and what was released, may have become garbage
+	awaited := m.awaited(source)
+	// The first try of a source finds what of the data has become garbage; after it, only what was released can help.
+	again := m.waiter(source) >= 0 && (m.released == 0 || m.data+n > m.limit)
+	if !m.fits(n+awaited) && !again { // data, and what was released, may have become garbage
 		m.mu.Unlock()
 		m.collecting.Lock() // others wait for the result
 		if begin := time.Now(); !begin.Before(m.nextCollect) {
@@ -144,9 +168,10 @@ func (m *MemoryBudget) reserve(n, own, awaited int64) error {
 		m.collecting.Unlock()
 		m.mu.Lock()
 		m.measure()
+		awaited = m.awaited(source)
 	}
 	if !m.fits(n + awaited) {
-		return &MemoryError{own + n, m.limit, m.data, m.reserved + m.released - own}
+		return &MemoryError{own + n, m.limit, m.data, m.reserved + m.released + awaited - own}
 	}
 	m.reserved += n
 	return nil
@@ -178,14 +203,15 @@ func (m *MemoryBudget) measure() {
 	m.data = min(max(m.data, int64(live)-m.reserved), int64(live))
 }
 
-// Reserved returns how many bytes are reserved, and how many reservations were refused.
-func (m *MemoryBudget) Reserved() (bytes int64, refused uint64) {
+// Reserved returns how many bytes are reserved, how many reservations of requests were refused, and how often a source had
+// to wait.
+func (m *MemoryBudget) Reserved() (bytes int64, requests, sources uint64) {
 	if m == nil {
-		return 0, 0
+		return 0, 0, 0
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.reserved, m.refused
+	return m.reserved, m.refused, m.refusedSources
 }
 
 type reserveKey struct{}

@@ -51,7 +51,7 @@ func TestMemoryBudget(t *testing.T) {
 		m.Release(500)
 		gc(150)
 		reserve(750, true, 3)
-		if bytes, refused := m.Reserved(); bytes != 750 || refused != 6 {
+		if bytes, refused, _ := m.Reserved(); bytes != 750 || refused != 6 {
 			t.Errorf("%d reserved, %d refused", bytes, refused)
 		}
 		if err := NewMemoryBudget(math.MaxInt64, nil, nil).Reserve(math.MaxInt64, 0); err != nil {
@@ -112,57 +112,77 @@ func TestMemoryError(t *testing.T) {
 	}
 }
 
-// A source waits for memory that requests have, and they leave it what it waits for. It fails if the data has that.
-func TestSourcesAwaitMemory(t *testing.T) {
+// Sources that lack memory get it in order, and requests leave it to them, as long as they try again and the data leaves
+// enough. A try collects garbage only if that can help.
+func TestSourcesReserveMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var live, collections uint64
-		turns := NewTurns(1)
-		turns.Memory, turns.Monitor = NewMemoryBudget(10*SmallWork, func() (uint64, uint64) { return live, collections }, func() { collections++ }), NewMonitor(nil)
-		defer turns.Monitor.Close()
-		const size = SmallWork + 1 // of the limit of 9 · SmallWork
-		begin := func(ctx context.Context) (turn *Turn, waited time.Duration, err error) {
-			began := time.Now()
-			turn, err = turns.BeginSource(ctx, "server", size, 3)
-			return turn, time.Since(began).Truncate(time.Second), err
-		}
-		reserve := func(n int64, ok bool) {
+		m := NewMemoryBudget(1000, func() (uint64, uint64) { return live, collections }, func() { collections++ }) // of 900
+		try := func(source string, n int64, ok bool, collects uint64) {
 			t.Helper()
-			if err := turns.Memory.Reserve(n, 0); (err == nil) != ok {
-				t.Errorf("reserve %d: %v", n, err)
+			before, err := collections, error(nil)
+			if source == "" {
+				err = m.Reserve(n, 0)
+			} else {
+				err = m.ReserveSource(source, n)
+			}
+			if (err == nil) != ok || collections-before != collects {
+				t.Errorf("%s reserves %d after %d collections: %v", source, n, collections-before, err)
+			}
+			time.Sleep(RetryPause)
+		}
+		counted := func(want uint64) {
+			t.Helper()
+			if _, _, n := m.Reserved(); n != want {
+				t.Errorf("%d sources waited, not %d", n, want)
 			}
 		}
-		reserve(8*SmallWork, true)
-		go func() {
-			time.Sleep(3500 * time.Millisecond)
-			if s := turns.Monitor.Current(); len(s) != 1 || s[0].Resource != SourceMemory || !strings.HasPrefix(s[0].Err.Error(), "server: takes about") {
-				t.Errorf("while it waits: %v", s)
-			}
-			turns.Memory.Release(5 * SmallWork)
-			reserve(3*SmallWork, false) // it would fit
-		}()
-		turn, waited, err := begin(t.Context())
-		if err != nil || waited != 4*time.Second {
-			t.Fatalf("%v after %v", err, waited)
-		}
-		reserve(3*SmallWork, false)
-		turn.End()
-		reserve(3*SmallWork, true)
-		turns.Memory.Release(6 * SmallWork)
+		try("", 800, true, 0)
+		try("a", 300, false, 1)
+		try("b", 400, false, 1)
+		try("a", 300, false, 0)
+		m.Release(500)
+		try("b", 400, false, 1) // leaves 300 to a
+		try("", 300, false, 1)  // leaves 700 to both
+		try("a", 300, true, 0)
+		try("b", 400, false, 0)
+		try("", 100, false, 1)
+		m.Release(300)
+		try("b", 400, true, 1)
+		try("", 200, true, 0)
+		m.Release(900)
+		counted(2)
 
-		live, collections = 8*SmallWork, collections+1
-		if _, waited, err = begin(t.Context()); !errors.As(err, new(*MemoryError)) || waited != maxAwait+RetryPause {
-			t.Errorf("where data has the memory: %v after %v", err, waited)
+		live, collections = 700, collections+1
+		try("c", 300, false, 1)
+		try("", 100, true, 0)
+		m.Release(100)
+		for range 10 {
+			try("c", 300, false, 0) // the data leaves too little
 		}
-		reserve(SmallWork/2, true) // requests do not wait for it
-		live, collections = 0, collections+1
-		reserve(8*SmallWork, true)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		if _, waited, err = begin(ctx); !errors.Is(err, context.DeadlineExceeded) || waited != 10*time.Second {
-			t.Errorf("until its context ends: %v after %v", err, waited)
+		try("", 100, true, 0) // nothing is left to c
+		m.Release(100)
+		live, collections = 500, collections+1
+		try("", 200, false, 1)
+		time.Sleep(Calm) // c has not tried again
+		try("", 200, true, 0)
+		counted(3)
+		m.Release(200)
+
+		turns := NewTurns(1)
+		turns.Memory, turns.Monitor = m, NewMonitor(nil)
+		defer turns.Monitor.Close()
+		if release, err := turns.ReserveSource("d", SmallWork, 1); err != nil {
+			t.Error(err)
+		} else {
+			release()
 		}
-		turns.Memory.Release(8 * SmallWork)
-		reserve(8*SmallWork, true) // nothing waits any more
+		if _, err := turns.ReserveSource("d", SmallWork+1, 3); !errors.As(err, new(*MemoryError)) {
+			t.Errorf("more than there is: %v", err)
+		}
+		if s := turns.Monitor.Current(); len(s) != 1 || s[0].Resource != SourceMemory || !strings.HasPrefix(s[0].Err.Error(), "d: takes about") {
+			t.Errorf("the shortages are %v", s)
+		}
 	})
 }
 

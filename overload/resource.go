@@ -35,7 +35,7 @@ const (
 	APIConnections Resource = "api_connections"
 	// MemoryLimit: most of the memory that lbd may use is in use (GOMEMLIMIT).
 	MemoryLimit Resource = "memory_limit"
-	// SourceMemory: resources of a management server or of a file wait for memory ([MemoryBudget.Await]).
+	// SourceMemory: resources of a management server or of a file wait for memory ([Turns.ReserveSource]).
 	SourceMemory Resource = "source_memory"
 	// CPU: work waits long for a CPU.
 	CPU Resource = "cpu"

@@ -68,7 +68,7 @@ type Turns struct {
 	n        int
 	maxBegun [works]int
 
-	// Memory is what resources of sources wait for, and Monitor has those that wait. They are set before the first turn.
+	// Memory is what resources of sources reserve, and Monitor has the shortage of it. They are set before the first turn.
 	Memory  *MemoryBudget
 	Monitor *Monitor
 
@@ -106,10 +106,9 @@ type Turn struct {
 	size   int           // of the work in bytes; 0 if it is not known
 	ready  chan struct{} // gets a value with the turn
 
-	reserved int64 // in Memory
-	steps    int
-	since    time.Time // when the turn, or the wait for it, began
-	yielded  time.Time
+	steps   int
+	since   time.Time // when the turn, or the wait for it, began
+	yielded time.Time
 }
 
 // Begin waits for a turn, which [Turn.End] returns. Callers by name take turns to begin; the
@@ -149,25 +148,19 @@ func (b *Turns) BeginSized(ctx context.Context, work Work, caller string, size i
 	return b.begin(ctx, work, caller, size)
 }
 
-// BeginSource is BeginSized for resources of a source, which take factor times their size. It waits for this memory before
-// the turn, and fails with a *[MemoryError] if the data leaves too little.
-func (b *Turns) BeginSource(ctx context.Context, source string, size, factor int) (*Turn, error) {
+// ReserveSource reserves memory for resources that a source decodes together, factor times their size, until release. The
+// error, a *[MemoryError], is reported as a shortage: the source keeps what it has, and tries again after [RetryPause].
+func (b *Turns) ReserveSource(source string, size, factor int) (release func(), err error) {
 	if b == nil || size <= SmallWork {
-		return nil, nil //nolint:nilnil // a nil Turn is valid
+		return func() {}, nil
 	}
 	bytes := int64(factor) * int64(size)
-	if err := b.Memory.Await(ctx, bytes, func(err error) {
-		b.Monitor.Report(SourceMemory, fmt.Errorf("%s: %w", source, err))
-	}); err != nil {
-		return nil, err
+	if err := b.Memory.ReserveSource(source, bytes); err != nil {
+		err = fmt.Errorf("%s: %w", source, err)
+		b.Monitor.Report(SourceMemory, err)
+		return func() {}, err
 	}
-	t, err := b.begin(ctx, SourceWork, source, size)
-	if err != nil {
-		b.Memory.Release(bytes)
-		return nil, err
-	}
-	t.reserved = bytes
-	return t, nil
+	return func() { b.Memory.Release(bytes) }, nil
 }
 
 // leave removes a turn that waits to begin. It reports false if the turn has begun.
@@ -228,7 +221,6 @@ func (t *Turn) End() {
 		return
 	}
 	b := t.turns
-	b.Memory.Release(t.reserved)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.begun[t.work]--

@@ -158,7 +158,7 @@ func (ch *xdsChannel) timeout(st *adsStream, t *subscriptions, subs []*subscript
 	if ch.stream != st {
 		return
 	}
-	if st.processing.Load() {
+	if st.processing.Load() || t.unread {
 		// The resources may be in a response that waits for lbd.
 		ch.startTimeout(st, t, subs)
 		return
@@ -243,6 +243,9 @@ func (ch *xdsChannel) handleResponse(st *adsStream, t *subscriptions, r *respons
 	t.handleResponse(r)
 	if t.holdUntil != held && t.holdUntil.After(now) {
 		ch.after(t.holdUntil.Sub(now), func() {}) // the owner then sends the request
+	}
+	if r.unread {
+		return
 	}
 	for range r.unnamed {
 		ch.count(r.kind, UpdateInvalid)

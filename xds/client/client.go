@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"maps"
@@ -197,30 +198,43 @@ func (c *Client) startTransport(ch *xdsChannel) {
 // memoryFactor is about how many times its size a resource takes when it is decoded and in a balancer tree.
 const memoryFactor = 25
 
-// decode decodes the resources of a response of a server that are not cached. It waits for its
-// turn, and for memory. The error is that of ctx, or a *[overload.MemoryError].
+// decode decodes the resources of a response of a server that are not cached. It waits for its turn. If there is no memory
+// for them, it returns an unread response. The error is that of ctx.
 func (c *Client) decode(ctx context.Context, server string, m *discoveryv3.DiscoveryResponse) (*response, error) {
-	size := 0
-	for _, a := range m.GetResources() {
-		size += len(a.GetValue())
-	}
-	turn, err := c.options.Turns.BeginSource(ctx, server, size, memoryFactor)
-	if err != nil {
-		return nil, err
-	}
-	defer turn.End()
 	hashes := make([]uint64, len(m.GetResources()))
 	for i, a := range m.GetResources() {
 		hashes[i] = maphash.Bytes(c.cache.seed, a.GetValue())
 	}
+	cached := fromOwner(ctx, c, func() cachedItems { return c.cache.lookUp(hashes) })
+	size, kind := 0, typeOfURL(m.GetTypeUrl())
+	for i, a := range m.GetResources() {
+		if _, ok := cached.item(i, kind, a); !ok && kind != "" {
+			size += len(a.GetValue())
+		}
+	}
+	release, err := c.options.Turns.ReserveSource(fmt.Sprintf("%s of %s", kind, server), size, memoryFactor)
+	if err != nil {
+		return &response{kind: kind, version: m.GetVersionInfo(), nonce: m.GetNonce(), nackDetail: "no memory: " + err.Error(), unread: true}, ctx.Err()
+	}
+	turn, err := c.options.Turns.BeginSized(ctx, overload.SourceWork, server, size)
+	if err != nil {
+		release()
+		return nil, err
+	}
+	defer turn.End()
 	o := c.decoding
 	o.Pause = turn.Pause
 	o.Previous = func(key resource.Key) resource.Item {
 		key.Name = canonical(key.Name)
 		return fromOwner(ctx, c, func() resource.Item { return c.cache.previous(key) })
 	}
-	r := decodeResponse(m, o, fromOwner(ctx, c, func() cachedItems { return c.cache.lookUp(hashes) }))
-	return r, ctx.Err()
+	r := decodeResponse(m, o, cached)
+	r.release = release
+	if err := ctx.Err(); err != nil { // it may not be complete
+		release()
+		return nil, err
+	}
+	return r, nil
 }
 
 // fromOwner returns what read returns when the owner calls it, or the zero value if ctx is

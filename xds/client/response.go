@@ -33,6 +33,9 @@ type response struct {
 	errors []ResourceError
 	// nackDetail lists what is invalid, for the server; empty if nothing is.
 	nackDetail string
+	// unread is set if there was no memory for the resources, which are unknown then.
+	unread  bool
+	release func() // the memory for them, when they are in use; nil for an unread response
 }
 
 type receivedResource struct {

@@ -1,11 +1,11 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,12 +17,18 @@ import (
 	"github.com/lbd-dev/lbd/overload"
 	"github.com/lbd-dev/lbd/xds/backoff"
 	"github.com/lbd-dev/lbd/xds/bootstrap"
+	"github.com/lbd-dev/lbd/xds/resource"
 )
 
 type adsStream struct {
 	requests   chan request // capacity 1: the owner never blocks
 	answered   atomic.Bool  // written by the owner: the server has responded
 	processing atomic.Bool  // written by the transport: a response is being decoded or handled
+
+	handling sync.Mutex // held by the transport while it decodes a response, and until its updates were taken
+	// unread are the last responses of their types for which there was no memory.
+	unread   map[resource.Type]*discoveryv3.DiscoveryResponse // guarded by handling
+	retrying bool                                             // the same: a goroutine reads them again
 
 	// owner only
 	sending         bool // a request is being sent
@@ -31,7 +37,9 @@ type adsStream struct {
 	warned          bool // of a type that was not requested
 }
 
-func newADSStream() *adsStream { return &adsStream{requests: make(chan request, 1)} }
+func newADSStream() *adsStream {
+	return &adsStream{requests: make(chan request, 1), unread: map[resource.Type]*discoveryv3.DiscoveryResponse{}}
+}
 
 // request is a request with the state that it was made from.
 type request struct {
@@ -56,7 +64,7 @@ type transport struct {
 	jitter      func() float64 // in [0, 1)
 	overload    *overload.Monitor
 	handler     streamHandler
-	// decode fails if the context ends, or if data leaves too little memory.
+	// decode fails if the context ends.
 	decode func(ctx context.Context, server string, m *discoveryv3.DiscoveryResponse) (*response, error)
 	// post has the owner call a function. postAndWait also returns a channel that is
 	// closed when the updates that the function caused were taken.
@@ -117,12 +125,9 @@ func (t *transport) runStream(ctx context.Context, conn *grpc.ClientConn) (answe
 		return false, &openError{err}
 	}
 	st := newADSStream()
-	senderDone := make(chan struct{})
-	go func() {
-		defer close(senderDone)
-		t.send(ctx, cancel, st, call)
-	}()
-	defer func() { cancel(nil); <-senderDone }()
+	var running sync.WaitGroup
+	running.Go(func() { t.send(ctx, cancel, st, call) })
+	defer func() { cancel(nil); running.Wait() }()
 	t.post(func() { t.handler.streamOpened(st) })
 	for {
 		m, err := call.Recv()
@@ -136,17 +141,53 @@ func (t *transport) runStream(ctx context.Context, conn *grpc.ClientConn) (answe
 			// A new stream would exceed the limit again.
 			return st.answered.Load() && status.Code(err) != codes.ResourceExhausted, err
 		}
-		st.processing.Store(true)
-		r, err := t.decode(ctx, t.server.URI, m)
-		if err != nil {
-			return st.answered.Load(), cmp.Or(context.Cause(ctx), err)
+		st.handling.Lock()
+		t.handle(ctx, st, m)
+		if len(st.unread) > 0 && !st.retrying {
+			st.retrying = true
+			running.Go(func() { t.retry(ctx, st) })
 		}
-		select {
-		case <-t.postAndWait(func() { t.handler.responseReceived(st, r) }):
-		case <-ctx.Done():
-			return st.answered.Load(), ctx.Err()
+		st.handling.Unlock()
+		if ctx.Err() != nil {
+			return st.answered.Load(), context.Cause(ctx)
 		}
-		st.processing.Store(false)
+	}
+}
+
+// handle decodes a response and has the owner handle it. One for which there is no memory stays in st.unread, and is
+// rejected the first time. It is called under st.handling.
+func (t *transport) handle(ctx context.Context, st *adsStream, m *discoveryv3.DiscoveryResponse) {
+	st.processing.Store(true)
+	defer st.processing.Store(false)
+	r, err := t.decode(ctx, t.server.URI, m)
+	if err != nil {
+		return
+	}
+	switch {
+	case !r.unread:
+		defer r.release()
+		delete(st.unread, r.kind)
+	case st.unread[r.kind] == m:
+		return
+	default:
+		st.unread[r.kind] = m
+	}
+	select {
+	case <-t.postAndWait(func() { t.handler.responseReceived(st, r) }):
+	case <-ctx.Done():
+	}
+}
+
+// retry handles responses again for which there was no memory, until none is left. The server need not send them again.
+func (t *transport) retry(ctx context.Context, st *adsStream) {
+	for more := true; more && backoff.Sleep(ctx, overload.Pause(overload.RetryPause)); {
+		st.handling.Lock()
+		for _, m := range st.unread {
+			t.handle(ctx, st, m)
+		}
+		more = len(st.unread) > 0
+		st.retrying = more
+		st.handling.Unlock()
 	}
 }
 

@@ -59,6 +59,8 @@ type subscriptions struct {
 	// removed are the names of earlier requests that are not subscribed. The server
 	// may still have them in its list.
 	removed map[string]removal
+	// unread is true if there was no memory for the last response.
+	unread bool
 	// nackDetail is the error detail for the next request; empty for an ACK.
 	nackDetail string
 	// nackedVersion is the version that was rejected last, nackedAt when that was
@@ -147,7 +149,7 @@ func (t *subscriptions) unsubscribe(name string) {
 // newStream resets the state of the stream. Everything is requested again, with a new
 // timeout.
 func (t *subscriptions) newStream() {
-	t.nonce, t.nackDetail = "", ""
+	t.nonce, t.nackDetail, t.unread = "", "", false
 	t.requests, t.responded = 0, 0
 	t.pending = true
 	t.nackedVersion, t.holdUntil = nil, time.Time{}
@@ -185,7 +187,7 @@ func (t *subscriptions) restartSilent() []*subscription {
 
 // handleResponse records a response. The next request acknowledges or rejects it.
 func (t *subscriptions) handleResponse(r *response) {
-	t.nonce, t.nackDetail, t.pending = r.nonce, r.nackDetail, true
+	t.nonce, t.nackDetail, t.unread, t.pending = r.nonce, r.nackDetail, r.unread, true
 	t.responded = t.requests
 	switch {
 	case r.nackDetail == "":

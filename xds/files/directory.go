@@ -151,11 +151,20 @@ func (d *directory) file(name string) *file {
 	return f
 }
 
-// fresh reports whether a file may have changed without a visible difference, or could not
-// be read because lbd lacks a resource.
+// fresh reports whether a file may have changed without a visible difference.
 func (d *directory) fresh() bool {
 	for _, f := range d.files {
-		if f.short || f.stamp != nil && f.fresh {
+		if f.stamp != nil && f.fresh {
+			return true
+		}
+	}
+	return false
+}
+
+// short reports whether a file could not be read because lbd lacks a resource.
+func (d *directory) short() bool {
+	for _, f := range d.files {
+		if f.short {
 			return true
 		}
 	}

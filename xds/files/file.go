@@ -88,8 +88,11 @@ func (f *file) read(path string, info fs.FileInfo, k *look) {
 	if f.unchanged(info) || k.again && f.tried != nil && sameFile(f.tried, info) {
 		return
 	}
-	body, stamp, err := load(path)
-	if _, f.short = overload.Of(err); f.short && f.stamp != nil {
+	was := f.short
+	body, stamp, release, err := f.load(path)
+	defer release() // what was decoded is data by then, and all files are read before any is in use
+	_, f.short = overload.Of(err)
+	if f.short = f.short || errors.As(err, new(*overload.MemoryError)); f.short && (was || f.stamp != nil) {
 		return // keep the state, and read again later
 	}
 	if err != nil {
@@ -99,12 +102,9 @@ func (f *file) read(path string, info fs.FileInfo, k *look) {
 		}
 		return
 	}
-	turn, err := f.turns.BeginSource(f.ctx, path, len(body), memoryFactor)
-	if err != nil { // there is no memory, or the watcher is closed
-		if f.short = true; f.stamp == nil {
-			f.fail(err, now)
-		}
-		return
+	turn, err := f.turns.BeginSized(f.ctx, overload.SourceWork, path, len(body))
+	if err != nil {
+		return // the watcher is closed
 	}
 	defer turn.End()
 	f.stamp, f.tried, f.fresh = stamp, nil, now.Sub(stamp.ModTime()) < freshness
@@ -149,29 +149,34 @@ func (f *file) badSince(now time.Time) time.Time {
 	return now
 }
 
-func load(path string) ([]byte, fs.FileInfo, error) {
+// load reads a file, after it has reserved the memory for it until release.
+func (f *file) load(path string) (_ []byte, _ fs.FileInfo, release func(), _ error) {
+	release = func() {}
 	// The regular file may have become a pipe, on which open must not wait.
 	in, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, release, err
 	}
 	defer func() { _ = in.Close() }() // nothing was written
 	info, err := in.Stat()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, release, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("is not a regular file")}
+		return nil, nil, release, &fs.PathError{Op: "read", Path: path, Err: errors.New("is not a regular file")}
 	}
 	var body bytes.Buffer
-	body.Grow(int(min(info.Size(), MaxFileBytes)) + bytes.MinRead)
-	if _, err := body.ReadFrom(io.LimitReader(in, MaxFileBytes+1)); err != nil {
-		return nil, nil, err
+	if info.Size() <= MaxFileBytes {
+		if release, err = f.turns.ReserveSource(path, int(info.Size()), memoryFactor); err != nil {
+			return nil, nil, release, err
+		}
+		body.Grow(int(info.Size()) + bytes.MinRead)
+		_, err = body.ReadFrom(io.LimitReader(in, MaxFileBytes+1))
 	}
-	if body.Len() > MaxFileBytes {
-		return nil, nil, &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("is larger than %d bytes", MaxFileBytes)}
+	if max(info.Size(), int64(body.Len())) > MaxFileBytes {
+		err = &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("is larger than %d bytes", MaxFileBytes)}
 	}
-	return body.Bytes(), info, nil
+	return body.Bytes(), info, release, err
 }
 
 // sameFile reports whether two infos of a file show no difference.

@@ -54,14 +54,14 @@ func TestAFileInAShortage(t *testing.T) {
 	seen := readListing(dir, nil)
 	withoutDescriptors(t, func() { d.read(seen, &look{now: now}, nil) })
 	a, fresh := d.files["a.yaml"], d.files["new.yaml"]
-	if a.state != before.state || a.state.Err != nil || !d.fresh() {
+	if a.state != before.state || a.state.Err != nil || !d.short() {
 		t.Errorf("a file that cannot be read: %+v", a)
 	}
 	if fresh.state.Err == nil || fresh.state.Bundle != nil {
 		t.Errorf("a file that was never read: %+v", fresh)
 	}
 	d.read(seen, &look{now: now}, nil)
-	if a.state == before.state || fresh.state.Bundle == nil || fresh.state.Err != nil || d.fresh() {
+	if a.state == before.state || fresh.state.Bundle == nil || fresh.state.Err != nil || d.short() {
 		t.Errorf("after the shortage: %+v, %+v", a, fresh)
 	}
 }

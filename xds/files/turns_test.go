@@ -1,15 +1,14 @@
 package files
 
 import (
+	"errors"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lbd-dev/lbd/overload"
-	"github.com/lbd-dev/lbd/xds/decode"
 )
 
 // TestLargeFilesTakeTurns: a large file waits for its turn, and a watcher that waits can be closed.
@@ -57,36 +56,55 @@ func TestLargeFilesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLargeFilesAwaitMemory: a large file waits for memory. If the data has it, the file stays as it was, and is read later.
-func TestLargeFilesAwaitMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		path := filepath.Join(dir, "a.yaml")
-		var data, collections atomic.Uint64
-		turns := overload.NewTurns(1)
-		turns.Memory = overload.NewMemoryBudget(2*memoryFactor*overload.SmallWork, func() (uint64, uint64) { return data.Load(), collections.Load() }, func() { collections.Add(1) })
-		d := &directory{budget: &budget{t.Context(), turns}, path: dir, files: map[string]*file{}, decoding: decode.Options{Origin: decode.ByHand, Bare: true}}
-		now := time.Now()
-		read := func() *file {
-			d.read(readListing(dir, nil), &look{now: now.Add(time.Hour)}, nil)
-			return d.files["a.yaml"]
+// TestFilesWithoutMemory: a file for which there is no memory stays as it was, is no reason to wait for the others, and is
+// read soon after there is memory. Meanwhile the shortage lasts.
+func TestFilesWithoutMemory(t *testing.T) {
+	dir := t.TempDir()
+	var data, collections atomic.Uint64
+	use := func(bytes uint64) { data.Store(bytes); collections.Add(1) }
+	turns := overload.NewTurns(1)
+	turns.Memory = overload.NewMemoryBudget(4*memoryFactor*overload.SmallWork, func() (uint64, uint64) { return data.Load(), collections.Load() }, func() { collections.Add(1) })
+	turns.Monitor = overload.NewMonitor(func() error { return nil })
+	defer turns.Monitor.Close()
+	large := strings.Repeat("#", 2*overload.SmallWork) + "\n"
+	for _, name := range []string{"a", "b"} {
+		write(t, filepath.Join(dir, name+".yaml"), large+assignment(name, "h"))
+	}
+	write(t, filepath.Join(dir, "z.yaml"), assignment("z", "h"))
+	use(2 * memoryFactor * overload.SmallWork)
+	scans := make(chan *Scan, 100)
+	w, err := open(dir, Options{OnScan: func(s *Scan) { scans <- s }, Turns: turns}, timing{quiet: time.Millisecond, most: 10 * time.Millisecond, rescan: time.Hour})
+	do(t, err)
+	defer func() { do(t, w.Close()) }()
+	first := <-scans
+	if a, b := first.Files["a.yaml"].Err, first.Files["b.yaml"].Err; !errors.As(a, new(*overload.MemoryError)) || !errors.As(b, new(*overload.MemoryError)) || first.Files["z.yaml"].Err != nil {
+		t.Errorf("the first scan: %s", summary(first))
+	}
+	since := turns.Monitor.Current()[0].Since
+	time.Sleep(overload.Calm + 2*overload.CheckInterval) // real time: the shortage would have ended
+	if lacks := turns.Monitor.Current(); len(lacks) != 1 || lacks[0].Since != since || len(scans) != 0 {
+		t.Errorf("%v, and %d scans", lacks, len(scans))
+	}
+	use(0)
+	until := func(want string) {
+		t.Helper()
+		for deadline := time.After(10 * time.Second); ; {
+			select {
+			case s := <-scans:
+				if summary(s) == want {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("no scan %s", want)
+			}
 		}
-		write(t, path, assignment("a", "h"))
-		before := *read()
-		write(t, path, strings.Repeat("#", overload.SmallWork)+"\n"+assignment("a", "other"))
-		data.Store(memoryFactor * overload.SmallWork)
-		collections.Add(1)
-		if a := read(); a.state != before.state || !d.fresh() {
-			t.Errorf("a file without memory: %+v", a)
-		}
-		go func() {
-			time.Sleep(9500 * time.Millisecond)
-			data.Store(0)
-			collections.Add(1)
-		}()
-		began := time.Now()
-		if a := read(); a.state.Err != nil || a.state == before.state || time.Since(began) != 10*time.Second {
-			t.Errorf("after %v: %+v", time.Since(began), a)
-		}
-	})
+	}
+	const rest = "\nClusterLoadAssignment/b@b.yaml=h:80\nClusterLoadAssignment/z@z.yaml="
+	until("ClusterLoadAssignment/a@a.yaml=h:80" + rest + "h:80")
+	use(2 * memoryFactor * overload.SmallWork)
+	replace(t, filepath.Join(dir, "a.yaml"), large+assignment("a", "other"))
+	replace(t, filepath.Join(dir, "z.yaml"), assignment("z", "i"))
+	until("ClusterLoadAssignment/a@a.yaml=h:80" + rest + "i:80")
+	use(0)
+	until("ClusterLoadAssignment/a@a.yaml=other:80" + rest + "i:80")
 }

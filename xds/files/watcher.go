@@ -102,7 +102,7 @@ func open(dir string, o Options, t timing) (*Watcher, error) {
 	k := &look{timing: t, now: time.Now(), first: true}
 	waiting := w.directory.waiting(seen, k)
 	w.read(seen, k, waiting)
-	go w.watch(len(waiting) > 0)
+	go w.watch(len(waiting) > 0 || w.directory.short())
 	return w, nil
 }
 
@@ -113,14 +113,14 @@ func (w *Watcher) Close() error {
 	return nil
 }
 
-// watch reads what changes. It looks again soon if files wait that the first look has found.
-func (w *Watcher) watch(waiting bool) {
+// watch reads what changes. It looks again soon if the first look has found files that wait, or lacked a resource.
+func (w *Watcher) watch(again bool) {
 	defer close(w.quiet)
 	defer w.notify.close()
 	rescan := time.NewTicker(w.timing.rescan)
 	defer rescan.Stop()
 	due := time.NewTimer(w.timing.quiet)
-	if !waiting {
+	if !again {
 		due.Stop()
 	}
 	defer due.Stop()
@@ -156,9 +156,11 @@ func (w *Watcher) watch(waiting bool) {
 				due.Reset(time.Until(u.due))
 				continue
 			}
-			if w.read(seen, k, waiting); len(waiting) > 0 {
+			w.read(seen, k, waiting)
+			if len(waiting) > 0 || w.directory.short() {
 				due.Reset(max(u.quiet, u.most/2))
-			} else {
+			}
+			if len(waiting) == 0 {
 				w.notify.writers.lost = false
 			}
 			continue
