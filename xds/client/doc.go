@@ -24,6 +24,8 @@
 //   - The transport of a server decodes a response before the owner gets it. It receives
 //     the next one when OnUpdate has returned for the updates of the last: that is the
 //     flow control. HTTP/2 slows down a server that sends faster.
+//     If there is no memory for a response, it is rejected, and decoded again each second,
+//     until there is or the server sends another one of its type.
 //   - The sender of a stream sends one request at a time. The owner makes the next one of
 //     all current subscriptions when the last was sent: many changes while a server reads
 //     slowly make one request.
