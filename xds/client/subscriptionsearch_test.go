@@ -61,9 +61,9 @@ func TestSearchStateIsComplete(t *testing.T) {
 		fields string
 	}{
 		{xdsChannel{}, "channelEnv server connection ctx cancel users subscriptions resources stream failed"},
-		{adsStream{}, "requests answered processing sending nodeSent awaitsResources warned"},
+		{adsStream{}, "requests answered processing handling unread retrying sending nodeSent awaitsResources warned"},
 		{request{}, "message subscriptions fresh"},
-		{subscriptions{}, "kind names sorted version nonce pending requests responded removed nackDetail nackedVersion nackedAt holdUntil"},
+		{subscriptions{}, "kind names sorted version nonce pending requests responded removed unread nackDetail nackedVersion nackedAt holdUntil"},
 		{subscription{}, "name stage named late uncertain omissions lastNamed lastOmitted"},
 		{removal{}, "lastNamed since"},
 		{resourceState{}, "server key watchers stream item hash version updated rejection reason err absent"},
