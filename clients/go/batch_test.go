@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -86,6 +87,43 @@ func TestHostsAreMapped(t *testing.T) {
 			t.Errorf("%s: body %q", target, body)
 		}
 	}
+}
+
+// TestUnknownNames: names that lbd does not know neither keep lbd busy, nor clusters from being used, which may be pushed
+// later.
+func TestUnknownNames(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", upstream(t, nil))
+	client, sender := connect(t, lbdclient.Config{Address: d.Address})
+	for i := range 1100 {
+		if _, err := client.Pick(t.Context(), fmt.Sprint("later-", i)); !errors.Is(err, lbdclient.ErrUnknownCluster) {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	lbdtest.Until(t, "no cluster is followed", func() bool { return followed() == 0 })
+	mustGet(t, sender, "http://orders.lbd/")
+	d.Push(t, "later-1099", "", upstream(t, nil))
+	lbdtest.Until(t, "the cluster is known", func() bool {
+		_, _, err := get(sender, "http://later-1099.lbd/")
+		return err == nil
+	})
+}
+
+// TestForgottenNames: clusters that are forgotten are no longer followed, also while lbd is unreachable.
+func TestForgottenNames(t *testing.T) {
+	client, _ := connect(t, lbdclient.Config{Address: "unix:/nowhere/lbd.sock"})
+	for i := range 1010 {
+		if _, err := client.Pick(t.Context(), fmt.Sprint(i)); !strings.Contains(fmt.Sprint(err), "/nowhere") {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	lbdtest.Until(t, "10 clusters are followed", func() bool { return followed() == 10 })
+}
+
+// followed returns how many clusters have a goroutine that follows them.
+func followed() int {
+	stacks := make([]byte, 16<<20)
+	return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*cluster).run(")
 }
 
 func TestChangeOfClusterIsFollowed(t *testing.T) {

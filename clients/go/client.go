@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxClusters of a client. Beyond it, idle ones are forgotten.
+	// maxClusters of a client. Beyond it, those without a batch are forgotten.
 	maxClusters = 1000
 	// closeTimeout is for the last report and the ends of leases.
 	closeTimeout = time.Second
@@ -119,7 +119,7 @@ func (c *Client) cluster(name string) (*cluster, error) {
 	}
 	all := make(map[string]*cluster, len(old)+1)
 	for name, known := range old {
-		if len(old) < maxClusters || known.following.Load() {
+		if len(old) < maxClusters || known.batch.Load() != nil {
 			all[name] = known
 		}
 	}

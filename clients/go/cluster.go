@@ -53,13 +53,13 @@ type cluster struct {
 	used atomic.Bool // since the goroutine has looked
 
 	// Written with mu held.
-	batch     atomic.Pointer[batch]
-	err       atomic.Pointer[Error] // why the last call to lbd failed; nil if it did not
-	following atomic.Bool           // whether the goroutine runs
+	batch atomic.Pointer[batch] // nil unless the goroutine runs
+	err   atomic.Pointer[Error] // why the last call to lbd failed; nil if it did not
 
-	mu    sync.Mutex
-	tried chan struct{} // closed after the first try to get a batch; nil if the goroutine does not run
-	next  chan struct{} // closed with the next batch; nil if nobody waits for it
+	mu      sync.Mutex
+	tried   chan struct{} // closed after the first try to get a batch; nil if the goroutine has never run, or was idle
+	refused time.Duration // until when err is the answer to requests, without a goroutine; 0 if it runs
+	next    chan struct{} // closed with the next batch; nil if nobody waits for it
 }
 
 func newCluster(client *Client, name string) *cluster {
@@ -95,14 +95,13 @@ func (c *cluster) usable(at time.Duration) *batch {
 func (c *cluster) wait(ctx context.Context, query string, any bool) (*batch, error) {
 	known := c.asked.get(query)
 	c.mu.Lock()
-	if c.tried == nil {
+	if c.tried == nil || c.refused != 0 && now() > c.refused {
 		tried := make(chan struct{})
 		if !c.client.start(c.run) {
 			c.mu.Unlock()
 			return nil, c.client.closedError(c.name)
 		}
-		c.tried = tried
-		c.following.Store(true)
+		c.tried, c.refused = tried, 0
 	}
 	tried := c.tried
 	c.mu.Unlock()
@@ -120,7 +119,7 @@ func (c *cluster) wait(ctx context.Context, query string, any bool) (*batch, err
 		return c.ask(ctx, query, known, b, any)
 	}
 	if err := c.err.Load(); err != nil {
-		if err.Code == "no_route" { // of another request
+		if err.Code == "no_route" || err.Code == "invalid_argument" && query != "" { // of another request
 			return c.ask(ctx, query, known, nil, false)
 		}
 		return nil, err
@@ -128,11 +127,11 @@ func (c *cluster) wait(ctx context.Context, query string, any bool) (*batch, err
 	return nil, unavailable(c.name, "the cluster is no longer followed", nil)
 }
 
-// run follows the cluster until it is idle, or the client is closed.
+// run follows the cluster until it is idle or forgotten, lbd does not permit it, or the client is closed.
 func (c *cluster) run() {
 	c.client.startReports()
 	ctx := c.client.ctx
-	backoff, used, n, most := firstBackoff, now(), firstBatch, maxBatch
+	backoff, used, n, most, refused := firstBackoff, now(), firstBatch, maxBatch, time.Duration(0)
 	for {
 		began, query, size := now(), c.asked.query(), n
 		if query != "" {
@@ -155,6 +154,10 @@ func (c *cluster) run() {
 		if err != nil && ctx.Err() == nil {
 			rejection := errorOf(c.name, err)
 			c.publish(nil, rejection)
+			if c.batch.Load() == nil && rejection.isFinal() { // names are often input
+				refused = now() + refusedAge
+				break
+			}
 			pause = max(jitter(backoff), min(rejection.RetryAfter, maxRetryAfter))
 			backoff = min(2*backoff, maxBackoff)
 		} else {
@@ -162,20 +165,20 @@ func (c *cluster) run() {
 		}
 		if c.used.Swap(false) {
 			used = now()
-		} else if now()-used > idleTime {
-			break
 		}
-		if !sleep(ctx, pause) {
+		forgotten := (*c.client.clusters.Load())[c.name] != c
+		if forgotten || now()-used > idleTime || !sleep(ctx, pause) {
 			break
 		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.batch.Store(nil)
-	c.err.Store(nil)
 	c.asked.clear()
-	c.following.Store(false)
-	c.tried = nil
+	if c.refused = refused; refused == 0 {
+		c.err.Store(nil)
+		c.tried = nil
+	}
 }
 
 // publish makes a batch, or the reason why there is no new one, visible to requests.

@@ -68,6 +68,11 @@ func unavailable(cluster, detail string, err error) *Error {
 	return &Error{Kind: ErrUnavailable, Cluster: cluster, Detail: detail, Err: err}
 }
 
+// isFinal reports whether lbd rejects the name of the cluster, or the token: the same call would not help soon.
+func (e *Error) isFinal() bool {
+	return e.Kind == ErrUnknownCluster || e.Kind == ErrPermissionDenied || e.Code == "invalid_argument"
+}
+
 // errorOf returns err as an *Error: any other error means that lbd is unreachable.
 func errorOf(cluster string, err error) *Error {
 	var rejection *Error

@@ -200,16 +200,18 @@ func TestClustersWithoutRequestsAreForgotten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		known.following.Store(true)
+		known.batch.Store(new(batch))
 	}
 	if _, err := c.cluster("one more"); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("%d clusters are in use: %v", maxClusters, err)
 	}
 	for name, known := range *c.clusters.Load() {
-		known.following.Store(name == "1")
+		if name != "1" {
+			known.batch.Store(nil)
+		}
 	}
 	if _, err := c.cluster("one more"); err != nil {
-		t.Errorf("without requests: %v", err)
+		t.Errorf("without batches: %v", err)
 	}
 	if all := *c.clusters.Load(); len(all) != 2 || all["1"] == nil || all["one more"] == nil {
 		t.Errorf("%d clusters are left", len(all))
