@@ -22,6 +22,11 @@ const (
 	excluding = "&exclude="
 	// maxHash is the length of a hash key. What comes after it does not count.
 	maxHash = 1024
+	// maxName and maxQuery are the lengths of the name of a cluster, and of what a request asks, at most. lbd permits 512
+	// bytes, and 32 KiB with all that a retry excludes: it says nothing that a client understands to what is much longer.
+	maxName, maxQuery = 512, 24 << 10
+	// maxAskedBytes is the length of the queries of the batches that a cluster has, about.
+	maxAskedBytes = 4 << 20
 )
 
 // Host says what requests to a host are for.
@@ -142,6 +147,7 @@ type asked struct {
 	last          string // query that lbd has answered last, or the first one, without what it excludes
 	generation    int64
 	recent, older map[string]*batch // by query
+	bytes         int               // of the queries that were added to recent
 }
 
 // get returns the batch for a query; nil if there is none.
@@ -168,8 +174,11 @@ func (a *asked) answered(query string) {
 }
 
 func (a *asked) add(b *batch) {
-	if len(a.recent) >= maxAsked/2 || a.recent == nil {
-		a.recent, a.older = map[string]*batch{}, a.recent
+	if len(a.recent) >= maxAsked/2 || a.bytes >= maxAskedBytes/2 || a.recent == nil {
+		a.recent, a.older, a.bytes = map[string]*batch{}, a.recent, 0
+	}
+	if a.recent[b.query] == nil {
+		a.bytes += len(b.query)
 	}
 	a.recent[b.query] = b
 }

@@ -73,4 +73,13 @@ func TestAsked(t *testing.T) {
 		}
 	}
 	want("0", false)
+	a.clear()
+	for i := range maxAsked {
+		put(fmt.Sprint(i, strings.Repeat("x", maxQuery)), 3, false)
+		put("used", 3, false)
+		want("used", true)
+		if n := len(a.recent) + len(a.older); n > maxAskedBytes/maxQuery+4 {
+			t.Fatalf("%d batches with long queries", n)
+		}
+	}
 }

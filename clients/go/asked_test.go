@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +62,31 @@ func TestKeysHideNoEndpoint(t *testing.T) {
 			if err := response.Body.Close(); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+}
+
+// TestLongQuestions: what is too long for lbd is an error of the request, and does not make lbd unreachable.
+func TestLongQuestions(t *testing.T) {
+	t.Parallel()
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", upstream(t, nil))
+	pushTarget(t, d, "shop", "orders")
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModePick, lbdclient.ModeLease} {
+		_, client := connect(t, lbdclient.Config{
+			Address: d.Address, Mode: mode, Fallback: upstream(t, nil), Hosts: map[string]lbdclient.Host{"shop.lbd": {Target: "shop"}},
+			OnState: func(s lbdclient.State) { t.Errorf("%s: lbd is %s", mode, s) },
+		})
+		for _, target := range []string{
+			"http://shop.lbd/" + strings.Repeat("%2F", 100_000), "http://" + strings.Repeat("a", 100_000) + ".lbd/",
+			"http://shop.lbd/a" + strings.Repeat("a", 5000), // lbd says so
+		} {
+			_, _, err := get(client, target)
+			var refused *lbdclient.Error
+			if !errors.As(err, &refused) || refused.Code != "invalid_argument" || len(refused.Error()) > 1000 {
+				t.Errorf("%s: %.1000v", mode, err)
+			}
+			mustGet(t, client, "http://shop.lbd/a")
 		}
 	}
 }

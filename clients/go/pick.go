@@ -123,6 +123,10 @@ func (c *Client) TryPick(cluster string, accept func(address string) bool) (*Pic
 
 // pick fills in p.
 func (c *Client) pick(ctx context.Context, name string, p *Pick) error {
+	if len(name) > maxName || len(p.query) > maxQuery {
+		detail := "the name of the cluster has more than 512 bytes, or path, headers and hash key of the request more than 24 KiB"
+		return problem{Code: "invalid_argument", Detail: detail}.error(name[:min(len(name), maxName)], 0, 0)
+	}
 	known, err := c.cluster(name)
 	if err != nil {
 		return err
