@@ -15,26 +15,19 @@ import (
 // exchange is a request of a caller and its response. It writes the response.
 type exchange struct {
 	http.ResponseWriter
+	deadlines
 
 	proxy   *proxy
 	request *http.Request
 	route   route
-	control *http.ResponseController
-	begin   time.Time
+	begun   time.Time
 	stats   *clusterMetrics
 	status  int
 	outcome string // a code of problems; "" if an endpoint has answered
 
-	timeout  time.Duration // until an endpoint has answered; 0 for none
-	fixed    bool          // the timeout begins with the request, and not after its body
-	deadline atomic.Int64  // in Unix nanoseconds; 0 for none
-	timer    atomic.Pointer[time.Timer]
-	expired  atomic.Bool
-
 	attempts atomic.Int64
 	address  atomic.Pointer[string] // of the last try
 	bodyErr  atomic.Pointer[error]  // of the body of the request
-	complete atomic.Bool            // the body of the request
 	tunnel   *tunnel                // nil for none
 }
 
@@ -44,8 +37,8 @@ func exchangeOf(ctx context.Context) *exchange {
 	return ctx.Value(exchangeKey{}).(*exchange) //nolint:errcheck,forcetypeassert // all requests have one
 }
 
-// exchangeContext is the context of a request on its way to an endpoint. Its deadline moves while the caller sends the
-// body, and ends with the answer.
+// exchangeContext is the context of a request on its way to an endpoint. It has no deadline
+// while the caller sends the body, and after the answer.
 type exchangeContext struct {
 	context.Context
 
@@ -62,31 +55,8 @@ func (c *exchangeContext) Value(key any) any {
 
 // Deadline returns the time until which an endpoint has to answer.
 func (c *exchangeContext) Deadline() (time.Time, bool) {
-	at := c.x.deadline.Load()
-	return time.Unix(0, at), at != 0
-}
-
-func (x *exchange) extend() { x.deadline.Store(time.Now().Add(x.timeout).UnixNano()) }
-
-// expire ends the request if its deadline has not moved.
-func (x *exchange) expire(cancel context.CancelFunc) {
-	at := x.deadline.Load()
-	if at == 0 {
-		return
-	}
-	if left := time.Until(time.Unix(0, at)); left > 0 {
-		x.timer.Load().Reset(left)
-		return
-	}
-	x.expired.Store(true)
-	cancel()
-}
-
-func (x *exchange) stopTimer() {
-	if timer := x.timer.Load(); timer != nil {
-		x.deadline.Store(0)
-		timer.Stop()
-	}
+	at, _ := c.x.deadline()
+	return at, !at.IsZero()
 }
 
 // tries notes a try, and the address that it has.
@@ -102,28 +72,31 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // WriteHeader writes the status.
 func (x *exchange) WriteHeader(status int) {
-	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
+	if status >= http.StatusOK {
 		x.status = status
+	} else { // it is sent at once
+		x.writing(true)
+		defer x.writing(false)
 	}
 	x.ResponseWriter.WriteHeader(status)
 }
 
-// Write writes a part of the body. A caller that does not read has stallTimeout.
+// Write writes a part of the body.
 func (x *exchange) Write(p []byte) (int, error) {
-	_ = x.control.SetWriteDeadline(time.Now().Add(x.proxy.stallTimeout)) // all connections have one
+	x.writing(true)
 	n, err := x.ResponseWriter.Write(p)
 	x.stats.response.Add(int64(n))
 	return n, err
 }
 
-// FlushError sends what was written. Until there is more, the caller need not read.
+// FlushError sends what was written.
 func (x *exchange) FlushError() error {
-	err := x.control.Flush()
-	_ = x.control.SetWriteDeadline(time.Time{})
-	return err
+	x.writing(true)
+	defer x.writing(false)
+	return x.control.Flush()
 }
 
-// requestBody is the body that the caller sends. A caller that does not send has stallTimeout.
+// requestBody is the body that the caller sends.
 type requestBody struct {
 	io.ReadCloser
 
@@ -132,19 +105,10 @@ type requestBody struct {
 
 // Read reads the body.
 func (b *requestBody) Read(p []byte) (int, error) {
-	x := b.x
-	_ = x.control.SetReadDeadline(time.Now().Add(x.proxy.stallTimeout))
-	n, err := b.ReadCloser.Read(p)
-	_ = x.control.SetReadDeadline(time.Time{})
-	x.stats.request.Add(int64(n))
-	switch {
-	case err == io.EOF:
-		x.complete.Store(true)
-	case err != nil:
-		x.bodyErr.CompareAndSwap(nil, &err)
-	}
-	if x.deadline.Load() != 0 && !x.fixed {
-		x.extend()
+	n, err := b.x.read(b.ReadCloser, p)
+	b.x.stats.request.Add(int64(n))
+	if err != nil && err != io.EOF {
+		b.x.bodyErr.CompareAndSwap(nil, &err)
 	}
 	return n, err
 }
@@ -173,11 +137,11 @@ func reset(conn any) {
 
 // end counts and logs the request.
 func (x *exchange) end() {
-	x.stopTimer()
-	if x.request.Body != http.NoBody && !x.complete.Load() && x.outcome != "tunnel" { // net/http reads what is left of it
-		_ = x.control.SetReadDeadline(time.Now().Add(x.proxy.stallTimeout))
+	x.deadlines.end()
+	if x.request.Body != http.NoBody && !x.complete && x.outcome != "tunnel" {
+		x.leave()
 	}
-	p, took := x.proxy, time.Since(x.begin)
+	p, took := x.proxy, time.Since(x.begun)
 	if x.outcome == "" {
 		x.outcome = strconv.Itoa(x.status/100) + "xx"
 	}
@@ -195,6 +159,13 @@ func (x *exchange) end() {
 		attributes = append(attributes, "endpoint", *address)
 	}
 	p.log.Debug("request", attributes...)
+}
+
+// leave lets net/http read what is left of the body, but not the next request: what comes may still be this one.
+func (x *exchange) leave() {
+	if x.outcome != "broken" && x.outcome != "cancelled" {
+		_ = x.control.SetReadDeadline(time.Now().Add(x.stall))
+	}
 }
 
 // limiter permits a few lines a second.

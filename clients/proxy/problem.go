@@ -59,8 +59,8 @@ func (x *exchange) problemOf(err error) problem {
 		rejection *lbdclient.Error
 		bodyErr   = x.bodyErr.Load()
 	)
-	switch {
-	case x.expired.Load():
+	switch _, expired := x.deadline(); {
+	case expired:
 		p.code, p.Detail = "timeout", fmt.Sprintf("no answer within %v: %s", x.timeout, p.Detail)
 	case x.proxy.stopped.Err() != nil:
 		p.code, p.Detail = "shutting_down", "the proxy is shutting down"

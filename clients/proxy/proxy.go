@@ -114,8 +114,8 @@ func (p *proxy) RoundTrip(r *http.Request) (*http.Response, error) {
 // handler serves the requests of one listener. The zero route is that of the forward proxy.
 func (p *proxy) handler(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		x := &exchange{ResponseWriter: w, proxy: p, request: request, route: r, begin: time.Now()}
-		x.control = http.NewResponseController(w)
+		x := &exchange{ResponseWriter: w, proxy: p, request: request, route: r, begun: time.Now()}
+		x.control, x.stall = http.NewResponseController(w), p.stallTimeout
 		x.stats = p.metrics.of("")
 		p.metrics.inFlight.Add(1)
 		defer x.end()
@@ -192,10 +192,7 @@ func (x *exchange) send() {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(x.proxy.stopped, cancel)()
-	if x.timeout > 0 {
-		x.extend()
-		x.timer.Store(time.AfterFunc(x.timeout, func() { x.expire(cancel) }))
-	}
+	x.begin(cancel)
 	ctx = httptrace.WithClientTrace(&exchangeContext{ctx, x}, &httptrace.ClientTrace{
 		GetConn: func(address string) { x.tries(address) },
 	})
@@ -272,7 +269,7 @@ func rewrite(r *httputil.ProxyRequest) {
 // answered is called with the response of the endpoint.
 func answered(response *http.Response) error {
 	x := exchangeOf(response.Request.Context())
-	x.stopTimer()
+	x.answer()
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		return nil
 	}

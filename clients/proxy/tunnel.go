@@ -93,7 +93,7 @@ func (x *exchange) connect(ctx context.Context) {
 		x.refuse(x.problemOf(err))
 		return
 	}
-	x.stopTimer()
+	x.answer()
 	pick.Answered(lbdclient.Success)
 	x.stats = x.proxy.metrics.of(x.route.cluster)
 	endpoint := &endpointConn{conn.(*net.TCPConn), pick} //nolint:errcheck,forcetypeassert // of TCP
