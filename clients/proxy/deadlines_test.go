@@ -58,6 +58,70 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
+// TestNothingIsLost: all of a body arrives, whatever the answer does, and none of it is taken for another request.
+func TestNothingIsLost(t *testing.T) {
+	got := make(chan string, 1)
+	cluster := push(t, upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.EnableFullDuplex()
+		w.WriteHeader(http.StatusOK)
+		_ = control.Flush()
+		n, err := io.Copy(io.Discard, r.Body)
+		got <- fmt.Sprint(n, " ", err)
+	}))
+	p := start(t, "--map=127.0.0.1:0="+cluster)
+	part := strings.Repeat("x", 1000)
+	for head, part := range map[string]string{"Content-Length: 21000": part, "Transfer-Encoding: chunked": "3e8\r\n" + part + "\r\n"} {
+		conn, err := net.Dial("tcp", p.mapped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\n%s\r\n\r\n", head)
+		reader := bufio.NewReader(conn)
+		if line, err := reader.ReadString('\n'); !strings.HasPrefix(line, "HTTP/1.1 200 ") {
+			t.Error(line, err)
+		}
+		_, _ = io.WriteString(conn, strings.Repeat(part, 21)+"0\r\n\r\n")
+		if got := <-got; got != "21000 <nil>" {
+			t.Errorf("%s: %s", head, got)
+		}
+		_ = conn.Close()
+	}
+
+	big := endpoint(t, func(conn *net.TCPConn) {
+		_, _ = bufio.NewReader(conn).ReadString('\n')
+		_, _ = io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nbig\r\n0\r\n\r\n")
+		_, _ = conn.Read(make([]byte, 1))
+	})
+	p = start(t, "--map=127.0.0.1:0="+pushAs(t, cluster+"-big", big), "--stall-timeout=200ms")
+	for _, head := range []string{"Content-Length: 100", "Transfer-Encoding: chunked"} {
+		conn, err := net.Dial("tcp", p.mapped)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\n"+head+"\r\n\r\n5\r\nhalf")
+		reader := bufio.NewReader(conn)
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if response.StatusCode != http.StatusRequestEntityTooLarge || string(body) != "big" || err != nil {
+			t.Errorf("%s: %d %s, %v", head, response.StatusCode, body, err)
+		}
+		go func() { // the rest of the body, in which a request seems to be
+			for err := error(nil); err == nil; time.Sleep(10 * time.Millisecond) {
+				_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			}
+		}()
+		if next, _ := io.ReadAll(reader); len(next) > 0 {
+			t.Errorf("%s: the body is a request: %q", head, next)
+		}
+	}
+}
+
 // TestSilentCallerOfStream: a caller that reads need not send.
 func TestSilentCallerOfStream(t *testing.T) {
 	cluster := push(t, upstream(t, func(w http.ResponseWriter, r *http.Request) {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -29,6 +30,7 @@ type exchange struct {
 	address  atomic.Pointer[string] // of the last try
 	bodyErr  atomic.Pointer[error]  // of the body of the request
 	tunnel   *tunnel                // nil for none
+	leaves   bool                   // the body to others than net/http
 }
 
 type exchangeKey struct{}
@@ -161,10 +163,15 @@ func (x *exchange) end() {
 	p.log.Debug("request", attributes...)
 }
 
-// leave lets net/http read what is left of the body, but not the next request: what comes may still be this one.
+// leave lets net/http read what is left of the body, but no other request: what comes may still belong to this one.
 func (x *exchange) leave() {
-	if x.outcome != "broken" && x.outcome != "cancelled" {
-		_ = x.control.SetReadDeadline(time.Now().Add(x.stall))
+	if x.outcome == "broken" || x.outcome == "cancelled" {
+		return
+	}
+	_ = x.control.SetReadDeadline(time.Now().Add(x.stall))
+	if x.leaves { // else net/http closes the connection itself
+		limited := http.MaxBytesReader(x.ResponseWriter, io.NopCloser(strings.NewReader("x")), 0)
+		_, _ = limited.Read(make([]byte, 1)) // beyond its limit, it makes net/http close the connection
 	}
 }
 

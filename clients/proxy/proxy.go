@@ -202,6 +202,8 @@ func (x *exchange) send() {
 	}
 	r = r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
+		x.leaves = true
+		_ = x.control.EnableFullDuplex() // or net/http discards the body when the response begins
 		r.Body = &requestBody{r.Body, x}
 		if err := keepBody(r); err != nil {
 			x.refuse(x.problemOf(err))
