@@ -213,7 +213,7 @@ func (a *asked) query() string {
 
 // ask returns the batch for a query: b if it is not old. Without an answer of lbd, it may be older, or the last one of
 // the cluster if any will do.
-func (c *cluster) ask(ctx context.Context, query string, b, last *batch, any bool) (*batch, error) {
+func (c *cluster) ask(ctx context.Context, query string, b, last *batch, others bool) (*batch, error) {
 	at := now()
 	if b != nil && (at < b.until || c.err.Load() != nil && at-b.made < c.client.config.StaleFor) {
 		return b, nil
@@ -231,7 +231,7 @@ func (c *cluster) ask(ctx context.Context, query string, b, last *batch, any boo
 	switch {
 	case b != nil && at-b.made < c.client.config.StaleFor:
 		return b, nil
-	case any && c.target == "" && last.generation != 0:
+	case others && c.target == "" && last.generation != 0:
 		return last, nil // better another endpoint than none
 	}
 	return nil, rejection

@@ -92,7 +92,7 @@ func (c *cluster) usable(at time.Duration) *batch {
 
 // wait starts the goroutine that follows the cluster, unless it runs, waits for the end of its first try to get a batch,
 // and returns that for a query; another one if lbd is unreachable and any will do.
-func (c *cluster) wait(ctx context.Context, query string, any bool) (*batch, error) {
+func (c *cluster) wait(ctx context.Context, query string, others bool) (*batch, error) {
 	known := c.asked.get(query)
 	c.mu.Lock()
 	if c.tried == nil || c.refused != 0 && now() > c.refused {
@@ -116,7 +116,7 @@ func (c *cluster) wait(ctx context.Context, query string, any bool) (*batch, err
 		if b.query == query {
 			return b, nil
 		}
-		return c.ask(ctx, query, known, b, any)
+		return c.ask(ctx, query, known, b, others)
 	}
 	if err := c.err.Load(); err != nil {
 		if err.Code == "no_route" || err.Code == "invalid_argument" && query != "" { // of another request
