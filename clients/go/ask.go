@@ -146,8 +146,16 @@ type asked struct {
 	mu            sync.Mutex
 	last          string // query that lbd has answered last, or the first one, without what it excludes
 	generation    int64
-	recent, older map[string]*batch // by query
-	bytes         int               // of the queries that were added to recent
+	recent, older map[string]*batch     // by query
+	bytes         int                   // of the queries that were added to recent
+	calls         map[string]*askedCall // under way, by query
+}
+
+// askedCall is a call to lbd that all requests with a query wait for.
+type askedCall struct {
+	ended chan struct{}
+	batch *batch // written before ended is closed, as is err
+	err   error
 }
 
 // get returns the batch for a query; nil if there is none.
@@ -218,13 +226,12 @@ func (c *cluster) ask(ctx context.Context, query string, b, last *batch, others 
 	if b != nil && (at < b.until || c.err.Load() != nil && at-b.made < c.client.config.StaleFor) {
 		return b, nil
 	}
-	fresh, err := c.fetch(ctx, query, minBatch)
+	fresh, err := c.fetchAsked(ctx, query)
 	if err == nil {
-		c.asked.put(fresh, false)
 		return fresh, nil
 	}
 	rejection := errorOf(c.name, err)
-	if rejection.Code != "" || ctx.Err() != nil {
+	if rejection.Code != "" || ctx.Err() != nil || c.client.ctx.Err() != nil {
 		return nil, rejection
 	}
 	c.err.Store(rejection)
@@ -235,6 +242,42 @@ func (c *cluster) ask(ctx context.Context, query string, b, last *batch, others 
 		return last, nil // better another endpoint than none
 	}
 	return nil, rejection
+}
+
+// fetchAsked gets a batch for a query from lbd, with one call for all requests that need it at the same time.
+func (c *cluster) fetchAsked(ctx context.Context, query string) (*batch, error) {
+	a := &c.asked
+	a.mu.Lock()
+	if b := a.recent[query]; b != nil && now() < b.until { // of a call that has just ended
+		a.mu.Unlock()
+		return b, nil
+	}
+	under := a.calls[query]
+	if under == nil {
+		under = &askedCall{ended: make(chan struct{})}
+		if a.calls == nil {
+			a.calls = map[string]*askedCall{}
+		}
+		a.calls[query] = under
+		c.client.start(func() {
+			if under.batch, under.err = c.fetch(c.client.ctx, query, minBatch); under.err == nil {
+				a.put(under.batch, false)
+			}
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			delete(a.calls, query)
+			close(under.ended)
+		})
+	}
+	a.mu.Unlock()
+	select {
+	case <-under.ended:
+		return under.batch, under.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.client.ctx.Done():
+		return nil, c.client.closedError(c.name)
+	}
 }
 
 // takeAsked takes an endpoint for what the request asks that it has not tried.

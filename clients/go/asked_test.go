@@ -1,10 +1,13 @@
 package lbdclient_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,5 +91,59 @@ func TestLongQuestions(t *testing.T) {
 			}
 			mustGet(t, client, "http://shop.lbd/a")
 		}
+	}
+}
+
+// TestOneCallForAKey: requests that need the batch of a key at the same time wait for one call. It does not end with the
+// request that began it.
+func TestOneCallForAKey(t *testing.T) {
+	t.Parallel()
+	good := upstream(t, nil)
+	var calls atomic.Int64
+	begun, end := make(chan struct{}), make(chan struct{})
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/v1/clusters/"):
+			<-r.Context().Done() // nothing changes
+		case r.URL.Query().Get("hash") == "b":
+			if calls.Add(1) == 1 {
+				close(begun)
+			}
+			<-end
+		}
+		fmt.Fprintf(w, `{"generation":1,"picks":[{"address":"%s"}]}`, good)
+	})
+	client, _ := connect(t, lbdclient.Config{Address: address})
+	pick := func(ctx context.Context, key string) error {
+		pick, err := client.Pick(lbdclient.WithAsk(ctx, lbdclient.Ask{Hash: key}), "orders")
+		if err == nil {
+			pick.End(lbdclient.Success)
+		}
+		return err
+	}
+	if err := pick(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var requests sync.WaitGroup
+	requests.Go(func() {
+		if err := pick(ctx, "b"); !errors.Is(err, context.Canceled) {
+			t.Errorf("the request that its caller gave up: %v", err)
+		}
+	})
+	<-begun
+	cancel()
+	requests.Wait()
+	for range 100 {
+		requests.Go(func() {
+			if err := pick(t.Context(), "b"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	close(end)
+	requests.Wait()
+	if n := calls.Load(); n != 1 {
+		t.Errorf("%d calls to lbd", n)
 	}
 }
