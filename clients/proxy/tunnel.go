@@ -58,8 +58,13 @@ func (x *exchange) newTunnel(conn tunneled) (*tunnel, error) {
 	}
 	t := &tunnel{tunneled: conn, stats: x.stats, timeout: p.tunnelTimeout}
 	p.metrics.tunnelsTotal.Add(1)
-	goesOn := context.AfterFunc(p.stopped, func() { _ = t.Close() })
+	var goesOn func() bool
+	var making sync.Mutex // both calls of Close below may come at once
+	making.Lock()
+	defer making.Unlock()
 	t.close = sync.OnceValue(func() error {
+		making.Lock()
+		defer making.Unlock()
 		defer p.metrics.tunnels.Add(-1)
 		goesOn()
 		t.idle.Stop()
@@ -69,12 +74,14 @@ func (x *exchange) newTunnel(conn tunneled) (*tunnel, error) {
 		return conn.Close()
 	})
 	t.idle = time.AfterFunc(t.timeout, func() { _ = t.Close() })
-	x.tunnel = t
+	goesOn = context.AfterFunc(p.stopped, func() { _ = t.Close() })
+	x.tunnel, x.stall = t, t.timeout
 	return t, nil
 }
 
 // Hijack takes the connection to the caller for the tunnel.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	x.deadlines.end() // Hijack removes those that it sets
 	conn, buffered, err := x.control.Hijack()
 	if err == nil && x.tunnel != nil {
 		x.tunnel.caller.Store(&conn)
@@ -161,6 +168,7 @@ type stream struct {
 
 // Write sends to the caller.
 func (s *stream) Write(p []byte) (int, error) {
+	s.x.writing(true)
 	n, err := s.x.ResponseWriter.Write(p)
 	if err == nil {
 		err = s.x.FlushError()

@@ -178,3 +178,30 @@ func TestIdleTunnel(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// TestTunnelAtShutdown: tunnels that begin while the proxy ends are closed.
+func TestTunnelAtShutdown(t *testing.T) {
+	p := start(t)
+	p.stop()
+	for range 100 {
+		conn, err := net.Dial("tcp", p.forward)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := &exchange{proxy: p.proxy, stats: p.metrics.of("")}
+		if _, err := x.newTunnel(conn.(*net.TCPConn)); err != nil { //nolint:errcheck,forcetypeassert // it is one
+			t.Fatal(err)
+		}
+	}
+	until(t, "all are closed", func() bool { return p.metrics.tunnels.Load() == 0 })
+}
+
+// TestTunnelHTTP2CallerDoesNotRead: such a tunnel ends like one without traffic.
+func TestTunnelHTTP2CallerDoesNotRead(t *testing.T) {
+	cluster := push(t, endpoint(t, func(conn *net.TCPConn) {
+		_, _ = conn.Write(make([]byte, 20<<20))
+	}))
+	p := start(t, "--tunnel-timeout=200ms")
+	upload(t, h2c(t), http.MethodConnect, cluster+".lbd:443", "http://"+p.forward)
+	until(t, "it has ended", func() bool { return p.metrics.tunnels.Load() == 0 && p.metrics.inFlight.Load() == 0 })
+}
