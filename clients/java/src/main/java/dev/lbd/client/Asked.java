@@ -17,11 +17,21 @@ final class Asked {
 
   /** Returns the batch for a query, or null. */
   synchronized Batch get(String query) {
-    last = query.contains(EXCLUDE) ? last : query;
-    return batches.get(query);
+    Batch known = batches.get(query);
+    if (known != null || last.isEmpty()) {
+      answered(query);
+    }
+    return known;
   }
 
-  /** Returns the query that was last, without those for other tries. */
+  private void answered(String query) {
+    last = query.contains(EXCLUDE) ? last : query;
+  }
+
+  /**
+   * Returns the query that lbd has answered last, without those for other tries; before any answer,
+   * the first one.
+   */
   synchronized String last() {
     return last;
   }
@@ -31,6 +41,7 @@ final class Asked {
    * which is of the generation that lbd has. One of an earlier generation comes too late.
    */
   synchronized void put(Batch batch, boolean published) {
+    answered(batch.query());
     long of = batch.generation();
     if (of != Batch.NO_GENERATION && (of > generation || (published && of != generation))) {
       generation = of;
@@ -43,5 +54,6 @@ final class Asked {
 
   synchronized void clear() {
     batches.clear();
+    last = "";
   }
 }

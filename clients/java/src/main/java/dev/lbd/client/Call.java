@@ -87,13 +87,19 @@ public final class Call {
     if (!isBatch()) {
       return true;
     }
-    if (!query.isEmpty()) {
+    if (asks()) {
       return !cluster.ready(query + excluding(avoided()));
     }
     Batch batch = cluster.batch();
     return batch == null
         || !cluster.ready("")
         || (unsent && !(cut && !again) && batch.draw(any -> !tried.contains(any)) == null);
+  }
+
+  /** Returns whether the batch for the next try is one of its own. */
+  private boolean asks() {
+    Batch last = cluster.batch();
+    return !query.isEmpty() || (tries > 0 && last != null && !last.query().isEmpty());
   }
 
   private boolean isBatch() {
@@ -156,7 +162,7 @@ public final class Call {
     // lbd hears of a try that was not sent, and may choose endpoints of another priority.
     Deadline end =
         Deadline.after(outcome == Outcome.ERROR ? Duration.ZERO : deadline.atMost(OTHER_TIME));
-    if (isBatch() && query.isEmpty()) {
+    if (isBatch() && !asks()) {
       Batch.Element other = other(end);
       return other == null || over.getAsBoolean()
           ? Optional.empty()
@@ -263,7 +269,7 @@ public final class Call {
 
   /** Takes the next element of the batch for a query. */
   private Attempt take(String query) throws LbdException, InterruptedException {
-    Batch.Element element = cluster.take(query, deadline);
+    Batch.Element element = cluster.take(query, tried.isEmpty(), deadline);
     if (element.refusal() != null) {
       throw element.refusal().copy();
     }

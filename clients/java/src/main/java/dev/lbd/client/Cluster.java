@@ -90,24 +90,33 @@ final class Cluster {
   /**
    * Returns the next element of the batch for a query. Waits for lbd until the deadline, if it is
    * the first one, or was not asked before.
+   *
+   * @param any whether it may be one for another query if lbd is unreachable
    */
-  Batch.Element take(String query, Deadline deadline) throws LbdException, InterruptedException {
+  Batch.Element take(String query, boolean any, Deadline deadline)
+      throws LbdException, InterruptedException {
     if (!used) {
       used = true;
     }
     Batch known = known(query);
-    return (known == null ? await(query, deadline) : known).take(asides);
+    return (known == null ? await(query, any, deadline) : known).take(asides);
   }
 
   /** Returns the batch for a query if it can be used, or null. */
   private Batch known(String query) {
     Batch current = batch;
-    if (current != null && current.query().equals(query)) {
+    if (query.isEmpty() && current != null && current.query().isEmpty()) {
       return usable(current) ? current : null;
     }
-    Batch kept = asked.get(query); // it remembers what was asked last, too
-    boolean fresh = kept != null && (!kept.end().passed() || (error != null && !isStale(kept)));
-    return fresh && usable(current) ? kept : null;
+    Batch kept = asked.get(query); // of the last generation, which current may not be
+    LbdException last = error;
+    boolean fresh = kept != null && (!kept.end().passed() || (last != null && !isStale(kept)));
+    return fresh && (usable(current) || isOfOneRequest(last)) ? kept : null;
+  }
+
+  /** Returns whether an error says nothing of other requests. */
+  private static boolean isOfOneRequest(LbdException error) {
+    return error != null && error.code().equals("no_route");
   }
 
   /** Returns the last batch, or null. */
@@ -140,13 +149,21 @@ final class Cluster {
    * Starts the thread if there is none, waits for a batch, or for the first try to get one, and
    * returns that for a query.
    */
-  private Batch await(String query, Deadline deadline) throws LbdException, InterruptedException {
-    Batch last = awaitAny(deadline);
+  private Batch await(String query, boolean any, Deadline deadline)
+      throws LbdException, InterruptedException {
+    Batch last = null;
+    try {
+      last = awaitAny(deadline);
+    } catch (UnavailableException e) {
+      if (!isOfOneRequest(e)) {
+        throw e;
+      }
+    }
     Batch known = known(query);
-    return known == null ? ask(query, last, deadline) : known;
+    return known == null ? ask(query, any ? last : null, deadline) : known;
   }
 
-  /** Asks lbd for a batch for a query. Without an answer, the last one has to do. */
+  /** Asks lbd for a batch for a query. Without an answer, the last one has to do, if any. */
   private Batch ask(String query, Batch last, Deadline deadline)
       throws LbdException, InterruptedException {
     try {
@@ -162,11 +179,13 @@ final class Cluster {
       LbdException reason = unreachable(e);
       error = reason;
       Batch known = known(query);
-      boolean any = last.generation() != Batch.NO_GENERATION && !Host.isTarget(name);
-      if (known == null && (!any || query.contains(Asked.EXCLUDE))) {
+      if (known != null) {
+        return known;
+      }
+      if (last == null || last.generation() == Batch.NO_GENERATION || Host.isTarget(name)) {
         throw reason;
       }
-      return known == null ? last : known; // better another endpoint than none
+      return last; // better another endpoint than none
     }
   }
 
@@ -252,7 +271,8 @@ final class Cluster {
       try {
         // Replicas behind one address do not count alike: each call may find another generation.
         pause(soon.left().toNanos());
-        Batch fresh = fetch(slot, asked.last(), n, Deadline.NEVER);
+        String query = asked.last();
+        Batch fresh = fetch(slot, query, query.isEmpty() ? n : BATCH_MIN, Deadline.NEVER);
         soon = Deadline.after(MIN_PAUSE);
         publish(fresh, null);
         follow(fresh);

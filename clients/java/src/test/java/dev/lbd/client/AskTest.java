@@ -85,5 +85,13 @@ class AskTest {
     assertKnown(true, "query 1");
     assertKnown(false, "query 2&exclude=a");
     assertEquals("query 1", asked.last());
+    assertKnown(false, "not answered");
+    assertEquals("query 1", asked.last());
+    put("answered", 3, false);
+    put("answered&exclude=a", 3, false);
+    assertEquals("answered", asked.last());
+    asked.clear();
+    assertKnown(false, "answered");
+    assertEquals("answered", asked.last()); // the first one
   }
 }

@@ -144,6 +144,18 @@ final class Daemon implements AutoCloseable {
     call("POST", "/v1/snapshot", listener.formatted(type, target, type, beta, target, target));
   }
 
+  /** Pushes a target with one route, for paths with a prefix. */
+  void pushRoute(String target, String prefix, String cluster) throws IOException {
+    String type = "type.googleapis.com/envoy.";
+    String listener =
+        """
+        {"resources":[{"@type":"%sconfig.listener.v3.Listener","name":"%s","api_listener":{"api_listener":{
+        "@type":"%sextensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+        "route_config":{"virtual_hosts":[{"name":"any","domains":["*"],"routes":[
+        {"match":{"prefix":"%s"},"route":{"cluster":"%s"}}]}]}}}}]}""";
+    call("POST", "/v1/snapshot", listener.formatted(type, target, type, prefix, cluster));
+  }
+
   private void pushLocalities(String cluster, String policy, List<String> localities)
       throws IOException {
     String body =

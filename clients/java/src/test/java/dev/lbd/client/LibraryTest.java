@@ -309,6 +309,57 @@ abstract class LibraryTest extends Stand {
                     && daemon.connectFailures(cluster + "-1") > 0);
   }
 
+  /** A path without a route fails, and no other, also when batches are replaced. */
+  @Test
+  void failsOnlyWhatHasNoRoute() throws Exception {
+    daemon.push(cluster, closing(new Upstream()).address());
+    daemon.pushRoute(cluster + "-target", "/a", cluster);
+    Duration age = Duration.ofMillis(200);
+    Map<String, Host> hosts = Map.of("X.Test", Host.target(cluster + "-target"));
+    LbdClient lbd = client(LbdClient.builder().hosts(hosts).maxAge(age).staleFor(age));
+    Library library = library(lbd);
+    for (Deadline end = Deadline.after(Duration.ofSeconds(2)); !end.passed(); Thread.sleep(10)) {
+      IOException error =
+          assertThrows(
+              IOException.class,
+              () -> library.send("GET", "http://x.test/b", null, false, TIMEOUT));
+      assertTrue(error.getMessage().contains("no_route"), error.getMessage());
+      assertEquals(200, library.send("GET", "http://x.test/a", null, false, TIMEOUT).status());
+    }
+  }
+
+  /** Requests without a key have all endpoints, also if the last batch is for a key. */
+  @Test
+  void keysHideNoEndpoint() throws Exception {
+    daemon.pushRing(cluster, "127.0.0.1:1", closing(new Upstream()).address());
+    for (int i = 0; i < 10; i++) {
+      Library library = library(client(Mode.BATCH));
+      for (String key : List.of("key " + i, "", "", "", "")) {
+        Ask ask = Ask.NOTHING.hash(key);
+        assertEquals(200, library.send("GET", url, null, Map.of(), TIMEOUT, ask).status());
+      }
+    }
+  }
+
+  /** The last batch may be one for the key, of an earlier generation than others. */
+  @Test
+  void followsTheClusterWithAllKeys() throws Exception {
+    List<Upstream> all = upstreams(Upstream::reply, Upstream::reply);
+    for (int i = 0; i < 10; i++) {
+      String after = all.get(1 - i % 2).address();
+      daemon.pushRing(cluster, all.get(i % 2).address());
+      Library library = library(client(Mode.BATCH));
+      Ask first = Ask.NOTHING.hash("first");
+      library.send("GET", url, null, Map.of(), TIMEOUT, first);
+      daemon.push(cluster, after);
+      Ask other = Ask.NOTHING.hash("other " + i);
+      Daemon.until(
+          "lbd has the endpoint",
+          () -> library.send("GET", url, null, Map.of(), TIMEOUT, other).body().equals(after));
+      assertEquals(after, library.send("GET", url, null, Map.of(), TIMEOUT, first).body());
+    }
+  }
+
   /** What it gets, and what is logged. It fails each time. */
   private static final class Told implements LbdListener, System.Logger {
     final List<String> got = new CopyOnWriteArrayList<>();
