@@ -142,7 +142,8 @@ func TestFlagsAreDocumented(t *testing.T) {
 		"data-binary", "bind", "unix-socket", // curl's, Python's
 		"bump-revision", "mark-compacted", "auto-compaction-mode", "auto-compaction-retention", "quota-backend-bytes", "prefix",
 		"initial-cluster", "force-new-cluster", "cluster", // etcd's
-		"from-file", // kubectl's
+		"from-file",   // kubectl's
+		"allow-dirty", // cargo's
 	}
 	foreign := []string{"LBD_TEST_LONG", "LBD_STORM", "LBD_FLEET_OUTAGE", "LBD_FLEET_FSYNC", "LBD_PORT", "LBD_SERVICE_HOST"} // the tests', Kubernetes'
 	flag := regexp.MustCompile(`(?:^|[^-\w])--([a-z][a-z-]*[a-z])`)

@@ -70,7 +70,7 @@ func unavailable(cluster, detail string, err error) *Error {
 
 // isFinal reports whether lbd rejects the name of the cluster, or the token: the same call would not help soon.
 func (e *Error) isFinal() bool {
-	return e.Kind == ErrUnknownCluster || e.Kind == ErrPermissionDenied || e.Code == "invalid_argument"
+	return errors.Is(e, ErrUnknownCluster) || errors.Is(e, ErrPermissionDenied) || e.Code == "invalid_argument"
 }
 
 // errorOf returns err as an *Error: any other error means that lbd is unreachable.

@@ -348,6 +348,7 @@ final class Runner
     /** @return array{attempts: list<array<string, mixed>>, states: list<string>} what the hooks got since the last time */
     public function events(): array
     {
+        $this->idle(); // hooks are called by what is done in the background
         [$events, $this->events] = [$this->events, ['attempts' => [], 'states' => []]];
         return $events;
     }
