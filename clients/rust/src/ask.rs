@@ -157,7 +157,7 @@ fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
 /// The batches of a cluster for what requests ask, all of one generation: those that were used last.
 #[derive(Default)]
 pub(crate) struct Asked {
-    /// Query of the last request, without what it excludes.
+    /// Query that lbd has answered last, or the first one, without what it excludes.
     pub last: String,
     generation: u64,
     recent: HashMap<String, Arc<Batch>>,
@@ -166,15 +166,22 @@ pub(crate) struct Asked {
 
 impl Asked {
     pub(crate) fn get(&mut self, query: &str) -> Option<Arc<Batch>> {
+        let mut known = self.recent.get(query).cloned();
+        if known.is_none() {
+            known = self.older.get(query).cloned();
+            known.iter().for_each(|batch| self.add(batch));
+        }
+        if known.is_some() || self.last.is_empty() {
+            self.answered(query);
+        }
+        known
+    }
+
+    /// Remembers a query: one without a route must not keep others from their batch.
+    fn answered(&mut self, query: &str) {
         if !query.contains(EXCLUDE) && self.last != query {
             self.last = query.into();
         }
-        if let Some(batch) = self.recent.get(query) {
-            return Some(batch.clone());
-        }
-        let batch = self.older.get(query)?.clone();
-        self.add(&batch);
-        Some(batch)
     }
 
     fn add(&mut self, batch: &Arc<Batch>) {
@@ -187,6 +194,7 @@ impl Asked {
     /// Adds a batch. One of a later generation replaces all others, and so does one that is published, which is of the
     /// generation that lbd has: one of an earlier generation comes too late.
     pub(crate) fn put(&mut self, batch: &Arc<Batch>, published: bool) {
+        self.answered(&batch.query);
         if batch.generation > self.generation
             || published && batch.generation != 0 && batch.generation != self.generation
         {

@@ -132,12 +132,18 @@ impl Cluster {
         match self.usable(client, Instant::now()) {
             Some(batch) if batch.query == query => Ok(batch),
             Some(batch) => {
-                let asked = within(deadline, self.ask(client, query, known, &batch)).await;
+                let asked = within(deadline, self.ask(client, query, known, Some(&batch))).await;
                 asked.unwrap_or_else(|| Err(Error::late(&self.name)))
             }
-            None => {
-                Err(self.error().unwrap_or_else(|| Error::unavailable(&self.name, "the cluster is no longer followed")))
-            }
+            None => match self.error() {
+                Some(error) if error.code() == "no_route" => {
+                    // of another request
+                    let asked = within(deadline, self.ask(client, query, known, None)).await;
+                    asked.unwrap_or_else(|| Err(Error::late(&self.name)))
+                }
+                Some(error) => Err(error),
+                None => Err(Error::unavailable(&self.name, "the cluster is no longer followed")),
+            },
         }
     }
 
@@ -148,7 +154,7 @@ impl Cluster {
     /// The batch for a query: the known one if it is not old. Without an answer of lbd, it may be older, or the last one of
     /// the cluster.
     async fn ask(
-        &self, client: &Inner, query: &str, known: Option<Arc<Batch>>, last: &Arc<Batch>,
+        &self, client: &Inner, query: &str, known: Option<Arc<Batch>>, last: Option<&Arc<Batch>>,
     ) -> Result<Arc<Batch>, Error> {
         let at = Instant::now();
         let fresh_enough = |batch: &Arc<Batch>| at.saturating_duration_since(batch.made) < client.config.stale_for;
@@ -165,7 +171,7 @@ impl Cluster {
             Err(error) if !error.code().is_empty() => Err(error),
             Err(error) => {
                 self.published.send_modify(|published| published.error = Some(error.clone()));
-                let any = Some(last).filter(|_| !self.is_target && !query.contains(EXCLUDE) && last.generation != 0);
+                let any = last.filter(|last| !self.is_target && !query.contains(EXCLUDE) && last.generation != 0);
                 known.filter(fresh_enough).or(any.cloned()).ok_or(error) // better another endpoint than none
             }
         }
@@ -204,7 +210,7 @@ impl Cluster {
         if let Ok(batch) = &found {
             lock(&self.asked).put(batch, true);
             let has = |address: &str| batch.elements.iter().any(|element| element.address() == Some(address));
-            self.asides.retain(|address| batch.generation == 0 || has(address));
+            self.asides.retain(|address| batch.generation == 0 || !batch.query.is_empty() || has(address));
         }
         self.published.send_modify(|published| {
             published.tried = true;
@@ -242,6 +248,7 @@ struct Following(Arc<Cluster>);
 
 impl Drop for Following {
     fn drop(&mut self) {
+        *lock(&self.0.asked) = Asked::default();
         self.0.published.send_replace(Published::default());
     }
 }
@@ -262,8 +269,9 @@ impl Following {
         loop {
             let began = Instant::now();
             let query = lock(&cluster.asked).last.clone();
-            let followed = match cluster.fetch(client, &query, n).await {
-                Err(error) if n > FIRST_BATCH && error.code() == "invalid_argument" => {
+            let size = if query.is_empty() { n } else { MIN_BATCH };
+            let followed = match cluster.fetch(client, &query, size).await {
+                Err(error) if size > FIRST_BATCH && error.code() == "invalid_argument" => {
                     (n, most) = (FIRST_BATCH, FIRST_BATCH); // more than the quota of the caller permits
                     continue;
                 }

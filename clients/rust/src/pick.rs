@@ -250,7 +250,8 @@ impl Pick {
     /// May set the address aside: the try was not sent, or there was no answer to it.
     pub(crate) fn failed(&self, sent: bool) {
         if !self.current.fallback {
-            let most = self.cluster.batch().map_or(MAX_TRIED, |batch| batch.endpoints / 2);
+            let plain = self.cluster.batch().filter(|batch| batch.query.is_empty()); // others have few endpoints of many
+            let most = plain.map_or(MAX_TRIED, |batch| batch.endpoints / 2);
             self.cluster.asides.failed(self.address(), sent, most);
         }
     }
@@ -297,7 +298,8 @@ impl Pick {
         }
         self.tried.push(self.current.picked.clone());
         let hurries = self.moves + u32::from(unreachable) < HURRIED;
-        let next = if inner.config.mode == Mode::Batch && self.query.is_empty() {
+        let plain = self.query.is_empty() && self.cluster.batch().is_none_or(|batch| batch.query.is_empty());
+        let next = if inner.config.mode == Mode::Batch && plain {
             self.other(inner, unreachable, hurries).await
         } else {
             self.ask_again(inner, unreachable, hurries).await
@@ -404,7 +406,7 @@ impl fmt::Debug for Pick {
 async fn get(
     inner: &Arc<Inner>, cluster: &Arc<Cluster>, query: &str, deadline: Option<Instant>, tried: &[Arc<Picked>],
 ) -> Result<Try, Error> {
-    if inner.config.mode == Mode::Batch && query.is_empty() {
+    if inner.config.mode == Mode::Batch && query.is_empty() && tried.is_empty() {
         let at = Instant::now();
         return match cluster.usable(inner, at).filter(|batch| batch.query.is_empty()) {
             Some(batch) => Try::of(batch.take(&cluster.asides, at), at),
