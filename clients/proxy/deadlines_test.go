@@ -49,7 +49,7 @@ func TestEarlyAnswer(t *testing.T) {
 	p := start(t, "--map=127.0.0.1:0="+cluster)
 	transport := h2c(t)
 	for range 50 {
-		response, write := upload(t, transport, http.MethodPost, "", "http://"+p.mapped)
+		response, write := upload(t, transport, http.MethodPost, "", "http://"+p.mapped) //nolint:bodyclose // upload closes it
 		if body, err := io.ReadAll(response.Body); response.StatusCode != http.StatusUnauthorized || string(body) != "no" || err != nil {
 			t.Fatalf("%d %s, %v", response.StatusCode, body, err)
 		}
@@ -135,7 +135,7 @@ func TestSilentCallerOfStream(t *testing.T) {
 		fmt.Fprint(w, err)
 	}))
 	p := start(t, "--map=127.0.0.1:0=h2c://"+cluster, "--stall-timeout=300ms")
-	response, write := upload(t, h2c(t), http.MethodPost, "", "http://"+p.mapped)
+	response, write := upload(t, h2c(t), http.MethodPost, "", "http://"+p.mapped) //nolint:bodyclose // upload closes it
 	dots := make([]byte, 15)
 	if _, err := io.ReadFull(response.Body, dots); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -109,7 +110,7 @@ type requestBody struct {
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.x.read(b.ReadCloser, p)
 	b.x.stats.request.Add(int64(n))
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		b.x.bodyErr.CompareAndSwap(nil, &err)
 	}
 	return n, err

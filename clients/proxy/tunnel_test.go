@@ -202,6 +202,6 @@ func TestTunnelHTTP2CallerDoesNotRead(t *testing.T) {
 		_, _ = conn.Write(make([]byte, 20<<20))
 	}))
 	p := start(t, "--tunnel-timeout=200ms")
-	upload(t, h2c(t), http.MethodConnect, cluster+".lbd:443", "http://"+p.forward)
+	upload(t, h2c(t), http.MethodConnect, cluster+".lbd:443", "http://"+p.forward) //nolint:bodyclose // upload closes it
 	until(t, "it has ended", func() bool { return p.metrics.tunnels.Load() == 0 && p.metrics.inFlight.Load() == 0 })
 }
