@@ -120,12 +120,11 @@ func TestSourcesReserveMemory(t *testing.T) {
 		m := NewMemoryBudget(1000, func() (uint64, uint64) { return live, collections }, func() { collections++ }) // of 900
 		try := func(source string, n int64, ok bool, collects uint64) {
 			t.Helper()
-			before, err := collections, error(nil)
+			before, reserve := collections, func() error { return m.ReserveSource(source, n) }
 			if source == "" {
-				err = m.Reserve(n, 0)
-			} else {
-				err = m.ReserveSource(source, n)
+				reserve = func() error { return m.Reserve(n, 0) }
 			}
+			err := reserve()
 			if (err == nil) != ok || collections-before != collects {
 				t.Errorf("%s reserves %d after %d collections: %v", source, n, collections-before, err)
 			}

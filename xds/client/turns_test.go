@@ -50,7 +50,7 @@ func memoryFor(n uint64) (turns *overload.Turns, use func(uint64)) {
 }
 
 // large returns an assignment that takes more than SmallWork.
-func large(name string, port uint32) *anypb.Any { return pack(assignmentProto(name, 1000, port)) }
+func large(port uint32) *anypb.Any { return pack(assignmentProto("a", 1000, port)) }
 
 // TestResponsesWithoutMemory: a response for which there is no memory is rejected, and its resources stay and do not time
 // out. Other types, and later responses, are handled. There is neither another stream nor fallback, and the response is
@@ -61,7 +61,7 @@ func TestResponsesWithoutMemory(t *testing.T) {
 		defer turns.Monitor.Close()
 		use(5)
 		s := w.subscribe(eds, "a", "b")
-		s.send("1", "n1", large("a", 1), assignment("b", 1))
+		s.send("1", "n1", large(1), assignment("b", 1))
 		s.expect(`ClusterLoadAssignment [a b] version="" nonce="n1" NACK`)
 		w.want(cds, "c")
 		s.expect(`Cluster [c] version="" nonce=""`)
@@ -83,7 +83,7 @@ func TestResponsesWithoutMemory(t *testing.T) {
 		s.expect(`ClusterLoadAssignment [a b] version="1" nonce="n1"`)
 
 		use(5)
-		s.send("2", "n2", large("a", 2), assignment("b", 2))
+		s.send("2", "n2", large(2), assignment("b", 2))
 		s.expect(`ClusterLoadAssignment [a b] version="1" nonce="n2" NACK`)
 		s.send("3", "n3", assignment("a", 3), assignment("b", 3))
 		w.expectUpdates("a=3, b=3")
@@ -124,7 +124,7 @@ func TestMemoryOfResponses(t *testing.T) {
 	runTest(t, "one", func(t *testing.T, w *harness) {
 		defer turns.Monitor.Close()
 		s := w.subscribe(eds, "a", "b")
-		s.send("1", "n1", large("a", 1), assignment("b", 1))
+		s.send("1", "n1", large(1), assignment("b", 1))
 		w.expectUpdates("a=1, b=1")
 		if bytes, _, _ := turns.Memory.Reserved(); bytes < memoryFactor*overload.SmallWork {
 			t.Errorf("%d bytes are reserved before the resources are in use", bytes)
@@ -136,7 +136,7 @@ func TestMemoryOfResponses(t *testing.T) {
 			t.Errorf("%d bytes are reserved", bytes)
 		}
 		use(6)
-		s.send("2", "n2", large("a", 1), assignment("b", 2))
+		s.send("2", "n2", large(1), assignment("b", 2))
 		w.expectUpdates("b=2")
 	}, blocking, func(_ *harness, o *Options) { o.Turns = turns })
 }
