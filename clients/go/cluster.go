@@ -59,7 +59,7 @@ type cluster struct {
 	mu      sync.Mutex
 	tried   chan struct{} // closed after the first try to get a batch; nil if the goroutine has never run, or was idle
 	refused time.Duration // until when err is the answer to requests, without a goroutine; 0 if it runs
-	next    chan struct{} // closed with the next batch; nil if nobody waits for it
+	next    chan struct{} // closed with the next batch; nil without a waiting request
 }
 
 func newCluster(client *Client, name string) *cluster {

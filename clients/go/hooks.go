@@ -34,7 +34,7 @@ const (
 	StateRecovered State = "recovered"
 )
 
-// newAttempt returns nil if nobody wants to know of attempts.
+// newAttempt returns nil without a hook or logger for attempts.
 func (c *Client) newAttempt() *Attempt {
 	if c.config.OnAttempt == nil && (c.config.Logger == nil || !c.config.Logger.Enabled(c.ctx, slog.LevelDebug)) {
 		return nil

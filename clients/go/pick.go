@@ -55,7 +55,7 @@ type Pick struct {
 	count   *count        // of ModeBatch, else nil
 	lease   *lease        // of ModeLease, else nil
 	before  *Pick         // the try before
-	attempt *Attempt      // nil if nobody wants to know
+	attempt *Attempt      // nil without a hook or logger
 	begin   time.Duration // of the try
 	outcome Outcome       // "" until it is known
 	retries int32         // tries before of which something was sent

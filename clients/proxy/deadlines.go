@@ -128,7 +128,7 @@ func (d *deadlines) writing(begins bool) {
 	_ = d.control.SetWriteDeadline(at)
 }
 
-// end is for what net/http, or who takes the connection, does after the exchange. It waits until nobody reads the body.
+// end is for what net/http, or the new owner of the connection, does after the exchange. It waits for a read of the body.
 func (d *deadlines) end() {
 	d.mu.Lock()
 	if d.over {

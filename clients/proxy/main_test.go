@@ -95,7 +95,7 @@ func upstream(t testing.TB, handler http.HandlerFunc) string {
 	return server.Listener.Addr().String()
 }
 
-// refused returns an address that refuses connections, and that nobody else gets.
+// refused returns an address that refuses connections, and that no other test gets.
 func refused(t testing.TB) string {
 	t.Helper()
 	u, err := stand.NewUpstream(new(stand.Meter), "refuse")
