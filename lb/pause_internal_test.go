@@ -94,6 +94,7 @@ func TestReconnectResetsBackOff(t *testing.T) {
 		d, _, h := probing(t)
 		h.set(address, "refuses")
 		c := dialed(t, d, resource.ConnectTCP)
+		c.options.Draw = func() uint64 { return 1 << 63 } // the last back-off began 8 s before, long enough to be reset
 		send(t, c, single("c", nil))
 		time.Sleep(5 * time.Minute)
 		d.Reconnect("c")
