@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,12 +206,8 @@ func (l *link) watch(ctx context.Context, after int64, f func(changes)) error {
 			l.fakeStore.mu.Unlock()
 			return errCut
 		}
-		var next []changes
-		for _, c := range l.log {
-			if c.revision > after {
-				next = append(next, c)
-			}
-		}
+		i, _ := slices.BinarySearchFunc(l.log, after+1, func(c changes, revision int64) int { return cmp.Compare(c.revision, revision) })
+		next := l.log[i:]
 		changed := l.changed
 		l.fakeStore.mu.Unlock()
 		for _, c := range next {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -209,6 +210,7 @@ func (f *Fleet) listSessions() {
 		f.list = append(f.list, share.Session{Replica: replica, ID: m.session})
 		live = append(live, m.replica)
 	}
+	slices.SortFunc(f.list, share.Session.Compare)
 	f.present.Store(&live)
 }
 

@@ -1,6 +1,7 @@
 package share
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -66,6 +67,11 @@ type Status struct {
 type Session struct {
 	Replica string
 	ID      int64
+}
+
+// Compare orders sessions as the entries of a record are ordered.
+func (s Session) Compare(o Session) int {
+	return cmp.Or(cmp.Compare(s.Replica, o.Replica), cmp.Compare(s.ID, o.ID))
 }
 
 // Machine is the state of one replica's share of one limit. All times are of one clock that is
@@ -206,7 +212,7 @@ func (m *Machine) Seen(r Record, revision int64, exists bool) {
 	})
 }
 
-// Live takes the sessions that existed at a revision.
+// Live takes the sessions that existed at a revision, in the order of [Session.Compare].
 func (m *Machine) Live(sessions []Session, revision int64) {
 	if revision < m.known {
 		return
@@ -279,8 +285,13 @@ func (m *Machine) bury() {
 	if m.known < m.revision {
 		return
 	}
+	sessions := m.sessions
 	for _, e := range m.record.Entries {
-		if e.Replica == m.Replica || slices.Contains(m.sessions, Session{e.Replica, e.Session}) ||
+		own := Session{e.Replica, e.Session}
+		for len(sessions) > 0 && sessions[0].Compare(own) < 0 {
+			sessions = sessions[1:]
+		}
+		if e.Replica == m.Replica || len(sessions) > 0 && sessions[0] == own ||
 			slices.ContainsFunc(m.dead, func(d dead) bool { return d.replica == e.Replica && d.session == e.Session }) {
 			continue
 		}

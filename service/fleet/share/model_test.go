@@ -330,7 +330,7 @@ func (w *world) begin(p *process) {
 		at = s.revision
 	}
 	p.machine.Begin(w.begun, w.now+sessionTTL, s.record, at, s.exists)
-	p.machine.Live(s.sessions, s.revision)
+	p.machine.Live(slices.SortedFunc(slices.Values(s.sessions), Session.Compare), s.revision)
 	p.read = s.revision
 	p.alive = nil
 }
@@ -385,7 +385,7 @@ func (w *world) receive(p *process) {
 func (w *world) read(p *process, s stored) {
 	p.read = s.revision
 	w.see(p, s)
-	p.machine.Live(s.sessions, s.revision)
+	p.machine.Live(slices.SortedFunc(slices.Values(s.sessions), Session.Compare), s.revision)
 }
 
 func (w *world) see(p *process, s stored) {
