@@ -68,9 +68,10 @@ func (c *Client) reached(err error) {
 	}
 }
 
-// changed tells of a state, unless it is the old one.
+// changed tells of a state, unless it is the old one. While lbd answers for other clusters, none is stale.
 func (c *Client) changed(state State, err error) {
-	if c.is.Swap(state) == state || c.ctx.Err() != nil {
+	if state == StateStale && !c.is.CompareAndSwap(StateUnreachable, state) ||
+		state != StateStale && c.is.Swap(state) == state || c.ctx.Err() != nil {
 		return
 	}
 	if log := c.config.Logger; log != nil && err == nil {

@@ -2,7 +2,9 @@ package lbdclient
 
 import (
 	"errors"
+	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -245,5 +247,30 @@ func TestBudgetFitsBatches(t *testing.T) {
 		if got := b.tokens.Load(); b.max.Load() != int64(step.want) || got < int64(step.want) {
 			t.Errorf("%d picks: %d tokens of %d", step.picks, got, b.max.Load())
 		}
+	}
+}
+
+// TestStaleFollowsUnreachable: while lbd answers for one cluster, requests to another one do not change the state.
+func TestStaleFollowsUnreachable(t *testing.T) {
+	var got []State
+	c, err := New(Config{StaleFor: 1, OnState: func(s State) { got = append(got, s) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	known := newCluster(c, "orders")
+	known.batch.Store(new(batch))
+	known.err.Store(unavailable("orders", "lbd is unreachable", io.EOF))
+	for range 2 {
+		c.reached(io.EOF)
+		c.reached(io.EOF)
+		for range 2 {
+			known.usable(now() + 1)
+		}
+		c.reached(nil)
+		known.usable(now() + 1)
+	}
+	if want := []State{"unreachable", "stale", "recovered", "unreachable", "stale", "recovered"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
