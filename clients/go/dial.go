@@ -10,6 +10,8 @@ import (
 // another endpoint for the request, a connect that takes much longer than those before ends earlier.
 func (c *Client) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if t, ok := ctx.Value(tryKey{}).(*try); ok {
+		t.dialing.Store(true)
+		defer t.dialing.Store(false)
 		return t.pick.dial(ctx, network, address)
 	}
 	dialer := net.Dialer{Timeout: c.config.ConnectTimeout}
@@ -46,7 +48,11 @@ func (c *Client) Dial(ctx context.Context, cluster string) (net.Conn, *Pick, err
 		if dialErr == nil {
 			return conn, pick, nil
 		}
-		if ctx.Err() != nil || !isConnection(dialErr) { // no endpoint is to blame
+		late := deadlinePassed(ctx)
+		if late {
+			pick.uncount()
+		}
+		if late || ctx.Err() != nil || !isConnection(dialErr) { // no endpoint is to blame
 			pick.End(Cancelled)
 			return nil, nil, dialErr
 		}

@@ -1,6 +1,7 @@
 package lbdclient_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -69,6 +70,40 @@ func TestNoRetryAfterTheDeadline(t *testing.T) {
 	client.Close()
 	if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="error"}`); got != 1 {
 		t.Errorf("%v errors are reported", got)
+	}
+}
+
+// TestDeadlineWhileConnecting: a request whose deadline passed before it was sent is none, for lbd.
+func TestDeadlineWhileConnecting(t *testing.T) {
+	d := lbdtest.Start(t)
+	silent := lbdtest.Silent(t)
+	d.Push(t, "orders", "", silent)
+	var attempts atomic.Int64
+	client, sender := connect(t, lbdclient.Config{Address: d.Address, OnAttempt: func(a lbdclient.Attempt) {
+		attempts.Add(1)
+		if a.Outcome != lbdclient.Cancelled {
+			t.Errorf("the outcome is %s", a.Outcome)
+		}
+	}})
+	ctx := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // the connect may take 250 ms
+		t.Cleanup(cancel)
+		return ctx
+	}
+	if err := try(ctx(), sender, "http://orders.lbd/"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	if _, _, err := client.Dial(ctx(), "orders"); err == nil {
+		t.Error("there is a connection")
+	}
+	client.Close()
+	if attempts.Load() != 2 {
+		t.Errorf("%d attempts", attempts.Load())
+	}
+	for _, outcome := range []string{"error", "cancelled"} {
+		if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="`+outcome+`"}`); got != 0 {
+			t.Errorf("%v requests are reported as %s", got, outcome)
+		}
 	}
 }
 

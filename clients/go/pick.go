@@ -20,7 +20,7 @@ const (
 	// Failure is the outcome of a request without an answer in time, or with a status from 500 on. Outlier detection
 	// counts it.
 	Failure Outcome = "error"
-	// Cancelled is the outcome of a request that its caller gave up.
+	// Cancelled is the outcome of a request that its caller gave up, or whose deadline passed before it was sent.
 	Cancelled Outcome = "cancelled"
 	// Unreachable is the outcome of a try of which nothing was sent, because there was no connection. lbd looks at the
 	// endpoint at once.
@@ -328,6 +328,15 @@ func (p *Pick) answered(outcome Outcome) {
 	if p.attempt != nil {
 		p.attempted(p.attempt)
 	}
+}
+
+// uncount ends a try whose deadline passed before it was sent: lbd hears nothing of it.
+func (p *Pick) uncount() {
+	if p.count != nil {
+		p.count.end(now())
+		p.count = nil
+	}
+	p.answered(Cancelled)
 }
 
 // failed may set the address aside: the try was not sent, or there was no answer to it.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -168,6 +169,7 @@ type try struct {
 	sent     requestBody
 	response io.ReadCloser // body of the response
 	ctx      tryContext
+	dialing  atomic.Bool // Client.DialContext connects for it
 }
 
 // tryContext is the context of a try: [Client.DialContext] finds the try in it.
@@ -226,7 +228,11 @@ func (t *try) answered(ctx context.Context, original *http.Request, response *ht
 		t.pick.Answered(Success)
 		return false
 	case deadlinePassed(ctx):
-		t.pick.answered(Failure)
+		if t.dialing.Load() || isNotSent(err) {
+			t.pick.uncount()
+		} else {
+			t.pick.answered(Failure)
+		}
 		t.pick.failed(true)
 		return false
 	case ctx.Err() != nil || t.sent.hasFailed() || !isConnection(err):
