@@ -180,6 +180,35 @@ func TestResponsesOfFailedTriesAreClosed(t *testing.T) {
 	}
 }
 
+// TestBodyOfAnEarlyAnswerIsClosed: a try was answered before its body was read, and the next one has another body.
+func TestBodyOfAnEarlyAnswerIsClosed(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", "127.0.0.1:1", "127.0.0.1:2")
+	client, _ := connect(t, lbdclient.Config{Address: d.Address})
+	var sent, closed atomic.Int64
+	sender := &http.Client{Transport: &lbdclient.Transport{Client: client, Base: baseFunc(func(r *http.Request) (*http.Response, error) {
+		defer r.Body.Close()
+		if sent.Add(1) == 1 {
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody}, nil
+		}
+		body, err := io.ReadAll(r.Body)
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(string(body)))}, err
+	})}}
+	request, err := http.NewRequest(http.MethodPut, "http://orders.lbd/", counted{strings.NewReader("x"), &closed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.GetBody = func() (io.ReadCloser, error) { return counted{strings.NewReader("x"), &closed}, nil }
+	response, err := sender.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, _ := io.ReadAll(response.Body); string(body) != "x" || sent.Load() != 2 || closed.Load() != 2 {
+		t.Errorf("body %q, %d sent, %d closed", body, sent.Load(), closed.Load())
+	}
+}
+
 // failing is a body that cannot be read.
 type failing struct{ closed atomic.Bool }
 

@@ -91,6 +91,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 				return current.result(request, response, err)
 			}
 			body = again
+			current.sent.release()
 		}
 		if response != nil {
 			response.Body.Close()
