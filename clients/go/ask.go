@@ -97,8 +97,7 @@ func (h *Host) name(host string) (string, error) {
 	case h.Target != "":
 		return targetPrefix + strings.TrimPrefix(h.Target, targetPrefix), nil
 	}
-	name := cmp.Or(h.Cluster, strings.TrimSuffix(host, suffix))
-	return name, nil
+	return cmp.Or(h.Cluster, strings.TrimSuffix(host, suffix)), nil
 }
 
 // query returns what lbd has to know of a request beside its cluster, as a part of a URL; request may be nil.

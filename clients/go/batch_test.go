@@ -80,7 +80,7 @@ func TestHostsAreMapped(t *testing.T) {
 	d := lbdtest.Start(t)
 	address := upstream(t, nil)
 	d.Push(t, "a/b c", "", address)
-	_, client := connect(t, lbdclient.Config{Address: d.Address, Hosts: map[string]lbdclient.Host{"shop.example": {Cluster: "a/b c"}}})
+	_, client := connect(t, lbdclient.Config{Address: d.Address, Hosts: map[string]lbdclient.Host{"Shop.Example": {Cluster: "a/b c"}, "Orders.LBD": {Hash: "header:user"}}})
 	d.Push(t, "orders", "", address)
 	for _, target := range []string{"http://shop.example:8000/", "http://Shop.Example/", "http://ORDERS.lbd/", "http://user:password@orders.LBD:81/"} {
 		if body := mustGet(t, client, target); body != address {

@@ -78,14 +78,11 @@ func (c *Client) ClusterOf(host string) string {
 
 func (c *Client) hostOf(host string) (known Host, name string) {
 	host = strings.ToLower(host)
-	if known, ok := c.config.Hosts[host]; ok {
-		name, _ := known.name(host) // withDefaults has checked it
+	known = c.config.Hosts[host]
+	if name, ok := strings.CutSuffix(host, suffix); ok && known.Cluster == "" {
 		return known, name
 	}
-	if name, ok := strings.CutSuffix(host, suffix); ok {
-		return known, name
-	}
-	return known, ""
+	return known, known.Cluster // withDefaults has set it
 }
 
 // Mode returns the mode of the client.

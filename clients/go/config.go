@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -39,8 +40,8 @@ type Config struct {
 	CA string
 	// Owner is the name of this client in leases. Default: environment LBD_OWNER, else HOSTNAME/PID.
 	Owner string
-	// Hosts says what requests to a host, in lower case, are for: a cluster whose name is not valid in a URL, a target, or
-	// a cluster with hash keys. Do not change it afterwards.
+	// Hosts says what requests to a host are for: a cluster whose name is not valid in a URL, a target, or a cluster with
+	// hash keys. Upper and lower case are the same.
 	Hosts map[string]Host
 	// Fallback is HOST:PORT for requests while lbd is unreachable and the last batch is older than StaleFor. Default:
 	// such requests fail.
@@ -105,10 +106,15 @@ func (c Config) withDefaults() (Config, error) {
 		c.Token, c.TokenFile = os.Getenv("LBD_TOKEN"), os.Getenv("LBD_TOKEN_FILE")
 	}
 	c.CA = cmp.Or(c.CA, os.Getenv("LBD_CA"))
-	for name, host := range c.Hosts {
-		if _, err := host.name(name); err != nil {
+	hosts := c.Hosts
+	c.Hosts = make(map[string]Host, len(hosts))
+	for name, host := range hosts {
+		var err error
+		name = strings.ToLower(name)
+		if host.Cluster, err = host.name(name); err != nil {
 			return c, err
 		}
+		c.Hosts[name] = host
 	}
 	c.Owner = cmp.Or(c.Owner, os.Getenv("LBD_OWNER"), process())
 	c.StaleFor = cmp.Or(c.StaleFor, time.Minute)
