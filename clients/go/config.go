@@ -64,7 +64,7 @@ type Config struct {
 	ReportInterval time.Duration
 	// OnAttempt is called when a try has ended, before the next one, and OnState when the state of lbd has changed. They
 	// are called in any goroutine, also at the same time. What they do takes the time of a request; a panic is
-	// recovered.
+	// recovered, and logged: by slog.Default() without Logger.
 	OnAttempt func(Attempt)
 	OnState   func(State)
 	// Logger gets changes of the state, and at the level debug each try. No token, hash key or query is logged. Default:

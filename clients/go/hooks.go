@@ -1,6 +1,8 @@
 package lbdclient
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -46,10 +48,8 @@ func (c *Client) newAttempt() *Attempt {
 func (p *Pick) attempted(a *Attempt) {
 	c := p.cluster.client
 	a.Choice, a.Outcome, a.Duration = p.Choice(), p.outcome, now()-p.begin
-	if c.config.Logger != nil {
-		c.config.Logger.Debug("lbd: a try has ended", "cluster", a.Cluster, "address", a.Address, "attempt", a.Choice.Attempt,
-			"outcome", a.Outcome, "duration", a.Duration)
-	}
+	log(c.config.Logger, slog.LevelDebug, "lbd: a try has ended", "cluster", a.Cluster, "address", a.Address,
+		"attempt", a.Choice.Attempt, "outcome", a.Outcome, "duration", a.Duration)
 	if c.config.OnAttempt != nil {
 		defer c.recovered()
 		c.config.OnAttempt(*a)
@@ -74,10 +74,10 @@ func (c *Client) changed(state State, err error) {
 		state != StateStale && c.is.Swap(state) == state || c.ctx.Err() != nil {
 		return
 	}
-	if log := c.config.Logger; log != nil && err == nil {
-		log.Info("lbd: lbd answers again")
-	} else if log != nil {
-		log.Warn("lbd: lbd does not answer", "state", state, "error", err)
+	if err == nil {
+		log(c.config.Logger, slog.LevelInfo, "lbd: lbd answers again")
+	} else {
+		log(c.config.Logger, slog.LevelWarn, "lbd: lbd does not answer", "state", state, "error", err)
 	}
 	if c.config.OnState != nil {
 		defer c.recovered()
@@ -87,7 +87,15 @@ func (c *Client) changed(state State, err error) {
 
 // recovered keeps a hook that panics from breaking a request.
 func (c *Client) recovered() {
-	if reason := recover(); reason != nil && c.config.Logger != nil {
-		c.config.Logger.Error("lbd: a hook has panicked", "reason", reason)
+	if reason := recover(); reason != nil {
+		log(cmp.Or(c.config.Logger, slog.Default()), slog.LevelError, "lbd: a hook has panicked", "reason", reason)
+	}
+}
+
+// log logs unless logger is nil. A handler that panics breaks no request.
+func log(logger *slog.Logger, level slog.Level, text string, args ...any) {
+	if logger != nil {
+		defer func() { _ = recover() }()
+		logger.Log(context.Background(), level, text, args...)
 	}
 }

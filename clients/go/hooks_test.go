@@ -2,6 +2,7 @@ package lbdclient_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -91,5 +92,37 @@ func TestHooks(t *testing.T) {
 	}
 	if text := log.String(); strings.Contains(text, "secret") || strings.Count(text, "of the test") != len(want) || strings.Count(text, "level=WARN") != 1 {
 		t.Error(text)
+	}
+}
+
+// panicking is a handler of a logger.
+type panicking struct{ slog.Handler }
+
+func (panicking) Handle(context.Context, slog.Record) error { panic("of the logger") }
+
+// TestPanics: neither a hook nor a logger that panics breaks a request, and a panic of a hook is logged by the default logger
+// if there is no other.
+func TestPanics(t *testing.T) {
+	var log bytes.Buffer
+	usual := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(usual)
+	debug := slog.NewTextHandler(&bytes.Buffer{}, &slog.HandlerOptions{Level: slog.LevelDebug})
+	for logger, want := range map[*slog.Logger]int{nil: 2, slog.New(panicking{debug}): 0} {
+		log.Reset()
+		hooked := 0
+		client, err := lbdclient.New(lbdclient.Config{
+			Address: "unix:/nowhere/lbd.sock", Mode: lbdclient.ModePick, Fallback: upstream(t, nil), Logger: logger,
+			OnAttempt: func(lbdclient.Attempt) { hooked++; panic("of the hook") },
+			OnState:   func(lbdclient.State) { hooked++; panic("of the hook") },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustGet(t, &http.Client{Transport: &lbdclient.Transport{Client: client}}, "http://orders.lbd/")
+		client.Close()
+		if got := strings.Count(log.String(), "of the hook"); hooked != 2 || got != want {
+			t.Errorf("%d calls of hooks; the log is %s", hooked, &log)
+		}
 	}
 }
