@@ -72,7 +72,7 @@ func TestAsideKeepsShares(t *testing.T) {
 	a.failed("3", false, 2)
 	got := map[string]int{}
 	for range 600 {
-		got[b.take(&a, now()).address]++
+		got[b.take(&a, now(), nil).address]++
 	}
 	if got["0"] != 100 || got["1"] != 200 || got["2"] != 300 {
 		t.Errorf("%v", got)
@@ -95,4 +95,40 @@ func TestConnectLimit(t *testing.T) {
 	if got := c.limit(); got != minHurry {
 		t.Errorf("%v", got)
 	}
+}
+
+// TestTryPickKeepsTrials: an address that is not accepted is no trial, and one that is set aside is the last resort.
+func TestTryPickKeepsTrials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		known, err := c.cluster("orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := known.batchOf("", answered{Generation: 1, Picks: []Choice{{Address: "x"}, {Address: "y"}, {Address: "z"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		known.batch.Store(b)
+		tries := func(accept func(address string) bool, want string) {
+			t.Helper()
+			for range 12 {
+				if pick, err := c.TryPick("orders", accept); err != nil || pick.Address() != want {
+					t.Fatalf("%v, %v, want %s", pick, err, want)
+				}
+			}
+		}
+		known.asides.failed("x", false, 2)
+		tries(func(address string) bool { return address != "y" }, "z")
+		tries(func(address string) bool { return address == "x" }, "x")
+		time.Sleep(2 * time.Second)
+		tries(func(address string) bool { return address == "y" }, "y")
+		if known.asides.avoids("x", now()) {
+			t.Error("an address that was not accepted is the trial")
+		}
+		c.Close()
+	})
 }

@@ -298,13 +298,7 @@ func (p *Pick) takeAsked(ctx context.Context) error {
 		case ctx.Err() != nil: // no endpoint is to blame
 			return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
 		case err == nil:
-			at := now()
-			e := b.take(&p.cluster.asides, at)
-			if e.refusal != nil {
-				return e.refusal
-			}
-			p.start(e, at)
-			return nil
+			return p.takeFrom(b, now(), nil)
 		case len(avoided) == 0 || codeOf(err) != "all_excluded":
 			return err
 		}

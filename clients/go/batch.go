@@ -82,20 +82,30 @@ func (b *batch) refuse(refusal *Error, n int) {
 	}
 }
 
-// take returns the next element whose address is not set aside: of the others, each keeps its share.
-func (b *batch) take(avoided *asides, at time.Duration) *element {
+// take returns the next element whose address is not set aside: of the others, each keeps its share. One that accept does
+// not permit is returned, but is no trial.
+func (b *batch) take(avoided *asides, at time.Duration, accept func(address string) bool) *element {
 	for range 2 * len(b.elements) { // other requests take some
 		e := &b.elements[b.turn.Add(1)%uint64(len(b.elements))]
-		if e.refusal != nil || !avoided.avoids(e.address, at) {
+		if e.refusal != nil || accept != nil && !accept(e.address) || !avoided.avoids(e.address, at) {
 			return e
 		}
 	}
 	return &b.elements[b.turn.Add(1)%uint64(len(b.elements))]
 }
 
-// takeAccepted returns an element with an address that accept permits, drawn so that each has its share; nil if there is
-// none.
-func (b *batch) takeAccepted(accept func(address string) bool) *element {
+// takeAccepted returns an element with an address that accept permits, if possible one that is not set aside; nil if there
+// is none.
+func (b *batch) takeAccepted(avoided *asides, at time.Duration, accept func(address string) bool) *element {
+	e := b.draw(func(address string) bool { return accept(address) && !avoided.avoids(address, at) })
+	if e == nil {
+		e = b.draw(accept)
+	}
+	return e
+}
+
+// draw returns an element with an address that accept permits, drawn so that each has its share; nil if there is none.
+func (b *batch) draw(accept func(address string) bool) *element {
 	n := len(b.elements)
 	accepted := func(e *element) bool { return e.refusal == nil && accept(e.address) }
 	for range 8 {

@@ -148,7 +148,7 @@ func TestBatch(t *testing.T) {
 	for range 3 { // rounds
 		seen := map[string]int{}
 		for range 10 {
-			e := b.take(new(asides), 0)
+			e := b.take(new(asides), 0, nil)
 			name := e.address
 			if e.refusal != nil {
 				name = e.refusal.Kind.Error() + e.refusal.Category
@@ -161,10 +161,10 @@ func TestBatch(t *testing.T) {
 			}
 		}
 	}
-	if e := b.takeAccepted(func(address string) bool { return address == "y" }); e == nil || e.address != "y" {
+	if e := b.draw(func(address string) bool { return address == "y" }); e == nil || e.address != "y" {
 		t.Errorf("element %v, want y", e)
 	}
-	if e := b.takeAccepted(func(string) bool { return false }); e != nil {
+	if e := b.draw(func(string) bool { return false }); e != nil {
 		t.Errorf("element %v, want none", e)
 	}
 }

@@ -107,17 +107,10 @@ func (c *Client) TryPick(cluster string, accept func(address string) bool) (*Pic
 	if b == nil || b.query != "" {
 		return nil, ErrWait
 	}
-	e := b.take(&known.asides, at)
-	if e.refusal != nil {
-		return nil, e.refusal
-	}
-	if !accept(e.address) {
-		if e = b.takeAccepted(accept); e == nil {
-			return nil, ErrNotAccepted
-		}
-	}
 	p := &Pick{cluster: known, attempt: c.newAttempt()}
-	p.start(e, at)
+	if err := p.takeFrom(b, at, accept); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -166,9 +159,19 @@ func (p *Pick) take(ctx context.Context) error {
 		}
 		at = now()
 	}
-	e := b.take(&p.cluster.asides, at)
+	return p.takeFrom(b, at, nil)
+}
+
+// takeFrom takes the next element of a batch, or another one that accept permits. All are permitted if accept is nil.
+func (p *Pick) takeFrom(b *batch, at time.Duration, accept func(address string) bool) error {
+	e := b.take(&p.cluster.asides, at, accept)
 	if e.refusal != nil {
 		return e.refusal
+	}
+	if accept != nil && !accept(e.address) {
+		if e = b.takeAccepted(&p.cluster.asides, at, accept); e == nil {
+			return ErrNotAccepted
+		}
 	}
 	p.start(e, at)
 	return nil
@@ -442,12 +445,9 @@ func (p *Pick) moveTo(b *batch, next *Pick) bool {
 		return false
 	}
 	at := now()
-	e := b.takeAccepted(func(address string) bool { return !p.tried(address) && !p.cluster.asides.avoids(address, at) })
-	if e == nil {
-		e = b.takeAccepted(func(address string) bool { return !p.tried(address) })
-	}
+	e := b.takeAccepted(&p.cluster.asides, at, func(address string) bool { return !p.tried(address) })
 	if e == nil && p.cut {
-		e = b.takeAccepted(p.tried)
+		e = b.draw(p.tried)
 	} else {
 		next.hurry(p.cut)
 	}
