@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// discardBytes of a response are read before a retry, at most, in discardTime.
+const discardBytes, discardTime = 4 << 10, 50 * time.Millisecond
+
 // Transport is an http.RoundTripper that sends requests to hosts CLUSTER.lbd to the endpoints that lbd picks. It is safe
 // for concurrent use, if Base is.
 //
@@ -94,11 +97,19 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			current.sent.release()
 		}
 		if response != nil {
-			response.Body.Close()
+			discard(response.Body)
 		}
 		current.pick.End(Failure)
 		current = next
 	}
+}
+
+// discard closes the body of a response. A short one is read before, so that the connection is kept.
+func discard(body io.ReadCloser) {
+	timer := time.AfterFunc(discardTime, func() { body.Close() })
+	defer timer.Stop()
+	_, _ = io.CopyN(io.Discard, body, discardBytes)
+	body.Close()
 }
 
 // CloseIdleConnections closes the connections of Base that are not in use.

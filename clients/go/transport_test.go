@@ -262,6 +262,34 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 }
 
+// TestConnectionsOfRetriesAreKept: a short body of a 503 is read, but no retry waits for one that does not come.
+func TestConnectionsOfRetriesAreKept(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "stalled", "", upstream(t, nil), upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	var connections atomic.Int64
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	d.Push(t, "orders", "", server.Listener.Addr().String(), upstream(t, nil))
+	_, client := connect(t, lbdclient.Config{Address: d.Address})
+	for range 20 {
+		mustGet(t, client, "http://orders.lbd/")
+		mustGet(t, client, "http://stalled.lbd/")
+	}
+	if got := connections.Load(); got > 3 { // more than one if a connect takes long
+		t.Errorf("%d connections for one request at a time", got)
+	}
+}
+
 // TestHTTPS has an endpoint whose certificate is that of the host of the cluster, on HTTP/2.
 func TestHTTPS(t *testing.T) {
 	d := lbdtest.Start(t)
