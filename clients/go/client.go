@@ -28,6 +28,7 @@ type Client struct {
 	api      *api
 	leases   *leases
 	upstream *http.Transport
+	clones   clones          // of upstream, and of the Base of each Transport
 	ctx      context.Context // done when the client is closed
 	cancel   context.CancelFunc
 	// Reports that are under way when the client is closed come to their end: lbd may have counted them.
@@ -57,6 +58,7 @@ func New(config Config) (*Client, error) {
 	c.leases = newLeases(c)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.reports, c.cancelReports = context.WithCancel(context.Background())
+	c.clones.known = map[cloneKey]*http.Transport{}
 	c.clusters.Store(&map[string]*cluster{})
 	c.upstream = &http.Transport{
 		DialContext:           c.DialContext,
@@ -171,4 +173,5 @@ func (c *Client) Close() {
 	c.leases.close(ctx)
 	c.api.close()
 	c.upstream.CloseIdleConnections()
+	c.clones.closeIdle(nil)
 }

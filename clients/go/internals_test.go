@@ -274,3 +274,18 @@ func TestStaleFollowsUnreachable(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// TestHostsWithHTTPSAreBounded: each has a clone of a Transport.
+func TestHostsWithHTTPSAreBounded(t *testing.T) {
+	c, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for i := range 2 * maxClusters {
+		clone := c.clones.of(c.upstream, strconv.Itoa(i))
+		if clone.TLSClientConfig.ServerName != strconv.Itoa(i) || c.clones.of(c.upstream, strconv.Itoa(i)) != clone || len(c.clones.known) > maxClusters {
+			t.Fatalf("host %d: a clone for %s, of %d", i, clone.TLSClientConfig.ServerName, len(c.clones.known))
+		}
+	}
+}

@@ -2,13 +2,11 @@ package lbdclient
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,9 +38,6 @@ type Transport struct {
 	// the endpoint: a RoundTripper that calls other servers, such as one that gets tokens, belongs around Transport. With
 	// https, the certificate of the endpoint is verified for the host of the cluster, if Base is an *http.Transport.
 	Base http.RoundTripper
-
-	// secure has a clone of Base for each host of a cluster with https: its connections are for one name.
-	secure sync.Map // of string to *http.Transport
 }
 
 // RoundTrip sends a request.
@@ -114,47 +109,28 @@ func discard(body io.ReadCloser) {
 
 // CloseIdleConnections closes the connections of Base that are not in use.
 func (t *Transport) CloseIdleConnections() {
-	base := t.Base
-	if base == nil {
-		base = t.Client.upstream
-	}
+	base := t.sender()
 	if closer, ok := base.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
-	t.secure.Range(func(_, clone any) bool {
-		if clone, ok := clone.(*http.Transport); ok {
-			clone.CloseIdleConnections()
-		}
-		return true
-	})
+	t.Client.clones.closeIdle(base)
+}
+
+// sender returns Base, or its default.
+func (t *Transport) sender() http.RoundTripper {
+	if t.Base == nil {
+		return t.Client.upstream
+	}
+	return t.Base
 }
 
 // base returns the RoundTripper for requests to a cluster.
 func (t *Transport) base(target *url.URL) http.RoundTripper {
-	base := t.Base
-	if base == nil {
-		base = t.Client.upstream
+	base := t.sender()
+	if plain, ok := base.(*http.Transport); ok && target.Scheme == "https" {
+		return t.Client.clones.of(plain, strings.ToLower(target.Hostname()))
 	}
-	plain, ok := base.(*http.Transport)
-	if !ok || target.Scheme != "https" {
-		return base
-	}
-	host := strings.ToLower(target.Hostname())
-	if known, ok := t.secure.Load(host); ok {
-		return known.(http.RoundTripper) //nolint:errcheck,forcetypeassert // the map has nothing else
-	}
-	clone := plain.Clone()
-	if clone.TLSClientConfig == nil {
-		clone.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-	}
-	if slices.Contains(clone.TLSClientConfig.NextProtos, "h2") { // Base speaks it, but Clone does not set it up
-		clone.ForceAttemptHTTP2 = true
-	}
-	if clone.TLSClientConfig.ServerName == "" {
-		clone.TLSClientConfig.ServerName = host
-	}
-	known, _ := t.secure.LoadOrStore(host, clone)
-	return known.(http.RoundTripper) //nolint:errcheck,forcetypeassert // the map has nothing else
+	return base
 }
 
 func isEmpty(request *http.Request) bool { return request.Body == nil || request.Body == http.NoBody }

@@ -326,6 +326,38 @@ func TestHTTPS(t *testing.T) {
 	}
 }
 
+// TestCloseEndsHTTPS: the connections of the client for one name each end with it.
+func TestCloseEndsHTTPS(t *testing.T) {
+	d := lbdtest.Start(t)
+	certificate, key := authority(t)
+	pair, err := tls.X509KeyPair([]byte(certificate), []byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open atomic.Int64
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	server.StartTLS()
+	defer server.Close()
+	d.Push(t, "orders", "", server.Listener.Addr().String())
+	client, _ := connect(t, lbdclient.Config{Address: d.Address})
+	base := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: x509.NewCertPool()}}
+	base.TLSClientConfig.RootCAs.AppendCertsFromPEM([]byte(certificate))
+	if status, _, err := get(&http.Client{Transport: &lbdclient.Transport{Client: client, Base: base}}, "https://orders.lbd/"); status != http.StatusNotFound || open.Load() != 1 {
+		t.Fatal(status, err, open.Load())
+	}
+	client.Close()
+	lbdtest.Until(t, "the connection ends", func() bool { return open.Load() == 0 })
+}
+
 // TestHTTPSWithPlainBase has a Base that speaks HTTP/2 by default, and not because it is told to.
 func TestHTTPSWithPlainBase(t *testing.T) {
 	d := lbdtest.Start(t)
