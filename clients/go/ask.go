@@ -134,7 +134,7 @@ func (h *Host) query(name string, request *http.Request, ask *Ask) string {
 	}
 	for _, key := range keys {
 		for _, value := range header[textproto.CanonicalMIMEHeaderKey(key)] {
-			query += "&header." + key + "=" + url.QueryEscape(value)
+			query += "&header." + url.QueryEscape(key) + "=" + url.QueryEscape(value)
 		}
 	}
 	return query

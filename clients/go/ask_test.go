@@ -26,6 +26,7 @@ func TestAskedQuery(t *testing.T) {
 		{Host{Hash: "cookie:sid"}, &Ask{Hash: strings.Repeat("k", 2000)}, "&hash=" + strings.Repeat("k", 1024)},
 		{Host{Target: "t"}, nil, "&path=%2Fa%252Fb%2Fc"},
 		{Host{Target: "xds:///t", Headers: []string{"tenant"}, Hash: "cookie:sid"}, nil, "&hash=7&path=%2Fa%252Fb%2Fc&header.tenant=1&header.tenant=2"},
+		{Host{Target: "t", Headers: []string{"a&hash=b"}}, &Ask{Header: http.Header{"A&path=/": {"1"}}}, "&path=%2Fa%252Fb%2Fc&header.A%26path%3D%2F=1"},
 		{Host{Cluster: "xds:///t"}, &Ask{Path: "/p", Header: http.Header{"B": {"1"}, "A": {"2"}}}, "&path=%2Fp&header.A=2&header.B=1"},
 	} {
 		name, err := c.host.name("x.lbd")
