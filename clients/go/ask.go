@@ -157,6 +157,13 @@ type askedCall struct {
 	err   error
 }
 
+// begin remembers the query of the first request, before any answer.
+func (a *asked) begin(query string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answered(query)
+}
+
 // get returns the batch for a query; nil if there is none.
 func (a *asked) get(query string) *batch {
 	a.mu.Lock()
@@ -167,7 +174,7 @@ func (a *asked) get(query string) *batch {
 			a.add(b)
 		}
 	}
-	if b != nil || a.last == "" {
+	if b != nil {
 		a.answered(query)
 	}
 	return b

@@ -147,3 +147,72 @@ func TestOneCallForAKey(t *testing.T) {
 		t.Errorf("%d calls to lbd", n)
 	}
 }
+
+// TestRejectedKeyHarmsNoOthers: lbd rejects a hash key. The cluster is followed without it, as before.
+func TestRejectedKeyHarmsNoOthers(t *testing.T) {
+	t.Parallel()
+	good := upstream(t, nil)
+	var batches, rejected atomic.Int64
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/v1/clusters/"): // nothing changes
+		case r.URL.Query().Has("hash"):
+			rejected.Add(1)
+			w.WriteHeader(http.StatusBadRequest)
+			fmt.Fprint(w, `{"code":"invalid_argument"}`)
+			return
+		default:
+			batches.Add(1)
+		}
+		fmt.Fprintf(w, `{"generation":1,"picks":[{"address":"%s"}]}`, good)
+	})
+	client, sender := connect(t, lbdclient.Config{Address: address, MaxAge: 10 * time.Millisecond})
+	mustGet(t, sender, "http://orders.lbd/")
+	if _, err := client.Pick(lbdclient.WithAsk(t.Context(), lbdclient.Ask{Hash: "a"}), "orders"); kindOf(t, err).Code != "invalid_argument" {
+		t.Error(err)
+	}
+	before := batches.Load()
+	lbdtest.Until(t, "there are more batches", func() bool { return batches.Load() > before+2 || rejected.Load() > 1 })
+	if n := rejected.Load(); n != 1 {
+		t.Errorf("%d calls with the key", n)
+	}
+}
+
+// TestKeysFollowTheGeneration: an answer for one key has another generation. That for another key is forgotten, also if it is
+// the batch of the task that follows the cluster, which does not know yet.
+func TestKeysFollowTheGeneration(t *testing.T) {
+	t.Parallel()
+	var generation atomic.Int64
+	calls := make(chan string, 100)
+	address := standIn(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v1/clusters/") {
+			<-r.Context().Done()
+			return
+		}
+		calls <- r.URL.Query().Get("hash")
+		fmt.Fprintf(w, `{"generation":%d,"picks":[{"address":"127.0.0.1:%d"}]}`, generation.Load(), generation.Load())
+	})
+	client, _ := connect(t, lbdclient.Config{Address: address})
+	for _, step := range []struct {
+		generation int64
+		key, want  string
+	}{{1, "a", "127.0.0.1:1"}, {2, "a", "127.0.0.1:1"}, {2, "b", "127.0.0.1:2"}, {2, "a", "127.0.0.1:2"}, {3, "a", "127.0.0.1:2"}} {
+		generation.Store(step.generation)
+		pick, err := client.Pick(lbdclient.WithAsk(t.Context(), lbdclient.Ask{Hash: step.key}), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pick.End(lbdclient.Cancelled)
+		if pick.Address() != step.want {
+			t.Errorf("generation %d, key %s: %s, want %s", step.generation, step.key, pick.Address(), step.want)
+		}
+	}
+	for _, want := range []string{"a", "b", "a"} {
+		if got := <-calls; got != want {
+			t.Errorf("a call with the key %q, want %s", got, want)
+		}
+	}
+	if n := len(calls); n > 0 {
+		t.Errorf("%d more calls", n)
+	}
+}

@@ -93,10 +93,10 @@ func (c *cluster) usable(at time.Duration) *batch {
 // wait starts the goroutine that follows the cluster, unless it runs, waits for the end of its first try to get a batch,
 // and returns that for a query; another one if lbd is unreachable and any will do.
 func (c *cluster) wait(ctx context.Context, query string, others bool) (*batch, error) {
-	known := c.asked.get(query)
 	c.mu.Lock()
 	if c.tried == nil || c.refused != 0 && now() > c.refused {
 		tried := make(chan struct{})
+		c.asked.begin(query)
 		if !c.client.start(c.run) {
 			c.mu.Unlock()
 			return nil, c.client.closedError(c.name)
@@ -112,8 +112,9 @@ func (c *cluster) wait(ctx context.Context, query string, others bool) (*batch, 
 	case <-c.client.ctx.Done():
 		return nil, c.client.closedError(c.name)
 	}
+	known := c.asked.get(query)
 	if b := c.usable(now()); b != nil {
-		if b.query == query {
+		if b.query == "" && query == "" {
 			return b, nil
 		}
 		return c.ask(ctx, query, known, b, others)
