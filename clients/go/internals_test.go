@@ -1,6 +1,7 @@
 package lbdclient
 
 import (
+	"context"
 	"errors"
 	"io"
 	"regexp"
@@ -286,6 +287,34 @@ func TestHostsWithHTTPSAreBounded(t *testing.T) {
 		clone := c.clones.of(c.upstream, strconv.Itoa(i))
 		if clone.TLSClientConfig.ServerName != strconv.Itoa(i) || c.clones.of(c.upstream, strconv.Itoa(i)) != clone || len(c.clones.known) > maxClusters {
 			t.Fatalf("host %d: a clone for %s, of %d", i, clone.TLSClientConfig.ServerName, len(c.clones.known))
+		}
+	}
+}
+
+// TestHurries: the first three connects of a request have less time, also after a retry.
+func TestHurries(t *testing.T) {
+	c, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	known, err := c.cluster("orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := known.batchOf("", answered{Generation: 1, Picks: []Choice{{Address: "1"}, {Address: "2"}, {Address: "3"}, {Address: "4"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.batch.Store(b)
+	pick, err := c.Pick(t.Context(), "orders")
+	again := []func(*Pick, context.Context) (*Pick, error){(*Pick).Retry, (*Pick).Move, (*Pick).Move}
+	for i := range 4 {
+		if err != nil || pick.hurries != (i < 3) {
+			t.Fatalf("connect %d has less time: %v, %v", i+1, pick.hurries, err)
+		}
+		if i < len(again) {
+			pick, err = again[i](pick, t.Context())
 		}
 	}
 }

@@ -459,7 +459,7 @@ func (p *Pick) moveTo(b *batch, next *Pick) bool {
 }
 
 // hurry decides how much time the connect has.
-func (p *Pick) hurry(cut bool) { p.hurries, p.cut = p.moves < hurried, cut }
+func (p *Pick) hurry(cut bool) { p.hurries, p.cut = p.moves+p.retries < hurried, cut }
 
 // askAgain asks lbd for an endpoint that the request has not tried.
 func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
