@@ -30,6 +30,18 @@ func standIn(t testing.TB, handle http.HandlerFunc) (address string) {
 	return server.URL
 }
 
+// TestNoCallAfterClose: a closed client asks lbd for nothing.
+func TestNoCallAfterClose(t *testing.T) {
+	address := standIn(t, func(_ http.ResponseWriter, r *http.Request) { t.Error(r.URL) })
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModePick, lbdclient.ModeLease} {
+		client, _ := connect(t, lbdclient.Config{Address: address, Mode: mode, Fallback: "127.0.0.1:1"})
+		client.Close()
+		if _, err := client.Pick(t.Context(), "orders"); !strings.HasSuffix(fmt.Sprint(err), "the client is closed") {
+			t.Errorf("%s: error %v", mode, err)
+		}
+	}
+}
+
 // TestTokenIsRotatedUnderLoad has several calls that lbd rejects at the same time: each is repeated with the new token.
 func TestTokenIsRotatedUnderLoad(t *testing.T) {
 	const callers = 5

@@ -194,6 +194,9 @@ type picked struct {
 // ask asks lbd for a pick.
 func (p *Pick) ask(ctx context.Context) error {
 	c := p.cluster.client
+	if c.ctx.Err() != nil {
+		return c.closedError(p.cluster.name)
+	}
 	wait, ttl := maxWait, c.config.TTL
 	if deadline, ok := ctx.Deadline(); ok {
 		left := max(0, time.Until(deadline))
