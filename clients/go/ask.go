@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 const (
@@ -286,29 +287,71 @@ func (c *cluster) fetchAsked(ctx context.Context, query string) (*batch, error) 
 	}
 }
 
+// take takes the next element of the batch.
+func (p *Pick) take(ctx context.Context) error {
+	at := now()
+	if b := p.cluster.usable(at); b != nil && b.query == "" {
+		return p.takeFrom(b, at, nil)
+	}
+	return p.wait(ctx, "", true)
+}
+
 // takeAsked takes an endpoint for what the request asks that it has not tried.
 func (p *Pick) takeAsked(ctx context.Context) error {
+	return p.excluding(func(exclude []string) error {
+		query := p.query
+		if len(exclude) > 0 {
+			query += "&" + url.Values{"exclude": exclude}.Encode()
+		}
+		return p.wait(ctx, query, p.before == nil)
+	})
+}
+
+// wait takes an element of the batch for a query, as cluster.wait returns it.
+func (p *Pick) wait(ctx context.Context, query string, others bool) error {
+	b, err := p.cluster.wait(ctx, query, others)
+	switch {
+	case ctx.Err() != nil: // no endpoint is to blame
+		return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
+	case err != nil:
+		return err
+	}
+	return p.takeFrom(b, now(), nil)
+}
+
+// excluding calls ask with what lbd is to exclude: what the request has tried, and what is set aside, unless that is all.
+func (p *Pick) excluding(ask func(exclude []string) error) error {
+	var tried []string
+	for before := p.before; before != nil && !p.anew; before = before.before {
+		tried = append(tried, before.choice.Address)
+	}
 	avoided := p.cluster.asides.avoided()
 	slices.Sort(avoided)
-	for {
-		var excluded []string
-		for before := p.before; before != nil; before = before.before {
-			excluded = append(excluded, before.choice.Address)
-		}
-		excluded = append(excluded, avoided...)
-		query := p.query
-		if excluded = excluded[:min(len(excluded), maxTried)]; len(excluded) > 0 {
-			query += "&" + url.Values{"exclude": excluded}.Encode()
-		}
-		b, err := p.cluster.wait(ctx, query, p.before == nil)
-		switch {
-		case ctx.Err() != nil: // no endpoint is to blame
-			return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
-		case err == nil:
-			return p.takeFrom(b, now(), nil)
-		case len(avoided) == 0 || codeOf(err) != "all_excluded":
-			return err
-		}
-		avoided = nil
+	exclude := slices.Concat(tried, avoided)
+	err := ask(exclude[:min(len(exclude), maxTried)])
+	if len(avoided) > 0 && codeOf(err) == "all_excluded" {
+		err = ask(tried)
 	}
+	return err
+}
+
+// takeFrom takes the next element of a batch, or another one that accept permits. All are permitted if accept is nil.
+func (p *Pick) takeFrom(b *batch, at time.Duration, accept func(address string) bool) error {
+	e := b.take(&p.cluster.asides, at, accept)
+	if e.refusal != nil {
+		return e.refusal
+	}
+	if accept != nil && !accept(e.address) {
+		if e = b.takeAccepted(&p.cluster.asides, at, accept); e == nil {
+			return ErrNotAccepted
+		}
+	}
+	p.start(e, at)
+	return nil
+}
+
+// start counts a request to an element of the batch.
+func (p *Pick) start(e *element, at time.Duration) {
+	p.choice, p.begin = e.choice, at
+	p.count = e.counts.begin(e.count, e.address, at)
 }

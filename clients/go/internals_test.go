@@ -3,7 +3,10 @@ package lbdclient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strconv"
@@ -288,6 +291,36 @@ func TestHostsWithHTTPSAreBounded(t *testing.T) {
 		if clone.TLSClientConfig.ServerName != strconv.Itoa(i) || c.clones.of(c.upstream, strconv.Itoa(i)) != clone || len(c.clones.known) > maxClusters {
 			t.Fatalf("host %d: a clone for %s, of %d", i, clone.TLSClientConfig.ServerName, len(c.clones.known))
 		}
+	}
+}
+
+// TestCutKeyStays: all endpoints of a key had too little time to connect, and lbd is lost before one is tried again. The
+// request has no endpoint of another key.
+func TestCutKeyStays(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !r.URL.Query().Has("exclude") {
+			panic(http.ErrAbortHandler)
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprint(w, `{"code":"all_excluded"}`)
+	}))
+	defer server.Close()
+	c, err := New(Config{Address: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	known := newCluster(c, "orders")
+	known.tried = make(chan struct{})
+	b, err := known.batchOf("&hash=b", answered{Generation: 1, Picks: []Choice{{Address: "b"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.publish(b, nil)
+	var next Pick
+	last := &Pick{cluster: known, query: "&hash=a", choice: &Choice{Address: "a"}, outcome: Unreachable, cut: true}
+	if last.next(t.Context(), &next, true) {
+		t.Errorf("the next endpoint is %s", next.Address())
 	}
 }
 

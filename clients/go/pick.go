@@ -62,6 +62,7 @@ type Pick struct {
 	moves   int32         // tries before that were not sent
 	hurries bool          // the connect has less time, as there may be other endpoints
 	cut     bool          // for want of that time, this try or one before was not sent
+	anew    bool          // it may have an address that was tried before
 	// fallback is true if the address is not from lbd.
 	fallback bool
 	ended    atomic.Bool
@@ -145,44 +146,6 @@ func (p *Pick) get(ctx context.Context) error {
 	}
 }
 
-// take takes the next element of the batch.
-func (p *Pick) take(ctx context.Context) error {
-	at := now()
-	b := p.cluster.usable(at)
-	if b == nil || b.query != "" {
-		var err error
-		if b, err = p.cluster.wait(ctx, "", true); err != nil {
-			return err
-		}
-		if ctx.Err() != nil { // no endpoint is to blame
-			return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
-		}
-		at = now()
-	}
-	return p.takeFrom(b, at, nil)
-}
-
-// takeFrom takes the next element of a batch, or another one that accept permits. All are permitted if accept is nil.
-func (p *Pick) takeFrom(b *batch, at time.Duration, accept func(address string) bool) error {
-	e := b.take(&p.cluster.asides, at, accept)
-	if e.refusal != nil {
-		return e.refusal
-	}
-	if accept != nil && !accept(e.address) {
-		if e = b.takeAccepted(&p.cluster.asides, at, accept); e == nil {
-			return ErrNotAccepted
-		}
-	}
-	p.start(e, at)
-	return nil
-}
-
-// start counts a request to an element of the batch.
-func (p *Pick) start(e *element, at time.Duration) {
-	p.choice, p.begin = e.choice, at
-	p.count = e.counts.begin(e.count, e.address, at)
-}
-
 // picked is lbd's answer to a pick.
 type picked struct {
 	Choice
@@ -211,32 +174,19 @@ func (p *Pick) ask(ctx context.Context) error {
 		timeout: wait + waitGrace,
 	}
 	request.query.Set("wait", milliseconds(wait))
-	for before := p.before; before != nil; before = before.before {
-		request.query.Add("exclude", before.choice.Address)
-	}
-	tried := request.query["exclude"]
-	for _, address := range p.cluster.asides.avoided() {
-		if len(request.query["exclude"]) < maxTried {
-			request.query.Add("exclude", address)
-		}
-	}
-	for {
-		var err error
+	err := p.excluding(func(exclude []string) error {
+		request.query["exclude"] = exclude
 		if c.config.Mode == ModeLease {
-			err = p.takeLease(ctx, request, min(ttl, maxTTL))
-		} else {
-			var answer picked
-			err = c.api.do(ctx, request, &answer)
-			err = p.answer(ctx, answer, err)
+			return p.takeLease(ctx, request, min(ttl, maxTTL))
 		}
-		if len(request.query["exclude"]) == len(tried) || codeOf(err) != "all_excluded" {
-			if err == nil {
-				p.cluster.asides.avoids(p.choice.Address, now()) // it may be the trial
-			}
-			return err
-		}
-		request.query["exclude"] = tried
+		var answer picked
+		err := c.api.do(ctx, request, &answer)
+		return p.answer(ctx, answer, err)
+	})
+	if err == nil {
+		p.cluster.asides.avoids(p.choice.Address, now()) // it may be the trial
 	}
+	return err
 }
 
 // answer checks an answer to ask.
@@ -473,7 +423,7 @@ func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
 	next.hurry(p.cut)
 	err := next.get(ctx)
 	if p.cut && codeOf(err) == "all_excluded" {
-		next.hurries, next.cut, next.before = false, false, nil
+		next.hurries, next.cut, next.anew = false, false, true
 		err = next.get(ctx)
 	}
 	for end := now() + otherTime; p.outcome == Unreachable && codeOf(err) == "all_excluded" && now() < end && sleep(ctx, otherPause); {
@@ -482,7 +432,7 @@ func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
 	if err != nil {
 		return false
 	}
-	if p.tried(next.choice.Address) && next.before != nil {
+	if p.tried(next.choice.Address) && !next.anew {
 		next.End(Cancelled)
 		return false
 	}
