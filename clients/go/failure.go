@@ -44,18 +44,12 @@ func isConnection(err error) bool {
 			return false
 		}
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return true
-	}
 	var (
-		network     net.Error
-		certificate *tls.CertificateVerificationError
-		record      tls.RecordHeaderError
-		alert       tls.AlertError
-		authority   x509.UnknownAuthorityError
+		network net.Error
+		alert   tls.AlertError
 	)
-	if errors.As(err, &network) || errors.As(err, &certificate) || errors.As(err, &record) || errors.As(err, &alert) ||
-		errors.As(err, &authority) {
+	if errors.As(err, &network) || errors.As(err, &alert) || isNotSent(err) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return true
 	}
 	for _, message := range messages {
