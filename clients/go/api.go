@@ -130,8 +130,7 @@ type call struct {
 // is unreachable, or the answer is not complete and valid. The text of an error has no query.
 func (a *api) do(ctx context.Context, c call, answer any) error {
 	err := a.call(ctx, c, answer)
-	var rejection *Error
-	if err != nil && !errors.As(err, &rejection) {
+	if err != nil && codeOf(err) == "" {
 		err = fmt.Errorf("%s %s at %s: %w", c.method, c.path, a.at, err)
 	}
 	if ctx.Err() == nil {

@@ -1,6 +1,7 @@
 package lbdclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,7 +103,8 @@ type problem struct {
 // error returns the error for an answer of lbd that rejects.
 func (p problem) error(cluster string, status int, retryAfter time.Duration) *Error {
 	e := &Error{
-		Kind: ErrUnavailable, Cluster: cluster, Code: p.Code, Category: p.Category, Detail: p.Detail, RetryAfter: retryAfter,
+		Kind: ErrUnavailable, Cluster: cluster, Code: cmp.Or(p.Code, fmt.Sprint(status)), Category: p.Category,
+		Detail: cmp.Or(p.Detail, p.Title, fmt.Sprintf("lbd answered with status %d", status)), RetryAfter: retryAfter,
 	}
 	switch p.Code {
 	case "dropped":
@@ -116,17 +118,8 @@ func (p problem) error(cluster string, status int, retryAfter time.Duration) *Er
 			e.Kind = ErrPermissionDenied
 		}
 	}
-	if e.Code == "" {
-		e.Code = fmt.Sprint(status)
-	}
-	if e.Detail == "" {
-		e.Detail = p.Title
-	}
 	if e.Category != "" {
 		e.Detail = "drop category " + e.Category + " dropped the request"
-	}
-	if e.Detail == "" {
-		e.Detail = fmt.Sprintf("lbd answered with status %d", status)
 	}
 	return e
 }

@@ -3,7 +3,6 @@ package lbdclient
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"time"
@@ -58,12 +57,11 @@ func (p *Pick) attempted(a *Attempt) {
 
 // reached tells of changes of the state, by how a call to lbd has ended.
 func (c *Client) reached(err error) {
-	var rejection *Error
-	is := c.is.Load()
+	is, answered := c.is.Load(), err == nil || codeOf(err) != ""
 	switch away := is == StateUnreachable || is == StateStale; {
-	case away && (err == nil || errors.As(err, &rejection)):
+	case away && answered:
 		c.changed(StateRecovered, nil)
-	case !away && err != nil && !errors.As(err, &rejection):
+	case !away && !answered:
 		c.changed(StateUnreachable, err)
 	}
 }
