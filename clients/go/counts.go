@@ -41,18 +41,6 @@ func (c *count) advance(at time.Duration) {
 	}
 }
 
-// begin counts a request as in flight; false if the count was removed.
-func (c *count) begin(at time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.removed {
-		return false
-	}
-	c.advance(at)
-	c.inFlight++
-	return true
-}
-
 // answered counts the outcome of a request.
 func (c *count) answered(outcome Outcome, latency time.Duration) {
 	c.mu.Lock()
@@ -99,11 +87,23 @@ func (c *counts) of(address string) *count {
 	return known
 }
 
+// locked returns the count of an address with mu held: known, unless that was removed.
+func (c *counts) locked(known *count, address string) *count {
+	known.mu.Lock()
+	for known.removed {
+		known.mu.Unlock()
+		known = c.of(address)
+		known.mu.Lock()
+	}
+	return known
+}
+
 // begin counts a request to address as in flight, in known unless that was removed. It returns the count.
 func (c *counts) begin(known *count, address string, at time.Duration) *count {
-	for !known.begin(at) {
-		known = c.of(address)
-	}
+	known = c.locked(known, address)
+	defer known.mu.Unlock()
+	known.advance(at)
+	known.inFlight++
 	return known
 }
 
@@ -148,21 +148,13 @@ func (c *counts) giveBack(since time.Duration, taken []tally) {
 		return
 	}
 	for _, t := range taken {
-		for {
-			known := c.of(t.Address)
-			known.mu.Lock()
-			if known.removed {
-				known.mu.Unlock()
-				continue
-			}
-			known.tally.Requests += t.Requests
-			known.tally.Errors += t.Errors
-			known.tally.Cancelled += t.Cancelled
-			known.tally.InFlight += t.InFlight
-			known.tally.Latency += t.Latency
-			known.mu.Unlock()
-			break
-		}
+		known := c.locked(c.of(t.Address), t.Address)
+		known.tally.Requests += t.Requests
+		known.tally.Errors += t.Errors
+		known.tally.Cancelled += t.Cancelled
+		known.tally.InFlight += t.InFlight
+		known.tally.Latency += t.Latency
+		known.mu.Unlock()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
