@@ -67,8 +67,11 @@ func (l *leases) hold(id string, ttl time.Duration) *lease {
 	return held
 }
 
-// end ends a lease in the background.
+// end ends a lease in the background, unless it is nil.
 func (l *leases) end(held *lease, outcome Outcome) {
+	if held == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.held[held.id] != held {

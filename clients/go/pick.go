@@ -219,22 +219,16 @@ func (p *Pick) takeLease(ctx context.Context, request call, ttl time.Duration) e
 		answer picked
 		err    error
 	}
-	results := make(chan result, 1)
+	results := make(chan result)
 	started := c.start(func() {
 		var r result
 		if r.err = c.api.do(c.ctx, request, &r.answer); r.err == nil && r.answer.Lease.ID != "" {
 			r.lease = c.leases.hold(r.answer.Lease.ID, ttl)
 		}
-		results <- r
-		if ctx.Err() == nil {
-			return
-		}
 		select {
-		case <-results: // the caller does not receive it any more
-			if r.lease != nil {
-				c.leases.end(r.lease, Cancelled)
-			}
-		default:
+		case results <- r:
+		case <-ctx.Done():
+			c.leases.end(r.lease, Cancelled)
 		}
 	})
 	if !started {
@@ -244,15 +238,11 @@ func (p *Pick) takeLease(ctx context.Context, request call, ttl time.Duration) e
 	select {
 	case r = <-results:
 	case <-ctx.Done():
-		select {
-		case r = <-results:
-		default:
-			return p.answer(ctx, picked{}, ctx.Err())
-		}
+		return p.answer(ctx, picked{}, ctx.Err())
 	}
 	p.lease = r.lease
 	err := p.answer(ctx, r.answer, r.err)
-	if err != nil && p.lease != nil {
+	if err != nil {
 		c.leases.end(p.lease, Cancelled)
 	}
 	return err
@@ -286,7 +276,7 @@ func (p *Pick) answered(outcome Outcome) {
 	}
 }
 
-// uncount ends a try whose deadline passed before it was sent: lbd hears nothing of it.
+// uncount ends a try whose deadline passed before it was sent: lbd hears nothing of it. Later outcomes are ignored.
 func (p *Pick) uncount() {
 	if p.count != nil {
 		p.count.end(now())
