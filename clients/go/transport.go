@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -135,11 +134,8 @@ func (t *Transport) base(target *url.URL) http.RoundTripper {
 
 func isEmpty(request *http.Request) bool { return request.Body == nil || request.Body == http.NoBody }
 
-// repeatable reports whether a request can be sent again after a part of it was sent.
+// repeatable reports whether a request may be sent again after a part of it was sent.
 func repeatable(request *http.Request) bool {
-	if !isEmpty(request) && request.GetBody == nil {
-		return false
-	}
 	switch request.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, http.MethodDelete:
 		return true
@@ -203,27 +199,24 @@ func (t *try) answered(ctx context.Context, original *http.Request, response *ht
 		}
 	}
 	switch {
-	case err == nil && isOverload(response.StatusCode):
-		t.pick.answered(Failure)
-		t.pick.cluster.asides.answered(t.pick.choice.Address)
-		return true
 	case err == nil && response.StatusCode >= http.StatusInternalServerError:
 		t.pick.answered(Failure)
 		t.pick.cluster.asides.answered(t.pick.choice.Address)
-		t.pick.cluster.budget.succeeded()
-		return false
+		if failed = isOverload(response.StatusCode); !failed {
+			t.pick.cluster.budget.succeeded()
+		}
+		return failed
 	case err == nil:
 		t.pick.Answered(Success)
 		return false
 	case deadlinePassed(ctx):
 		if t.dialing.Load() || isNotSent(err) {
 			t.pick.uncount()
-		} else {
-			t.pick.answered(Failure)
 		}
+		t.pick.answered(Failure)
 		t.pick.failed(true)
 		return false
-	case ctx.Err() != nil || t.sent.hasFailed() || !isConnection(err):
+	case ctx.Err() != nil || t.sent.failed.Load() || !isConnection(err):
 		t.pick.answered(Cancelled)
 		return false
 	case isNotSent(err):
@@ -326,34 +319,24 @@ func (u *upgraded) CloseWrite() error {
 // requestBody is the body of a request. It knows whether it is the reason why the request failed. If Base closes it
 // before it was read, it stays open for the next try, until it is released.
 type requestBody struct {
-	body io.ReadCloser // nil for none
-
-	mu                   sync.Mutex
-	read, failed, closed bool
-	released             bool
+	body                           io.ReadCloser // nil for none
+	read, failed, closed, released atomic.Bool
 }
 
 // Read reads the body of the request.
 func (b *requestBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	b.read = true
-	b.mu.Unlock()
+	b.read.Store(true)
 	n, err := b.body.Read(p)
-	if err != nil && err != io.EOF {
-		b.mu.Lock()
-		b.failed = b.failed || !b.closed
-		b.mu.Unlock()
+	if err != nil && err != io.EOF && !b.closed.Load() {
+		b.failed.Store(true)
 	}
 	return n, err
 }
 
 // Close closes the body of the request. Base calls it when the connection has failed, maybe during a Read.
 func (b *requestBody) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	now := b.read || b.released
-	b.mu.Unlock()
-	if now {
+	b.closed.Store(true)
+	if b.read.Load() || b.released.Load() {
 		return b.body.Close()
 	}
 	return nil
@@ -361,25 +344,11 @@ func (b *requestBody) Close() error {
 
 // release closes the body if Base has done so.
 func (b *requestBody) release() {
-	b.mu.Lock()
-	b.released = true
-	now := b.closed && !b.read
-	b.mu.Unlock()
-	if now {
+	b.released.Store(true)
+	if b.closed.Load() && !b.read.Load() {
 		b.body.Close()
 	}
 }
 
 // unread reports whether the next try can send the body.
-func (b *requestBody) unread() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.body != nil && !b.read
-}
-
-// hasFailed reports whether the body is why the request failed.
-func (b *requestBody) hasFailed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.failed
-}
+func (b *requestBody) unread() bool { return b.body != nil && !b.read.Load() }
