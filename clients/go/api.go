@@ -214,8 +214,6 @@ func (a *api) exchange(ctx context.Context, c call, token string, body []byte) (
 	return response.StatusCode, response.Header, content, nil
 }
 
-func (a *api) close() { a.client.CloseIdleConnections() }
-
 // seconds parses a Retry-After; 0 if it is not a number of seconds.
 func seconds(text string) time.Duration {
 	n, err := strconv.ParseUint(text, 10, 16)

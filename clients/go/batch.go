@@ -39,7 +39,7 @@ type batch struct {
 
 // batchOf returns the batch in an answer.
 func (c *cluster) batchOf(query string, a answered) (*batch, error) {
-	cluster, at := c.name, now()
+	at := now()
 	b := &batch{generation: a.Generation, query: query, made: at, until: at + spread(c.client.config.MaxAge)}
 	distinct := map[string]bool{}
 	for i := range a.Picks {
@@ -59,9 +59,9 @@ func (c *cluster) batchOf(query string, a answered) (*batch, error) {
 		b.elements = append(b.elements, element{address: pick.Address, choice: pick, counts: counts, count: counts.of(pick.Address)})
 	}
 	for category, n := range a.Dropped {
-		b.refuse(problem{Code: "dropped", Category: category}.error(cluster, 0, 0), n)
+		b.refuse(problem{Code: "dropped", Category: category}.error(c.name, 0, 0), n)
 	}
-	b.refuse(problem{Code: "circuit_broken", Detail: "the circuit breaker is full"}.error(cluster, 0, 0), a.CircuitBroken)
+	b.refuse(problem{Code: "circuit_broken", Detail: "the circuit breaker is full"}.error(c.name, 0, 0), a.CircuitBroken)
 	b.endpoints = len(distinct)
 	if len(b.elements) == 0 || b.generation == 0 {
 		return nil, errors.New("the answer is not a batch of picks")

@@ -171,7 +171,7 @@ func (c *Client) Close() {
 	c.cancelReports()
 	c.report(ctx, false)
 	c.leases.close(ctx)
-	c.api.close()
+	c.api.client.CloseIdleConnections()
 	c.upstream.CloseIdleConnections()
 	c.clones.closeIdle(nil)
 }

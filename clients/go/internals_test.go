@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -224,21 +225,33 @@ func TestClustersWithoutRequestsAreForgotten(t *testing.T) {
 	}
 }
 
+// TestFailedRenewal: a renewal that fails is tried again soon, also if the lease lasts for long.
 func TestFailedRenewal(t *testing.T) {
-	c, err := New(Config{Address: "unix:/nowhere/lbd.sock"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	held := &lease{id: "L", ttl: time.Hour}
-	c.leases.held["L"] = held
-	if due := c.leases.due(); len(due) != 1 || len(c.leases.due()) != 0 {
-		t.Errorf("due are %v", due)
-	}
-	c.leases.renew(t.Context(), held)
-	if pause := held.renewAt - now(); pause > maxRenewPause {
-		t.Errorf("it is tried again after %v", pause)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c, err := New(Config{Address: "unix:/nowhere/lbd.sock"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var calls atomic.Int64
+		c.api.reached = func(error) { calls.Add(1) }
+		held := c.leases.hold("L", time.Hour)
+		time.Sleep(29 * time.Minute)
+		if got := calls.Load(); got > 0 {
+			t.Errorf("%d renewals before half of the time", got)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := calls.Load(); got < 60 {
+			t.Errorf("%d renewals in a minute", got)
+		}
+		c.leases.end(held, Success)
+		synctest.Wait()
+		calls.Store(0)
+		time.Sleep(time.Second / 4)
+		if got := calls.Load(); got > 0 {
+			t.Errorf("%d renewals of a lease that has ended", got)
+		}
+		c.Close()
+	})
 }
 
 // TestBudgetFitsBatches: a busy process may repeat more.

@@ -13,8 +13,6 @@ const (
 	leasesAtOnce = 1000
 	// maxEnded is the number of ends that wait for lbd, at most. The other leases expire.
 	maxEnded = 100_000
-	// renewTick is the time between two looks at the leases that may have to be renewed.
-	renewTick = 200 * time.Millisecond
 	// endPause is the time after which leases are ended again whose end lbd has not got.
 	endPause = 500 * time.Millisecond
 	// maxRenewPause is the time between two tries to renew a lease, at most.
@@ -25,9 +23,9 @@ const (
 
 // lease is a lease of a request in flight.
 type lease struct {
-	id      string
+	id      string        // fixed
 	ttl     time.Duration // fixed
-	renewAt time.Duration // guarded by leases.mu
+	renewal *time.Timer   // guarded by leases.mu
 }
 
 // endedLease is an element of POST /v1/leases/done.
@@ -54,12 +52,13 @@ func newLeases(client *Client) *leases {
 
 // hold renews a lease until it is ended.
 func (l *leases) hold(id string, ttl time.Duration) *lease {
-	held := &lease{id: id, ttl: ttl, renewAt: now() + ttl/2}
+	held := &lease{id: id, ttl: ttl}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held[id] = held
+	held.renewal = time.AfterFunc(ttl/2, func() { l.client.start(func() { l.renew(held) }) })
 	if !l.running {
-		l.running = l.client.start(l.renewAll)
+		l.running = true
 		for range endsAtOnce {
 			l.client.start(l.endAll)
 		}
@@ -77,6 +76,7 @@ func (l *leases) end(held *lease, outcome Outcome) {
 	if l.held[held.id] != held {
 		return
 	}
+	held.renewal.Stop()
 	delete(l.held, held.id)
 	if len(l.ended) < maxEnded {
 		l.ended = append(l.ended, endedLease{held.id, outcome})
@@ -155,42 +155,15 @@ func (l *leases) wakeUp() {
 	}
 }
 
-// renewAll renews the leases that have had half of their time.
-func (l *leases) renewAll() {
-	ctx := l.client.ctx
-	var renewals sync.WaitGroup
-	defer renewals.Wait()
-	for sleep(ctx, renewTick) {
-		for _, held := range l.due() {
-			select {
-			case l.slots <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
-			renewals.Go(func() {
-				l.renew(ctx, held)
-				<-l.slots
-			})
-		}
-	}
-}
-
-// due returns the leases to renew.
-func (l *leases) due() (due []*lease) {
-	at := now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, held := range l.held {
-		if at >= held.renewAt {
-			held.renewAt = at + held.ttl // renew sets it again
-			due = append(due, held)
-		}
-	}
-	return due
-}
-
 // renew renews a lease. If that fails, it is tried again, unless the lease has expired: the request goes on without it.
-func (l *leases) renew(ctx context.Context, held *lease) {
+func (l *leases) renew(held *lease) {
+	ctx := l.client.ctx
+	select {
+	case l.slots <- struct{}{}:
+		defer func() { <-l.slots }()
+	case <-ctx.Done():
+		return
+	}
 	l.mu.Lock()
 	ended := l.held[held.id] != held
 	l.mu.Unlock()
@@ -208,18 +181,19 @@ func (l *leases) renew(ctx context.Context, held *lease) {
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		held.renewAt = now() + held.ttl/2
+		held.renewal.Reset(held.ttl / 2)
 	case codeOf(err) == "unknown_lease":
 		delete(l.held, held.id)
 	default:
-		held.renewAt = now() + min(maxRenewPause, held.ttl/8)
+		held.renewal.Reset(min(maxRenewPause, held.ttl/8))
 	}
 }
 
 // close ends all leases, after the goroutines have ended.
 func (l *leases) close(ctx context.Context) {
 	l.mu.Lock()
-	for id := range l.held {
+	for id, held := range l.held {
+		held.renewal.Stop()
 		l.ended = append(l.ended, endedLease{id, Cancelled})
 	}
 	clear(l.held)
