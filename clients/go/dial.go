@@ -10,8 +10,8 @@ import (
 // another endpoint for the request, a connect that takes much longer than those before ends earlier.
 func (c *Client) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if t, ok := ctx.Value(tryKey{}).(*try); ok {
-		t.dialing.Store(true)
-		defer t.dialing.Store(false)
+		t.connecting.Store(true)
+		defer t.connecting.Store(false)
 		return t.pick.dial(ctx, network, address)
 	}
 	dialer := net.Dialer{Timeout: c.config.ConnectTimeout}

@@ -76,8 +76,13 @@ func TestNoRetryAfterTheDeadline(t *testing.T) {
 // TestDeadlineWhileConnecting: a request whose deadline passed before it was sent is none, for lbd.
 func TestDeadlineWhileConnecting(t *testing.T) {
 	d := lbdtest.Start(t)
-	silent := lbdtest.Silent(t)
-	d.Push(t, "orders", "", silent)
+	d.Push(t, "orders", "", lbdtest.Silent(t))
+	stuck, err := net.Listen("tcp", "127.0.0.1:0") // it is connected, but there is no handshake
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stuck.Close()
+	d.Push(t, "secure", "", stuck.Addr().String())
 	var attempts atomic.Int64
 	client, sender := connect(t, lbdclient.Config{Address: d.Address, OnAttempt: func(a lbdclient.Attempt) {
 		attempts.Add(1)
@@ -90,19 +95,21 @@ func TestDeadlineWhileConnecting(t *testing.T) {
 		t.Cleanup(cancel)
 		return ctx
 	}
-	if err := try(ctx(), sender, "http://orders.lbd/"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("error %v", err)
+	for _, target := range []string{"http://orders.lbd/", "https://secure.lbd/"} {
+		if err := try(ctx(), sender, target); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: error %v", target, err)
+		}
 	}
 	if _, _, err := client.Dial(ctx(), "orders"); err == nil {
 		t.Error("there is a connection")
 	}
 	client.Close()
-	if attempts.Load() != 2 {
+	if attempts.Load() != 3 {
 		t.Errorf("%d attempts", attempts.Load())
 	}
-	for _, outcome := range []string{"error", "cancelled"} {
-		if got := d.Metric(t, `lbd_reported_requests_total{cluster="orders",outcome="`+outcome+`"}`); got != 0 {
-			t.Errorf("%v requests are reported as %s", got, outcome)
+	for _, labels := range []string{`"orders",outcome="error"`, `"orders",outcome="cancelled"`, `"secure",outcome="error"`, `"secure",outcome="cancelled"`} {
+		if got := d.Metric(t, `lbd_reported_requests_total{cluster=`+labels+`}`); got != 0 {
+			t.Errorf("%v requests are reported: cluster=%s", got, labels)
 		}
 	}
 }

@@ -2,9 +2,11 @@ package lbdclient
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"runtime"
 	"strings"
@@ -153,7 +155,8 @@ type try struct {
 	sent     requestBody
 	response io.ReadCloser // body of the response
 	ctx      tryContext
-	dialing  atomic.Bool // Client.DialContext connects for it
+	// connecting is true while there is no connection that would be made for this try.
+	connecting atomic.Bool
 }
 
 // tryContext is the context of a try: [Client.DialContext] finds the try in it.
@@ -177,7 +180,14 @@ func (c *tryContext) Value(key any) any {
 func (t *try) prepare(original *http.Request, body io.ReadCloser) *http.Request {
 	t.url = *original.URL
 	t.ctx = tryContext{original.Context(), t}
-	t.request = *original.WithContext(&t.ctx)
+	var ctx context.Context = &t.ctx
+	if original.URL.Scheme == "https" {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			TLSHandshakeStart: func() { t.connecting.Store(true) },
+			TLSHandshakeDone:  func(tls.ConnectionState, error) { t.connecting.Store(false) },
+		})
+	}
+	t.request = *original.WithContext(ctx)
 	t.request.URL = &t.url
 	t.url.Host = t.pick.choice.Address
 	if t.request.Host == "" {
@@ -210,7 +220,7 @@ func (t *try) answered(ctx context.Context, original *http.Request, response *ht
 		t.pick.Answered(Success)
 		return false
 	case deadlinePassed(ctx):
-		if t.dialing.Load() || isNotSent(err) {
+		if t.connecting.Load() || isNotSent(err) {
 			t.pick.uncount()
 		}
 		t.pick.answered(Failure)
