@@ -94,6 +94,6 @@ func (c *Client) recovered() {
 func log(logger *slog.Logger, level slog.Level, text string, args ...any) {
 	if logger != nil {
 		defer func() { _ = recover() }()
-		logger.Log(context.Background(), level, text, args...)
+		logger.Log(context.Background(), level, text, args...) //nolint:sloglint // text is a constant of the caller
 	}
 }
