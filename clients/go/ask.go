@@ -158,13 +158,6 @@ type askedCall struct {
 	err   error
 }
 
-// begin remembers the query of the first request, before any answer.
-func (a *asked) begin(query string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.answered(query)
-}
-
 // get returns the batch for a query; nil if there is none.
 func (a *asked) get(query string) *batch {
 	a.mu.Lock()
@@ -181,7 +174,7 @@ func (a *asked) get(query string) *batch {
 	return b
 }
 
-// answered remembers a query: what asks for no route of a target, or is no longer valid, must not keep others from their batch.
+// answered remembers a query, with mu held: what asks for no route of a target, or is no longer valid, must not keep others from their batch.
 func (a *asked) answered(query string) {
 	if !strings.Contains(query, excluding) {
 		a.last = query
@@ -262,9 +255,6 @@ func (c *cluster) fetchAsked(ctx context.Context, query string) (*batch, error) 
 	under := a.calls[query]
 	if under == nil {
 		under = &askedCall{ended: make(chan struct{})}
-		if a.calls == nil {
-			a.calls = map[string]*askedCall{}
-		}
 		a.calls[query] = under
 		c.client.start(func() {
 			if under.batch, under.err = c.fetch(c.client.ctx, query, minBatch); under.err == nil {

@@ -67,6 +67,7 @@ func newCluster(client *Client, name string) *cluster {
 	if target, ok := strings.CutPrefix(name, targetPrefix); ok {
 		c.target = target
 	}
+	c.asked.calls = map[string]*askedCall{}
 	c.counts.init()
 	c.budget.init(client.config.MaxTokens)
 	return c
@@ -96,7 +97,9 @@ func (c *cluster) wait(ctx context.Context, query string, others bool) (*batch, 
 	c.mu.Lock()
 	if c.tried == nil || c.refused != 0 && now() > c.refused {
 		tried := make(chan struct{})
-		c.asked.begin(query)
+		c.asked.mu.Lock()
+		c.asked.answered(query) // the first one, before any answer
+		c.asked.mu.Unlock()
 		if !c.client.start(c.run) {
 			c.mu.Unlock()
 			return nil, c.client.closedError(c.name)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -90,9 +91,7 @@ func process() string {
 // withDefaults returns the config with a value for each setting.
 func (c Config) withDefaults() (Config, error) {
 	c.Mode = cmp.Or(c.Mode, ModeBatch)
-	switch c.Mode {
-	case ModeBatch, ModePick, ModeLease:
-	default:
+	if !slices.Contains([]Mode{ModeBatch, ModePick, ModeLease}, c.Mode) {
 		return c, fmt.Errorf("mode: %q is not batch, pick or lease", c.Mode)
 	}
 	c.found = "the setting Address"

@@ -48,11 +48,10 @@ func (c *Client) Dial(ctx context.Context, cluster string) (net.Conn, *Pick, err
 		if dialErr == nil {
 			return conn, pick, nil
 		}
-		late := deadlinePassed(ctx)
-		if late {
+		if deadlinePassed(ctx) {
 			pick.uncount()
 		}
-		if late || ctx.Err() != nil || !isConnection(dialErr) { // no endpoint is to blame
+		if pick.outcome != "" || ctx.Err() != nil || !isConnection(dialErr) { // no endpoint is to blame
 			pick.End(Cancelled)
 			return nil, nil, dialErr
 		}

@@ -40,10 +40,11 @@ type leases struct {
 	wake   chan struct{} // has an element if ended has some
 	slots  chan struct{} // has an element for each renewal that waits for lbd
 
-	mu      sync.Mutex
-	held    map[string]*lease
-	ended   []endedLease
-	running bool
+	once sync.Once // starts the goroutines that end leases
+
+	mu    sync.Mutex
+	held  map[string]*lease
+	ended []endedLease
 }
 
 func newLeases(client *Client) *leases {
@@ -57,12 +58,11 @@ func (l *leases) hold(id string, ttl time.Duration) *lease {
 	defer l.mu.Unlock()
 	l.held[id] = held
 	held.renewal = time.AfterFunc(ttl/2, func() { l.client.start(func() { l.renew(held) }) })
-	if !l.running {
-		l.running = true
+	l.once.Do(func() {
 		for range endsAtOnce {
 			l.client.start(l.endAll)
 		}
-	}
+	})
 	return held
 }
 

@@ -35,9 +35,9 @@ type Transport struct {
 	// to each endpoint, and connects within ConnectTimeout of the client; for other hosts, http.DefaultTransport.
 	//
 	// Base sees the address of the endpoint in URL, and the host of the cluster in Host. It should dial with
-	// [Client.DialContext]. Its errors count as those of
-	// the endpoint: a RoundTripper that calls other servers, such as one that gets tokens, belongs around Transport. With
-	// https, the certificate of the endpoint is verified for the host of the cluster, if Base is an *http.Transport.
+	// [Client.DialContext]. Its errors count as those of the endpoint: a RoundTripper that calls other servers, such as
+	// one that gets tokens, belongs around Transport. With https, the certificate of the endpoint is verified for the host
+	// of the cluster, if Base is an *http.Transport.
 	Base http.RoundTripper
 }
 
@@ -212,10 +212,12 @@ func (t *try) answered(ctx context.Context, original *http.Request, response *ht
 	case err == nil && response.StatusCode >= http.StatusInternalServerError:
 		t.pick.answered(Failure)
 		t.pick.cluster.asides.answered(t.pick.choice.Address)
-		if failed = isOverload(response.StatusCode); !failed {
-			t.pick.cluster.budget.succeeded()
+		switch response.StatusCode {
+		case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+			return true // another endpoint may do better
 		}
-		return failed
+		t.pick.cluster.budget.succeeded()
+		return false
 	case err == nil:
 		t.pick.Answered(Success)
 		return false
@@ -244,11 +246,6 @@ func (t *try) answered(ctx context.Context, original *http.Request, response *ht
 func deadlinePassed(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && !time.Now().Before(deadline)
-}
-
-// isOverload reports whether a status says that another endpoint may do better.
-func isOverload(status int) bool {
-	return status == http.StatusBadGateway || status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout
 }
 
 // result returns what RoundTrip returns. The try ends with the body of the response.
