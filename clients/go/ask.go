@@ -174,7 +174,8 @@ func (a *asked) get(query string) *batch {
 	return b
 }
 
-// answered remembers a query, with mu held: what asks for no route of a target, or is no longer valid, must not keep others from their batch.
+// answered remembers a query, with mu held. One for which lbd has no route, or that it rejects, is not answered: it must
+// not keep others from their batch.
 func (a *asked) answered(query string) {
 	if !strings.Contains(query, excluding) {
 		a.last = query

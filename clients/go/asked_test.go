@@ -178,8 +178,8 @@ func TestRejectedKeyHarmsNoOthers(t *testing.T) {
 	}
 }
 
-// TestKeysFollowTheGeneration: an answer for one key has another generation. That for another key is forgotten, also if it is
-// the batch of the task that follows the cluster, which does not know yet.
+// TestKeysFollowTheGeneration: an answer for one key has another generation. That for another key is forgotten, also if it
+// is the batch of the task that follows the cluster, which does not know yet.
 func TestKeysFollowTheGeneration(t *testing.T) {
 	t.Parallel()
 	var generation atomic.Int64

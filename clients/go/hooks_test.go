@@ -100,8 +100,8 @@ type panicking struct{ slog.Handler }
 
 func (panicking) Handle(context.Context, slog.Record) error { panic("of the logger") }
 
-// TestPanics: neither a hook nor a logger that panics breaks a request, and a panic of a hook is logged by the default logger
-// if there is no other.
+// TestPanics: neither a hook nor a logger that panics breaks a request, and a panic of a hook is logged by the default
+// logger if there is no other.
 func TestPanics(t *testing.T) {
 	var log bytes.Buffer
 	usual := slog.Default()

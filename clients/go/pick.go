@@ -79,8 +79,8 @@ func (p *Pick) Choice() Choice {
 }
 
 // Pick returns an endpoint of a cluster for one request. The name xds:///NAME is a target, whose routes choose the
-// cluster. [WithAsk] gives ctx a hash key, and what routes match. Call [Pick.End] when the request has ended. The deadline of ctx
-// is that of the request.
+// cluster. [WithAsk] gives ctx a hash key, and what routes match. Call [Pick.End] when the request has ended. The deadline
+// of ctx is that of the request.
 //
 // In [ModeBatch], only the first picks of a cluster wait for lbd. All errors are an [*Error].
 func (c *Client) Pick(ctx context.Context, cluster string) (*Pick, error) {
