@@ -278,11 +278,10 @@ func (p *Pick) answered(outcome Outcome) {
 
 // uncount ends a try whose deadline passed before it was sent: lbd hears nothing of it. Later outcomes are ignored.
 func (p *Pick) uncount() {
-	if p.count != nil {
-		p.count.end(now())
-		p.count = nil
+	p.outcome = Cancelled
+	if p.attempt != nil {
+		p.attempted(p.attempt)
 	}
-	p.answered(Cancelled)
 }
 
 // failed may set the address aside: the try was not sent, or there was no answer to it.
