@@ -42,6 +42,23 @@ func TestNoCallAfterClose(t *testing.T) {
 	}
 }
 
+// TestAllAreSetAside: the only endpoint is set aside, and used nevertheless, by each way to ask lbd for what a request needs.
+func TestAllAreSetAside(t *testing.T) {
+	d := lbdtest.Start(t)
+	d.Push(t, "orders", "", "127.0.0.1:1")
+	ctx := lbdclient.WithAsk(t.Context(), lbdclient.Ask{Hash: "a"})
+	for _, mode := range []lbdclient.Mode{lbdclient.ModeBatch, lbdclient.ModePick, lbdclient.ModeLease} {
+		client, _ := connect(t, lbdclient.Config{Address: d.Address, Mode: mode})
+		for range 3 {
+			pick, err := client.Pick(ctx, "orders")
+			if err != nil {
+				t.Fatalf("%s: %v", mode, err)
+			}
+			pick.End(lbdclient.Unreachable)
+		}
+	}
+}
+
 // TestTokenIsRotatedUnderLoad has several calls that lbd rejects at the same time: each is repeated with the new token.
 func TestTokenIsRotatedUnderLoad(t *testing.T) {
 	const callers = 5
