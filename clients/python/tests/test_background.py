@@ -11,6 +11,7 @@ import unittest
 from daemon import Daemon, Upstream, until
 
 import lbd
+from lbd.client import CLUSTERS_MAX
 
 
 class BackgroundTest(unittest.TestCase):
@@ -83,6 +84,38 @@ class BackgroundTest(unittest.TestCase):
             cluster._changed.notify_all()
         waiter.join(120)
         self.assertFalse(waiter.is_alive())
+
+    def threads(self, prefix):
+        return [thread for thread in threading.enumerate() if thread.name.startswith(f"lbd {prefix}")]
+
+    def test_names_that_lbd_does_not_know_cost_nothing_for_long(self):
+        upstream = Upstream()
+        self.addCleanup(upstream.close)
+        self.daemon.push("known", [upstream.address])
+        client = self.client()
+        for number in range(CLUSTERS_MAX + 100):
+            with self.assertRaises(lbd.UnknownCluster):
+                client.request("GET", f"http://later-{number}.lbd/")
+        until(lambda: not self.threads("later-"), "no cluster is followed")
+        client.request("GET", "http://known.lbd/").close()
+        self.daemon.push("later-1099", [upstream.address])
+
+        def known():
+            try:
+                client.request("GET", "http://later-1099.lbd/").close()
+            except lbd.UnknownCluster:
+                return False
+            return True
+
+        until(known, "the cluster is known")
+
+    def test_names_that_are_forgotten_are_not_followed(self):
+        client = lbd.Client("http://127.0.0.1:1")
+        self.addCleanup(client.close)
+        for number in range(CLUSTERS_MAX + 10):
+            with self.assertRaisesRegex(lbd.Unavailable, "unreachable"):
+                client.request("GET", f"http://name-{number}.lbd/")
+        until(lambda: len(self.threads("name-")) == 10, "10 clusters are followed")
 
     def test_clients_of_a_process_report_by_different_names(self):
         clients = [self.client() for _ in range(3)]

@@ -326,6 +326,33 @@ class AnswersTest(Case):
             client.call(f"orders-{number}", Deadline(1), True)
         self.assertLessEqual(len(client._clusters), CLUSTERS_MAX)
 
+    def test_remembers_that_lbd_rejects_a_name_or_the_token(self):
+        for status, code, kind in (
+            (404, "unknown_cluster", lbd.UnknownCluster),
+            (404, "unknown_target", lbd.UnknownCluster),
+            (400, "invalid_argument", lbd.Unavailable),
+            (401, "unauthenticated", lbd.PermissionDenied),
+            (403, "permission_denied", lbd.PermissionDenied),
+        ):
+            for age, calls in ((600, 1), (0, 3)):
+                server = self.lbd(lambda *_, answer=(status, {"code": code}): answer)
+                client = self.client(server)
+                with self.subTest((code, age)), mock.patch("lbd._cluster.REFUSED_AGE", age):
+                    for _ in range(3):
+                        with self.assertRaises(kind):
+                            client.request("GET", "http://orders.lbd/")
+                        until(lambda client=client: client.cluster("orders")._thread is None, "it is not followed")
+                    self.assertEqual(server.calls.qsize(), calls)
+
+    def test_a_name_that_lbd_has_rejected_may_be_known_later(self):
+        rejection = 404, {"code": "unknown_cluster"}
+        client = self.client(self.lbd(once("/v1/pick", rejection), address=self.upstream().address))
+        with mock.patch("lbd._cluster.REFUSED_AGE", 0):
+            with self.assertRaises(lbd.UnknownCluster):
+                client.request("GET", "http://orders.lbd/")
+            until(lambda: client.cluster("orders")._thread is None, "it is not followed")
+        client.request("GET", "http://orders.lbd/").close()
+
     def test_survives_a_thread_that_cannot_start(self):
         server = self.lbd(address=self.upstream().address)
         client = self.client(server)

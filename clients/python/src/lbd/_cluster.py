@@ -72,6 +72,8 @@ class Cluster:
         self._thread: Optional[threading.Thread] = None
         self._connection: Optional[Connection] = None
         self._stopped = threading.Event()
+        self.forgotten = threading.Event()  # the thread ends after its next try
+        self._refused = 0.0  # until when _error is the answer to requests, without a thread
         self._error: Optional[errors.LbdError] = None
         self._tries = 0
         self._used = True
@@ -88,8 +90,8 @@ class Cluster:
             connection.close()
 
     def idle(self) -> bool:
-        """Whether there was no request for long, so that it can be forgotten."""
-        return self._thread is None and self.counts.empty()
+        """Whether it has no batch, and nothing to report, so that it can be forgotten."""
+        return self.batch is None and self.counts.empty()
 
     def ready(self) -> bool:
         """Whether take answers without waiting for lbd."""
@@ -134,18 +136,18 @@ class Cluster:
         known = self._asked.get(query)
         with self._changed:
             while not self._stopped.is_set():
-                if self._thread is None:  # at first, and after it ended because there were no requests
+                if self._thread is None and time.monotonic() >= self._refused:  # at first, and after it has ended
                     self._start()
                 if self._usable() or self._tries > 0 or deadline.passed():
                     break
-                if not self._changed.wait(deadline.left()):
+                if not self._changed.wait(deadline.left()) or self._tries > 0:
                     break
             batch, error = self.batch, self._error
             usable = self._usable()
         if batch is not None and usable:
             return batch if batch.query == query else self._ask(deadline, query, known, batch if any_will_do else None)
         if error is not None:
-            if error.code == "no_route":  # of another request
+            if error.code == "no_route" or (error.code == "invalid_argument" and query):  # of another request
                 return self._ask(deadline, query, known, None)
             if batch is not None and not error.code:
                 self._observer.stale(error)
@@ -180,7 +182,7 @@ class Cluster:
             thread.start()
         except RuntimeError as error:  # there are too many, or the interpreter ends
             raise errors.Unavailable(f"cluster {self.name}: {error}", cluster=self.name) from error
-        self._thread = thread
+        self._thread, self._tries = thread, 0
 
     def _usable(self) -> bool:
         """Whether requests use the batch: it is not older than stale_for, or lbd has answered the last call."""
@@ -193,6 +195,7 @@ class Cluster:
         """Ends the thread; does not wait for it."""
         with self._changed:
             self._stopped.set()
+            self.forgotten.set()
             self._changed.notify_all()
             connection = self._connection
         if connection is not None:
@@ -226,6 +229,9 @@ class Cluster:
                         n = most = BATCH_FIRST  # the quota of the caller does not permit more
                         continue
                     wanted = self._note(error)
+                    if self.batch is None and _is_final(error):  # names are often input
+                        self._refused = time.monotonic() + REFUSED_AGE
+                        break
                     pause = max(backoff * random.uniform(0.8, 1.2), min(wanted, RETRY_AFTER_MAX))
                     backoff = min(2 * backoff, BACKOFF_MAX)
                     connection.close()
@@ -234,13 +240,13 @@ class Cluster:
                     self._used, used = False, now
                 elif now - used > IDLE_TIME:
                     break
-                if pause:
-                    stopped.wait(pause)
+                if self.forgotten.wait(pause):
+                    break
         finally:
             connection.close()
             with self._changed:
                 if not stopped.is_set():
-                    self.batch, self._thread, self._tries, self._asked = None, None, 0, Asked()
+                    self.batch, self._thread, self._asked = None, None, Asked()
                     self._changed.notify_all()
 
     def _note(self, error: Exception) -> float:
@@ -309,3 +315,9 @@ class Cluster:
             if answer.get("generation") != batch.generation:
                 return
             self._stopped.wait(max(0.0, min(FOLLOW_PAUSE - (time.monotonic() - began), left)))
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether lbd rejects the name of the cluster, or the token: the same call would not help soon."""
+    rejected = isinstance(error, (errors.UnknownCluster, errors.PermissionDenied))
+    return rejected or getattr(error, "code", "") == "invalid_argument"

@@ -212,6 +212,7 @@ class Client:
                 if len(self._clusters) >= CLUSTERS_MAX:
                     for other in [other for other in self._clusters.values() if other.idle()]:
                         del self._clusters[other.name]
+                        other.forgotten.set()
                 if len(self._clusters) >= CLUSTERS_MAX:
                     raise errors.Unavailable(f"cluster {name}: the client has {CLUSTERS_MAX} clusters", cluster=name)
                 known = self._clusters[name] = Cluster(name, self._api, self.observer, **self._settings)
