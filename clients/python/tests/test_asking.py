@@ -102,6 +102,16 @@ class AskedTest(unittest.TestCase):
         self.put("new", 1)
         self.assertEqual(self.known("q0", "q1", "q2", "new"), ["q0", "q2", "new"])
 
+    def test_keeps_fewer_if_they_are_long(self):
+        most = asking.ASKED_BYTES // asking.QUERY_MAX
+        for generation in (1, 2):
+            for number in range(2 * most):
+                for _ in range(2):
+                    self.put(f"{number:0{asking.QUERY_MAX}}", generation)
+                self.put("used", generation)
+                self.assertEqual(self.known("used"), ["used"])
+                self.assertEqual(len(self.asked._batches), min(number + 2, most + 1))
+
     def test_forgets_all_with_another_generation(self):
         for query, generation, published, known in (
             ("a", 5, False, ["a"]),
@@ -353,7 +363,8 @@ class DaemonTest(Case):
         self.addCleanup(daemon.close)
         return daemon
 
-    def test_a_path_without_a_route_harms_no_other(self):
+    def shop(self):
+        """A daemon with the target shop, which has a route for paths that begin with /a."""
         daemon, kind = self.daemon(), "type.googleapis.com/envoy."
         daemon.push("orders", [self.upstream().address])
         routes = [{"match": {"prefix": "/a"}, "route": {"cluster": "orders"}}]
@@ -361,7 +372,27 @@ class DaemonTest(Case):
         manager = {"@type": kind + MANAGER, "route_config": {"virtual_hosts": hosts}}
         listener = {"@type": kind + LISTENER, "name": "shop", "api_listener": {"api_listener": manager}}
         daemon.call("POST", "/v1/snapshot", {"resources": [listener]})
-        client = self.client(daemon, hosts={"shop.lbd": "xds:///shop"}, max_age=0.2)
+        return daemon
+
+    def test_what_is_too_long_is_an_error_of_the_request(self):
+        daemon, states = self.shop(), []
+        settings = {"fallback": self.upstream().address, "hosts": {"shop.lbd": "xds:///shop"}}
+        for mode in ("batch", "pick", "lease"):
+            client = self.client(daemon, mode=mode, on_state=states.append, **settings)
+            for url in (
+                "http://shop.lbd/a" + "a" * 5000,  # lbd says so
+                "http://shop.lbd/a" + "%2F" * 100_000,
+                "http://" + "a" * 100_000 + ".lbd/",
+            ):
+                with self.subTest((mode, url[:30])), self.assertRaises(lbd.Unavailable) as caught:
+                    client.request("GET", url)
+                self.assertEqual(caught.exception.code, "invalid_argument")
+                self.assertLess(len(str(caught.exception)), 1000)
+                client.request("GET", "http://shop.lbd/a").close()
+        self.assertEqual(states, [])
+
+    def test_a_path_without_a_route_harms_no_other(self):
+        client = self.client(self.shop(), hosts={"shop.lbd": "xds:///shop"}, max_age=0.2)
 
         def check(*paths):
             for path in paths:

@@ -19,6 +19,13 @@ TARGET = "xds:///"
 ASKED_MAX = 1000
 """Batches of a cluster for what requests ask, at most."""
 
+ASKED_BYTES = 4 << 20
+"""Bytes of what these were asked for, at most."""
+
+NAME_MAX, QUERY_MAX = 512, 24 << 10
+"""Bytes of the name of a cluster, and of what a request asks, at most. lbd permits 512, and 32 KiB with all that a
+retry excludes: it says nothing that a client understands to what is much longer."""
+
 HASH_MAX = 1024
 """Bytes of a hash key, at most. What comes after them does not count."""
 
@@ -127,6 +134,7 @@ class Asked:
         """The query that lbd has answered last, before any answer the first one, without what it excludes."""
         self._generation: Optional[int] = None
         self._batches: collections.OrderedDict[str, Batch] = collections.OrderedDict()
+        self._bytes = 0  # of their queries
         self.after_fork()
 
     def after_fork(self) -> None:
@@ -155,10 +163,12 @@ class Asked:
             if new is not None and (old is None or new > old or (published and new != old)):
                 self._generation = new
                 self._batches.clear()
+                self._bytes = 0
             if new is None or new == self._generation:
+                self._bytes += 0 if batch.query in self._batches else len(batch.query)
                 self._batches[batch.query] = batch
-                if len(self._batches) > ASKED_MAX:
-                    self._batches.popitem(last=False)
+                while len(self._batches) > ASKED_MAX or self._bytes > ASKED_BYTES:
+                    self._bytes -= len(self._batches.popitem(last=False)[0])
 
 
 class Locality(NamedTuple):

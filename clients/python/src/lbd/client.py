@@ -198,6 +198,10 @@ class Client:
             name, query = place, ""
         else:
             name, query = asking.asked(place, path, headers)
+        if len(name.encode(errors="replace")) > asking.NAME_MAX or len(query) > asking.QUERY_MAX:
+            name = name[: asking.NAME_MAX]
+            reason = "the name of the cluster has more than 512 bytes, or what the request asks more than 24 KiB"
+            raise errors.Unavailable(f"cluster {name}: {reason}", cluster=name, code="invalid_argument")
         if self._closed:
             raise errors.Unavailable(f"cluster {name}: the client is closed", cluster=name)
         epoch = self.epoch()
