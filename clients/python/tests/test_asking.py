@@ -1,9 +1,12 @@
 """What requests ask beside their cluster, and what lbd has chosen for them."""
 
+import concurrent.futures
 import contextlib
+import os
 import pickle
 import queue
 import socket
+import threading
 import unittest
 import urllib.error
 import urllib.request
@@ -180,6 +183,62 @@ class BatchTest(Case):
         picks = self.picks()
         self.assertEqual([(pick.get("hash"), pick["n"]) for pick in picks], [("a", "20"), ("b", "20"), (None, "20")])
 
+    def held(self, status=200):
+        """A client, and events: the first call for the key b has begun, and may end with a status."""
+        begun, end = threading.Event(), threading.Event()
+
+        def hold(path, parameters, _):
+            if path == PICK and parameters.get("hash") == "b" and not begun.is_set():
+                begun.set()
+                end.wait(120)
+                return None if status == 200 else (status, {"code": "no_ready_endpoint"})
+
+        self.addCleanup(end.set)
+        patch = mock.patch("lbd._cluster.BATCH_WAIT", 120)
+        patch.start()
+        self.addCleanup(patch.stop)
+        client = self.start(hold, max_age=600)
+        self.get(client, "a")
+        self.picks()
+        return client, begun, end
+
+    def test_asks_once_for_all_requests_with_a_key(self):
+        client, begun, end = self.held()
+        with self.assertRaises(lbd.Unavailable), lbd.ask(hash="b"):
+            client.request("GET", "http://orders.lbd/", timeout=0.5)  # the call does not end with it
+        with concurrent.futures.ThreadPoolExecutor(50) as pool:
+            requests = [pool.submit(self.get, client, "b") for _ in range(50)]
+            begun.wait(120)
+            end.set()
+        self.assertEqual({request.result()[0] for request in requests}, {self.addresses["b"]})
+        self.assertEqual([pick["hash"] for pick in self.picks()], ["b"])
+
+    def test_all_requests_with_a_key_have_the_error_of_the_call(self):
+        client, begun, end = self.held(503)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            requests = [pool.submit(self.get, client, "b") for _ in range(2)]
+            begun.wait(120)
+            call = client.cluster("orders")._asked.calls["&hash=b"]
+            until(lambda: len(call.ended._cond._waiters) == 2, "both wait for the call")
+            end.set()
+            errors = [request.exception() for request in requests]
+        self.assertEqual([error.code for error in errors], ["no_ready_endpoint"] * 2)
+        self.assertIsNot(*errors)
+        self.assertEqual(self.get(client, "b")[0], self.addresses["b"])
+
+    def test_a_child_of_fork_does_not_wait_for_a_call_of_its_parent(self):
+        client, begun, _ = self.held()
+        with self.assertRaises(lbd.Unavailable), lbd.ask(hash="b"):
+            client.request("GET", "http://orders.lbd/", timeout=0.5)
+        begun.wait(120)
+        child = os.fork()
+        if child == 0:
+            try:
+                self.get(client, "b")
+            finally:
+                os._exit(int(not client.cluster("orders")._asked.get("&hash=b")))
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+
     def test_forgets_keys_when_lbd_has_another_generation(self):
         client = self.start(max_age=600)
         self.get(client, "a")
@@ -277,7 +336,10 @@ class BatchTest(Case):
         self.get(client, "b")
         gone.append(True)
         client.cluster("orders")._asked.get("&hash=b").until = 0
-        self.assertEqual(self.get(client, "b")[0], self.addresses["b"])
+        self.picks()
+        for _ in range(2):
+            self.assertEqual(self.get(client, "b")[0], self.addresses["b"])
+        self.assertEqual(len(self.picks()), 1)
 
     def test_asks_for_a_target_and_counts_at_its_cluster(self):
         for mode in ("batch", "pick"):

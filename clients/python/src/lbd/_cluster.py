@@ -15,7 +15,7 @@ from ._aside import Asides, Connects
 from ._batch import Batch, Endpoint, Refusal
 from ._connection import Connection, Deadline
 from ._counts import Budget, Counts
-from .asking import TARGET, Asked
+from .asking import TARGET, Asked, Call
 from .hooks import Observer
 
 BATCH_MIN, BATCH_FIRST, BATCH_MAX = 20, 100, 1000
@@ -133,11 +133,11 @@ class Cluster:
 
     def _wait(self, deadline: Deadline, query: str, any_will_do: bool) -> Batch:
         """Starts the thread if there is none, and waits for a batch, or for the first try to get one."""
-        known = self._asked.get(query)
+        self._asked.get(query)  # if it is the first one, the thread gets its batch
         with self._changed:
             while not self._stopped.is_set():
                 if self._thread is None and time.monotonic() >= self._refused:  # at first, and after it has ended
-                    self._start()
+                    self._thread, self._tries = self._start(self._run), 0
                 if self._usable() or self._tries > 0 or deadline.passed():
                     break
                 if not self._changed.wait(deadline.left()) or self._tries > 0:
@@ -145,44 +145,65 @@ class Cluster:
             batch, error = self.batch, self._error
             usable = self._usable()
         if batch is not None and usable:
-            return batch if batch.query == query else self._ask(deadline, query, known, batch if any_will_do else None)
+            return batch if batch.query == query else self._ask(deadline, query, batch if any_will_do else None)
         if error is not None:
             if error.code == "no_route" or (error.code == "invalid_argument" and query):  # of another request
-                return self._ask(deadline, query, known, None)
+                return self._ask(deadline, query, None)
             if batch is not None and not error.code:
                 self._observer.stale(error)
             raise errors.like(error)
+        raise self._no_answer()
+
+    def _no_answer(self) -> errors.Unavailable:
         reason = "the client is closed" if self._stopped.is_set() else "lbd did not answer in time"
-        raise errors.Unavailable(f"cluster {self.name}: {reason}", cluster=self.name)
+        return errors.Unavailable(f"cluster {self.name}: {reason}", cluster=self.name)
 
-    def _ask(self, deadline: Deadline, query: str, known: Optional[Batch], last: Optional[Batch]) -> Batch:
-        """The batch for what a request asks: known if it is not old. If lbd is unreachable: known if older, or last."""
-        now = time.monotonic()
-        usable = known is not None and now - known.made < self._stale_for
-        if known is not None and (now < known.until or (usable and self._error is not None)):
-            return known
-        try:
-            batch = self._fetch(None, query, BATCH_MIN, deadline)
-        except Unreachable as error:
-            rejection = self._unreachable(error)
-            if deadline.passed():
-                raise rejection from error
-            self._error = rejection
-            if known is not None and usable:
+    def _ask(self, deadline: Deadline, query: str, last: Optional[Batch]) -> Batch:
+        """The batch for what a request asks, unless it is old; else that of lbd, with one call for all requests that
+        need it at the same time. If lbd is unreachable: an older one, or last."""
+        asked, now = self._asked, time.monotonic()
+        with asked.lock:
+            known = asked.get(query)
+            usable = known is not None and now - known.made < self._stale_for
+            if known is not None and (now < known.until or (usable and self._error is not None)):
                 return known
-            if self.target or last is None or last.generation is None:
-                raise rejection from error
-            return last  # better another endpoint than none
-        self._asked.put(batch, False)
-        return batch
+            call = asked.calls.get(query)
+            if call is None:
+                call = Call()
+                self._start(self._answer, asked, query, call)
+                asked.calls[query] = call
+        call.ended.wait(deadline.left())
+        if call.batch is not None:
+            return call.batch
+        error = call.error or self._no_answer()
+        if call.error is None or error.code:
+            raise errors.like(error)
+        if known is not None and usable:
+            return known
+        if self.target or last is None or last.generation is None:
+            raise errors.like(error)
+        return last  # better another endpoint than none
 
-    def _start(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"lbd {self.name}", daemon=True)
+    def _answer(self, asked: Asked, query: str, call: Call) -> None:
+        try:
+            call.batch = self._fetch(None, query, BATCH_MIN)
+            asked.put(call.batch, False)
+        except errors.LbdError as error:
+            call.error = error
+        except Exception as error:
+            call.error = self._error = self._unreachable(error)
+        finally:
+            with asked.lock:
+                del asked.calls[query]
+            call.ended.set()
+
+    def _start(self, run: Callable[..., None], *arguments: object) -> threading.Thread:
+        thread = threading.Thread(target=run, args=arguments, name=f"lbd {self.name}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:  # there are too many, or the interpreter ends
             raise errors.Unavailable(f"cluster {self.name}: {error}", cluster=self.name) from error
-        self._thread, self._tries = thread, 0
+        return thread
 
     def _usable(self) -> bool:
         """Whether requests use the batch: it is not older than stale_for, or lbd has answered the last call."""
@@ -215,7 +236,7 @@ class Cluster:
                 query = self._asked.last or ""
                 size = BATCH_MIN if query else n
                 try:
-                    batch = self._fetch(connection, query, size, Deadline(None))
+                    batch = self._fetch(connection, query, size)
                     self._publish(batch, None)
                     self._follow(connection, batch)
                     age = time.monotonic() - batch.made
@@ -269,17 +290,15 @@ class Cluster:
             self._tries += 1
             self._changed.notify_all()
 
-    def _fetch(self, connection: Optional[Connection], query: str, n: int, request: Deadline) -> Batch:
-        wait = request.at_most(BATCH_WAIT)
+    def _fetch(self, connection: Optional[Connection], query: str, n: int) -> Batch:
         try:
             answer = self._api.call(
                 "GET",
                 "/v1/pick",
-                {**self.parameter, "n": n, "reports": "true", "wait": duration(wait)},
+                {**self.parameter, "n": n, "reports": "true", "wait": duration(BATCH_WAIT)},
                 query=query,
                 cluster=self.name,
-                deadline=Deadline(wait + 1.0),
-                request=request,
+                deadline=Deadline(BATCH_WAIT + 1.0),
                 connection=connection,
             )
             batch = _batch.of_answer(self.name, "" if self.target else self.name, answer)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Optional, Union
 
 from ._batch import Batch
+from .errors import LbdError
 
 TARGET = "xds:///"
 """Begins the names that are targets, whose routes choose the cluster."""
@@ -126,6 +127,15 @@ def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
+class Call:
+    """A call to lbd that all requests with a query wait for. After ended, it has a batch or an error."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.batch: Optional[Batch] = None
+        self.error: Optional[LbdError] = None
+
+
 class Asked:
     """The batches of a cluster for what requests ask, all of one generation: those that were used last."""
 
@@ -138,11 +148,12 @@ class Asked:
         self.after_fork()
 
     def after_fork(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
+        self.calls: dict[str, Call] = {}
 
     def get(self, asks: str) -> Optional[Batch]:
         """The batch for a query; None if there is none."""
-        with self._lock:
+        with self.lock:
             batch = self._batches.get(asks)
             if batch is not None:
                 self._batches.move_to_end(asks)
@@ -157,7 +168,7 @@ class Asked:
     def put(self, batch: Batch, published: bool) -> None:
         """Adds a batch. One of a later generation replaces all others, and so does one that is published, which is of
         the generation that lbd has: one of an earlier generation comes too late."""
-        with self._lock:
+        with self.lock:
             self._answered(batch.query)
             new, old = batch.generation, self._generation
             if new is not None and (old is None or new > old or (published and new != old)):
