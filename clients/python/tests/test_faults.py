@@ -345,13 +345,23 @@ class AnswersTest(Case):
                     self.assertEqual(server.calls.qsize(), calls)
 
     def test_a_name_that_lbd_has_rejected_may_be_known_later(self):
-        rejection = 404, {"code": "unknown_cluster"}
-        client = self.client(self.lbd(once("/v1/pick", rejection), address=self.upstream().address))
+        rejections, late = [(404, {"code": "unknown_cluster"})], threading.Event()
+        address = self.upstream().address
+        client = self.client(self.lbd(lambda *_: rejections.pop() if rejections else late.wait(120) and None, address))
         with mock.patch("lbd._cluster.REFUSED_AGE", 0):
             with self.assertRaises(lbd.UnknownCluster):
                 client.request("GET", "http://orders.lbd/")
             until(lambda: client.cluster("orders")._thread is None, "it is not followed")
-        client.request("GET", "http://orders.lbd/").close()
+        with self.assertRaises(lbd.Unavailable):
+            client.request("GET", "http://orders.lbd/", timeout=0.2)
+        late.set()
+
+        def known():
+            with contextlib.suppress(lbd.Unavailable):
+                client.request("GET", "http://orders.lbd/").close()
+                return True
+
+        until(known, "it is known")
 
     def test_survives_a_thread_that_cannot_start(self):
         server = self.lbd(address=self.upstream().address)

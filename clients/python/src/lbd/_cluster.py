@@ -137,7 +137,7 @@ class Cluster:
         with self._changed:
             while not self._stopped.is_set():
                 if self._thread is None and time.monotonic() >= self._refused:  # at first, and after it has ended
-                    self._thread, self._tries = self._start(self._run), 0
+                    self._thread, self._tries, self._error = self._start(self._run), 0, None
                 if self._usable() or self._tries > 0 or deadline.passed():
                     break
                 if not self._changed.wait(deadline.left()) or self._tries > 0:
