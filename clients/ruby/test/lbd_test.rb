@@ -157,6 +157,89 @@ class LbdTest < Case
     end
   end
 
+  def followed(prefix)
+    Thread.list.count { |thread| thread.name.to_s.start_with?("lbd #{prefix}") }
+  end
+
+  def test_names_that_lbd_does_not_know_cost_nothing_for_long
+    upstreams(nil)
+    client = client()
+    1100.times { |i| assert_raises(Lbd::UnknownCluster) { client.request("GET", "http://later-#{i}.lbd/") } }
+    eventually("no cluster is followed") { followed("later-").zero? }
+    assert_equal "200", client.request("GET", @url).code
+    daemon.push("later-1099", [upstream.address])
+    eventually("the cluster is known") do
+      client.request("GET", "http://later-1099.lbd/")
+    rescue Lbd::UnknownCluster
+      nil
+    end
+  end
+
+  def test_names_that_are_forgotten_are_not_followed
+    client = client("http://127.0.0.1:1")
+    1010.times do |i|
+      error = assert_raises(Lbd::Unavailable) { client.request("GET", "http://name-#{i}.lbd/") }
+      assert_match(/unreachable/, error.message)
+    end
+    eventually("10 clusters are followed") { followed("name-") == 10 }
+  end
+
+  # Replaces a constant of Cluster in a test.
+  def with(name, value)
+    old = Lbd::Cluster.const_get(name)
+    set = lambda do |new|
+      Lbd::Cluster.send(:remove_const, name)
+      Lbd::Cluster.const_set(name, new)
+    end
+    set.call(value)
+    yield
+  ensure
+    set.call(old)
+  end
+
+  REJECTIONS = {
+    "unknown_cluster" => [404, Lbd::UnknownCluster], "unknown_target" => [404, Lbd::UnknownCluster],
+    "invalid_argument" => [400, Lbd::Unavailable], "unauthenticated" => [401, Lbd::PermissionDenied],
+    "permission_denied" => [403, Lbd::PermissionDenied]
+  }.freeze
+
+  def test_remembers_that_lbd_rejects_a_name_or_the_token
+    REJECTIONS.each do |code, (status, kind)|
+      { 600.0 => 1, 0.0 => 3 }.each do |age, calls|
+        with(:REFUSED_AGE, age) do
+          client = client(lbd_of("") { [status, JSON.generate(code: code)] })
+          3.times do
+            assert_raises(kind) { client.request("GET", @url) }
+            eventually("it is not followed") { followed(@cluster).zero? }
+          end
+          assert_equal calls, @calls.size, code
+        end
+      end
+    end
+  end
+
+  def test_a_name_that_lbd_has_rejected_may_be_known_later
+    late = Queue.new
+    with(:REFUSED_AGE, 0.0) do
+      address = lbd_of(upstream.address) do
+        next [404, '{"code":"unknown_cluster"}'] if @calls.size == 1
+
+        late.pop
+        nil
+      end
+      client = client(address)
+      assert_raises(Lbd::UnknownCluster) { client.request("GET", @url) }
+      eventually("it is not followed") { followed(@cluster).zero? }
+      assert_raises(Lbd::Unavailable) { client.request("GET", @url, timeout: 0.2) }
+      late.close
+      eventually("it is known") do
+        client.request("GET", @url)
+      rescue Lbd::Unavailable
+        nil
+      end
+    end
+  end
+
   def test_tells_lbd_at_once_and_asks_again_for_what_is_set_aside
     address = refusing
     client = client(lbd_of(address), mode: :pick, report_interval: 600)

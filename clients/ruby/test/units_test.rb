@@ -454,9 +454,9 @@ class ClientTest < Minitest::Test
     client.instance_variable_set(:@mode, :pick) # without a thread for each cluster
     Lbd::Client::CLUSTERS_MAX.times { |i| client.call("orders#{i}", Lbd::Deadline.new(1), false) }
     busy = client.instance_variable_get(:@clusters).values
-    busy.each { |cluster| cluster.instance_variable_set(:@thread, Thread.current) }
+    busy.each { |cluster| cluster.instance_variable_set(:@batch, Object) }
     assert_raises(Lbd::Unavailable) { client.call("other", Lbd::Deadline.new(1), false) }
-    busy.first.instance_variable_set(:@thread, nil)
+    busy.first.instance_variable_set(:@batch, nil)
     client.call("other", Lbd::Deadline.new(1), false)
     assert_equal Lbd::Client::CLUSTERS_MAX, client.instance_variable_get(:@clusters).size
   end

@@ -225,7 +225,7 @@ module Lbd
     def add(name)
       @lock.synchronize do
         @clusters.fetch(name) do
-          @clusters = @clusters.reject { |_, cluster| cluster.idle? } if @clusters.size >= CLUSTERS_MAX
+          @clusters = @clusters.reject { |_, cluster| cluster.forget } if @clusters.size >= CLUSTERS_MAX
           raise Errors.unavailable(name, "the client has #{CLUSTERS_MAX} clusters") if @clusters.size >= CLUSTERS_MAX
 
           @clusters = @clusters.merge(name => Cluster.new(name, @api, **@settings))

@@ -20,7 +20,7 @@ module Lbd
     # Addresses that a request has tried, or that lbd excludes, at most.
     TRIED_MAX = 100
 
-    # Seconds after which a batch of nothing but refusals is fetched again.
+    # Seconds after which a batch of nothing but refusals is fetched again, and that of a name that lbd rejects.
     REFUSED_AGE = 1.0
 
     # Seconds that lbd may wait for an endpoint, before it answers that there is none.
@@ -53,7 +53,7 @@ module Lbd
       @connects = Connects.new
       @batch = nil
       @asked = Asked.new
-      @closed = false
+      @closed = @forgotten = false
       after_fork
     end
 
@@ -75,6 +75,7 @@ module Lbd
       @thread = nil
       @error = nil
       @tried = false
+      @refused = 0.0 # until when @error is the answer to requests, without a thread
       @used = true
       @size = BATCH_FIRST
       @size_max = BATCH_MAX
@@ -103,9 +104,12 @@ module Lbd
       @asides.failed(address, sent, batch&.query == "" ? batch.addresses.size / 2 : TRIED_MAX)
     end
 
-    # Whether there is no thread, because there were no requests that need it for long.
-    def idle?
-      !@thread&.alive?
+    # Ends the thread after its next try, if there is no batch, and says whether that is so.
+    def forget
+      @lock.synchronize do
+        @changed.broadcast
+        @forgotten = @batch.nil?
+      end
     end
 
     # Ends the thread.
@@ -129,12 +133,14 @@ module Lbd
     def wait(deadline, query, any)
       known = @asked[query]
       batch, usable, error = @lock.synchronize do
-        @thread = Thread.new { run } unless @thread&.alive? || @closed
+        start unless @thread&.alive? || @closed || Clock.now < @refused
         @changed.wait(@lock, deadline.left) until usable?(@batch) || @tried || @closed || deadline.passed?
         [@batch, usable?(@batch), @error]
       end
       return batch.query == query ? batch : ask(query, known, (batch if any), deadline) if usable
-      return ask(query, known, nil, deadline) if error&.code == "no_route" # of another request
+      # Those of other requests.
+      return ask(query, known, nil, deadline) if error&.code == "no_route"
+      return ask(query, known, nil, deadline) if error&.code == "invalid_argument" && !query.empty?
 
       @hooks&.stale(error) if batch && error&.code == ""
       raise Errors.like(error) if error
@@ -156,26 +162,42 @@ module Lbd
       old || (last if last&.generation && !@target) || raise(Errors.like(error))
     end
 
+    def start
+      @thread = Thread.new { run }
+      @tried, @error = false, nil
+    end
+
     def run
       Thread.current.name = "lbd #{@name}"
       backoff = BACKOFF_FIRST
       used = Clock.now
-      while Clock.now - used < IDLE_TIME
+      loop do
         begin
           refresh
           backoff = BACKOFF_FIRST
         rescue StandardError => error # the thread has to survive whatever comes
-          sleep([backoff * rand(0.8..1.2), note(error)].max)
+          pause = [backoff * rand(0.8..1.2), note(error)].max
+          break @refused = Clock.now + REFUSED_AGE if rejected? # names are often input
+
+          @lock.synchronize { @changed.wait(@lock, pause) unless @forgotten }
           backoff = [2 * backoff, BACKOFF_MAX].min
         end
         used = Clock.now if @used
         @used = false
+        break if @forgotten || Clock.now - used >= IDLE_TIME
       end
       @lock.synchronize do
-        @thread = @batch = @error = nil
+        @thread = @batch = nil
         @asked = Asked.new
-        @tried = false
       end
+    end
+
+    # Whether lbd rejects the name of the cluster, or the token, before there is a batch: the same call would not help
+    # soon.
+    def rejected?
+      return false if @batch
+
+      @error.is_a?(UnknownCluster) || @error.is_a?(PermissionDenied) || @error.code == "invalid_argument"
     end
 
     # Gets a batch, and returns when it is time for the next one.
