@@ -92,6 +92,22 @@ class AskTest < Case
     end
   end
 
+  def test_what_is_too_long_is_an_error_of_the_request
+    _, slow, = target(daemon)
+    states = []
+    Library::MODES.each do |mode|
+      client = client(mode: mode, hosts: hosts, fallback: upstream.address, on_state: ->(state) { states << state })
+      ["#{@url}/slow#{"a" * 5000}", # lbd says so
+       "#{@url}/slow#{"%2F" * 100_000}", "http://#{"a" * 100_000}.lbd/"].each do |url|
+        error = assert_raises(Lbd::Unavailable) { client.request("GET", url) }
+        assert_equal "invalid_argument", error.code, mode
+        assert_operator error.message.size, :<, 1000
+        assert_equal slow, answer(client, "/slow").first
+      end
+    end
+    assert_empty states
+  end
+
   def test_a_name_can_be_a_target
     _, _, other = target(daemon)
     assert_equal other, answer(client(hosts: { "#{@cluster}.lbd" => "xds:///#{@cluster}" })).first

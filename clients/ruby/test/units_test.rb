@@ -147,6 +147,18 @@ class AskedTest < Minitest::Test
     assert_equal Lbd::Asked::SIZE, @asked.instance_variable_get(:@batches).size
   end
 
+  def test_keeps_fewer_if_they_are_long
+    most = Lbd::Asked::BYTES / Lbd::Client::QUERY_MAX
+    [1, 2].each do |generation|
+      (2 * most).times do |i|
+        2.times { put(i.to_s.rjust(Lbd::Client::QUERY_MAX), generation) }
+        put("used", generation)
+        assert_known(used: true)
+        assert_equal [i + 2, most + 1].min, @asked.instance_variable_get(:@batches).size
+      end
+    end
+  end
+
   def test_knows_what_was_answered_last
     get, answer = ->(query) { @asked[query] }, ->(query) { put(query, 1) }
     [[get, "a", "a"], [get, "b", "a"], # before any answer

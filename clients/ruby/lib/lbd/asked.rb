@@ -5,6 +5,9 @@ module Lbd
   class Asked
     SIZE = 1000
 
+    # Bytes of their queries, at most.
+    BYTES = 4 << 20
+
     # Begins the part of a query for another try.
     EXCLUDE = "&exclude="
 
@@ -14,6 +17,7 @@ module Lbd
     def initialize
       @lock = Mutex.new
       @batches = {}
+      @bytes = 0
     end
 
     # The batch for a query; nil if there is none.
@@ -36,10 +40,11 @@ module Lbd
 
           @generation = generation
           @batches.clear
+          @bytes = 0
         end
-        @batches.delete(batch.query)
+        @bytes += batch.query.bytesize unless @batches.delete(batch.query)
         @batches[batch.query] = batch
-        @batches.shift if @batches.size > SIZE
+        @bytes -= @batches.shift[0].bytesize while @batches.size > SIZE || @bytes > BYTES
       end
     end
 

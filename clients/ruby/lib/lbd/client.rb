@@ -19,6 +19,11 @@ module Lbd
     MODES = %i[batch pick lease].freeze
     CLUSTERS_MAX = 1000
 
+    # Bytes of the name of a cluster, and of what a request asks, at most. lbd permits 512, and 32 KiB with all that a
+    # retry excludes: it says nothing that a client understands to what is much longer.
+    NAME_MAX = 512
+    QUERY_MAX = 24 << 10
+
     # Threads that end and renew leases.
     LEASE_CALLS = 4
 
@@ -141,6 +146,7 @@ module Lbd
     def call(name, deadline, repeatable, query = "", ask = nil, request = nil, url = nil)
       Processes.check
       raise Errors.unavailable(name, "the client is closed") if @closed
+      raise too_long(name[0, NAME_MAX]) if name.bytesize > NAME_MAX || query.bytesize > QUERY_MAX
 
       Call.new(self, cluster(name), deadline, repeatable, query, ask, request, url)
     end
@@ -206,6 +212,11 @@ module Lbd
 
       @known = {} if @known.size >= CLUSTERS_MAX # names are often input
       @known[host] = found
+    end
+
+    def too_long(name)
+      reason = "the name of the cluster has more than 512 bytes, or what the request asks more than 24 KiB"
+      Errors.unavailable(name, reason).about(cluster: name, code: "invalid_argument")
     end
 
     def setting(name)
