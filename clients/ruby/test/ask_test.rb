@@ -1,5 +1,6 @@
 # frozen_string_literal: true
 
+require "English"
 require_relative "case"
 require_relative "library"
 
@@ -9,7 +10,8 @@ class AskTest < Case
   MANAGER = "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
   LISTENER = "type.googleapis.com/envoy.config.listener.v3.Listener"
 
-  # lbd behind a server that notes its picks, and the calls that follow clusters, and can be gone.
+  # lbd behind a server that notes its picks, and the calls that follow clusters, and can be gone. Instead of lbd, @hold
+  # may answer a call of a path.
   def lbd_of(daemon)
     @picks = Queue.new
     @follows = Queue.new
@@ -19,6 +21,9 @@ class AskTest < Case
 
       { "/v1/pick" => @picks, "/v1/clusters/" => @follows }.find { |path, _| request.path.start_with?(path) }
                                                             &.last&.push(request.path)
+      held = @hold&.call(request.path)
+      next request.reply(*held) if held
+
       answer = daemon.call(request.verb, request.path, request.body.empty? ? nil : JSON.parse(request.body))
       request.reply(200, JSON.generate(answer))
     end
@@ -132,6 +137,74 @@ class AskTest < Case
     assert_empty @picks
     answer(client)
     assert_match(/&n=20&.*wait=\d+ms\z/, @picks.pop)
+  end
+
+  # Yields a client whose call for the hash key held has begun, and what ends it: with an answer instead of that of lbd.
+  def holding
+    upstreams(nil)
+    begun, ends = Queue.new, Queue.new
+    client = client(lbd_of(daemon), max_age: 60)
+    answer(client, hash_key: "other")
+    @picks.clear
+    @hold = lambda do |path|
+      next unless path.include?("&hash=held")
+
+      @hold = nil
+      begun << true
+      ends.pop
+    end
+    with(:FETCH_WAIT, 20.0) do
+      assert_raises(Lbd::Unavailable) { client.request("GET", @url, timeout: 0.3, ask: Lbd::Ask.new(hash_key: "held")) }
+      begun.pop # the call does not end with its request
+      yield client, ends
+    end
+  end
+
+  # Requests with the key held that wait for a call.
+  def waiting(client, number)
+    threads = Array.new(number) do
+      Thread.new do
+        answer(client, hash_key: "held").first
+      rescue Lbd::Error => error
+        error
+      end
+    end
+    eventually("all wait") { threads.all? { |thread| thread.backtrace&.first.to_s.end_with?("join'") } }
+    threads
+  end
+
+  def test_requests_with_a_key_wait_for_one_call
+    holding do |client, ends|
+      threads = waiting(client, 30)
+      ends << nil
+      assert_equal [daemon.call("GET", "/v1/pick?cluster=#{@cluster}")["address"]], threads.map(&:value).uniq
+      assert_equal 1, @picks.size
+    end
+  end
+
+  def test_requests_with_a_key_have_the_error_of_the_call
+    holding do |client, ends|
+      threads = waiting(client, 2)
+      ends << [503, '{"code":"no_ready_endpoint"}']
+      errors = threads.map(&:value)
+      assert_equal ["no_ready_endpoint"] * 2, errors.map(&:code)
+      refute_same(*errors)
+      refute_nil answer(client, hash_key: "held").first
+    end
+  end
+
+  def test_a_child_of_fork_does_not_wait_for_a_call_of_its_parent
+    holding do |client, ends|
+      child = fork do
+        answer(client, hash_key: "held")
+        exit!(0)
+      ensure
+        exit!(1)
+      end
+      Process.wait(child)
+      assert_predicate $CHILD_STATUS, :success?
+      ends << nil
+    end
   end
 
   def test_the_next_endpoint_of_the_ring_is_remembered

@@ -68,6 +68,19 @@ class Case < Minitest::Test
     socket.local_address.inspect_sockaddr
   end
 
+  # Replaces a constant of Cluster in a test.
+  def with(name, value)
+    old = Lbd::Cluster.const_get(name)
+    set = lambda do |new|
+      Lbd::Cluster.send(:remove_const, name)
+      Lbd::Cluster.const_set(name, new)
+    end
+    set.call(value)
+    yield
+  ensure
+    set.call(old)
+  end
+
   def eventually(what, &block)
     Daemon.until(what, &block)
   end

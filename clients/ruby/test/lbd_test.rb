@@ -184,19 +184,6 @@ class LbdTest < Case
     eventually("10 clusters are followed") { followed("name-") == 10 }
   end
 
-  # Replaces a constant of Cluster in a test.
-  def with(name, value)
-    old = Lbd::Cluster.const_get(name)
-    set = lambda do |new|
-      Lbd::Cluster.send(:remove_const, name)
-      Lbd::Cluster.const_set(name, new)
-    end
-    set.call(value)
-    yield
-  ensure
-    set.call(old)
-  end
-
   REJECTIONS = {
     "unknown_cluster" => [404, Lbd::UnknownCluster], "unknown_target" => [404, Lbd::UnknownCluster],
     "invalid_argument" => [400, Lbd::Unavailable], "unauthenticated" => [401, Lbd::PermissionDenied],

@@ -147,6 +147,16 @@ class AskedTest < Minitest::Test
     assert_equal Lbd::Asked::SIZE, @asked.instance_variable_get(:@batches).size
   end
 
+  def test_fetches_what_is_not_known
+    fetch = ->(result) { @asked.fetch("a", Lbd::Deadline.new(60)) { result } }
+    batch = Lbd::Batch.new(1, []).tap { |each| each.query, each.due = "a", Lbd::Clock.now + 60 }
+    assert_same batch, fetch.call(batch)
+    assert_same batch, @asked["a"]
+    assert_same batch, fetch.call(:other) # it is of a call that has just ended
+    batch.due = 0
+    assert_equal :other, fetch.call(:other)
+  end
+
   def test_keeps_fewer_if_they_are_long
     most = Lbd::Asked::BYTES / Lbd::Client::QUERY_MAX
     [1, 2].each do |generation|
@@ -190,11 +200,14 @@ class ClusterTest < Minitest::Test
 
   def test_uses_an_old_batch_of_a_key_without_lbd
     known, last = batch("&hash=1", Lbd::Clock.now - 1), batch("", nil)
-    ask = ->(query, batch) { @cluster.send(:ask, query, batch, last, Lbd::Deadline.new(10)) }
-    assert_same known, ask.call("&hash=1", known)
-    assert_same last, ask.call("&hash=2", nil)
+    @cluster.instance_variable_get(:@asked).put(known, false)
+    ask = ->(query) { @cluster.send(:ask, query, last, Lbd::Deadline.new(10)) }
+    assert_same known, ask.call("&hash=1")
+    known.due = 0
+    @cluster.stub(:fetch, ->(*) { flunk("lbd is known to be unreachable") }) { assert_same known, ask.call("&hash=1") }
+    assert_same last, ask.call("&hash=2")
     last = nil
-    assert_raises(Lbd::Unavailable) { ask.call("&hash=2", nil) }
+    assert_raises(Lbd::Unavailable) { ask.call("&hash=2") }
   end
 
   def test_forgets_what_was_asked_when_it_is_idle

@@ -1,5 +1,7 @@
 # frozen_string_literal: true
 
+require_relative "batch"
+
 module Lbd
   # The batches of one cluster for what requests ask, all of one generation: those used last. Safe for threads.
   class Asked
@@ -18,6 +20,7 @@ module Lbd
       @lock = Mutex.new
       @batches = {}
       @bytes = 0
+      @calls = {}
     end
 
     # The batch for a query; nil if there is none.
@@ -48,7 +51,26 @@ module Lbd
       end
     end
 
+    # What the block returns for a query: a batch, which is kept, or an error. All that need it at the same time wait
+    # for one call of the block; nil if the deadline is earlier.
+    def fetch(query, deadline)
+      call = @lock.synchronize do
+        batch = @batches[query]
+        return batch if batch && Clock.now < batch.due # of a call that has just ended
+
+        # A call of the parent of a fork has no thread any more.
+        @calls[query] = Thread.new { yield.tap { |result| ended(query, result) } } unless @calls[query]&.alive?
+        @calls[query]
+      end
+      call.join(deadline.left)&.value
+    end
+
     private
+
+    def ended(query, result)
+      put(result, false) if result.is_a?(Batch)
+      @lock.synchronize { @calls.delete(query) }
+    end
 
     def answered(query)
       @last = query unless query.include?(EXCLUDE)

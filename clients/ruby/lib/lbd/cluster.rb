@@ -131,35 +131,46 @@ module Lbd
     # Starts the thread if there is none, and waits for a batch, or for the first try to get one. Returns that for a
     # query.
     def wait(deadline, query, any)
-      known = @asked[query]
+      @asked[query] # if it is the first one, the thread gets its batch
       batch, usable, error = @lock.synchronize do
         start unless @thread&.alive? || @closed || Clock.now < @refused
         @changed.wait(@lock, deadline.left) until usable?(@batch) || @tried || @closed || deadline.passed?
         [@batch, usable?(@batch), @error]
       end
-      return batch.query == query ? batch : ask(query, known, (batch if any), deadline) if usable
+      return batch.query == query ? batch : ask(query, (batch if any), deadline) if usable
       # Those of other requests.
-      return ask(query, known, nil, deadline) if error&.code == "no_route"
-      return ask(query, known, nil, deadline) if error&.code == "invalid_argument" && !query.empty?
+      return ask(query, nil, deadline) if error&.code == "no_route"
+      return ask(query, nil, deadline) if error&.code == "invalid_argument" && !query.empty?
 
       @hooks&.stale(error) if batch && error&.code == ""
       raise Errors.like(error) if error
 
-      raise Errors.unavailable(@name, @closed ? "the client is closed" : "lbd did not answer in time")
+      raise no_answer
     end
 
-    # The batch for a query: known, unless it is old. Without an answer of lbd it may be old, or last, that of other
-    # requests, unless it is nil.
-    def ask(query, known, last, deadline)
-      now = Clock.now
+    def no_answer
+      Errors.unavailable(@name, @closed ? "the client is closed" : "lbd did not answer in time")
+    end
+
+    # The batch for a query. Without an answer of lbd it may be old, or last, that of other requests, unless it is nil.
+    def ask(query, last, deadline)
+      known, now = @asked[query], Clock.now
       old = known if known && now - known.made < @stale_for
       return known if known && (now < known.due || (@error && old))
 
-      fetch(query, BATCH_MIN, deadline.at_most(FETCH_WAIT)).tap { |batch| @asked.put(batch, false) }
-    rescue Unreachable => error
-      @error = error = Errors.unreachable(@name, error)
+      result = @asked.fetch(query, deadline) { answer(query) } or raise no_answer
+      return result if result.is_a?(Batch)
+
       # Better another endpoint than none, unless the cluster is not known.
-      old || (last if last&.generation && !@target) || raise(Errors.like(error))
+      other = old || (last if last&.generation && !@target) if result.code.empty?
+      other || raise(Errors.like(result))
+    end
+
+    # The batch for a query, or the error of the call.
+    def answer(query)
+      fetch(query, BATCH_MIN)
+    rescue StandardError => error
+      error.is_a?(Error) ? error : @error = Errors.unreachable(@name, error)
     end
 
     def start
@@ -203,7 +214,7 @@ module Lbd
     # Gets a batch, and returns when it is time for the next one.
     def refresh
       query = @asked.last.to_s
-      batch = fetch(query, query.empty? ? @size : BATCH_MIN, FETCH_WAIT)
+      batch = fetch(query, query.empty? ? @size : BATCH_MIN)
       @asked.put(batch, true)
       publish(batch, nil)
       batch.generation ? follow(batch) : sleep([batch.due - Clock.now, 0].max)
@@ -232,9 +243,9 @@ module Lbd
     end
 
     # The batch of size picks for a query.
-    def fetch(query, size, wait)
+    def fetch(query, size)
       batch = begin
-        Batch.of_answer(@name, picks(query, size, wait), chosen)
+        Batch.of_answer(@name, picks(query, size), chosen)
       rescue Dropped, CircuitBroken => error
         Batch.of_refusal(error)
       end
@@ -250,9 +261,9 @@ module Lbd
       raise Unreachable, "the answer is not a batch: #{error.message}"
     end
 
-    def picks(query, size, wait)
-      @api.call("GET", "/v1/pick", parameters: parameters.merge(n: size, reports: true, wait: Api.duration(wait)),
-                                   asks: query, cluster: @name, deadline: Deadline.new(wait + 1.0))
+    def picks(query, size)
+      @api.call("GET", "/v1/pick", parameters: parameters.merge(n: size, reports: true, wait: Api.duration(FETCH_WAIT)),
+                                   asks: query, cluster: @name, deadline: Deadline.new(FETCH_WAIT + 1.0))
     end
 
     # The age of a batch when it is replaced. It is drawn, because a change makes all clients get one at the same time.
