@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	lbdclient "github.com/lbd-dev/lbd/clients/go"
@@ -73,24 +74,12 @@ func (x *exchange) problemOf(err error) problem {
 	case errors.Is(err, errTunnels):
 		p.code, p.Detail = "overloaded", err.Error()
 	case errors.As(err, &rejection):
-		p.code, p.Detail, p.Category = codeOf(rejection), rejection.Error(), rejection.Category
+		p.code, p.Detail, p.Category = strings.ReplaceAll(rejection.Kind.Error(), " ", "_"), rejection.Error(), rejection.Category
 		if p.code == "unavailable" {
 			p.RetryAfterMS = max(time.Second, rejection.RetryAfter).Milliseconds()
 		}
 	}
 	return p
-}
-
-func codeOf(err *lbdclient.Error) string {
-	for kind, code := range map[error]string{
-		lbdclient.ErrDropped: "dropped", lbdclient.ErrCircuitBroken: "circuit_broken",
-		lbdclient.ErrUnknownCluster: "unknown_cluster", lbdclient.ErrPermissionDenied: "permission_denied",
-	} {
-		if errors.Is(err, kind) {
-			return code
-		}
-	}
-	return "unavailable"
 }
 
 // refuse answers with a problem. It returns false.

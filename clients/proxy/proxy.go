@@ -8,10 +8,10 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/http/httputil"
+	"net/url"
 	"path"
 	"strings"
 	"sync/atomic"
@@ -129,11 +129,7 @@ func (p *proxy) handler(r route) http.Handler {
 func (x *exchange) admit() bool {
 	r, p := x.request, x.proxy
 	if x.route.cluster == "" {
-		host := r.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		x.route = route{cluster: p.client.ClusterOf(host), scheme: "http", host: host}
+		x.route = route{cluster: p.client.ClusterOf((&url.URL{Host: r.Host}).Hostname()), scheme: "http", host: r.Host}
 		if r.URL.Scheme == "https" {
 			x.route.scheme = "https"
 		}
