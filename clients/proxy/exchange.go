@@ -65,9 +65,14 @@ func (c *exchangeContext) Deadline() (time.Time, bool) {
 // tries notes a try, and the address that it has.
 func (x *exchange) tries(address string) {
 	if x.attempts.Add(1) == 1 {
-		x.stats = x.proxy.metrics.of(x.route.cluster)
+		x.picked(address)
 	}
 	x.address.Store(&address)
+}
+
+// picked notes that lbd knows the cluster, unless the address is not from lbd.
+func (x *exchange) picked(address string) {
+	x.stats = x.proxy.metrics.of(x.route.cluster, address != x.proxy.options.client.Fallback)
 }
 
 // Unwrap is for http.ResponseController.
@@ -149,9 +154,8 @@ func (x *exchange) end() {
 		x.outcome = strconv.Itoa(x.status/100) + "xx"
 	}
 	p.metrics.inFlight.Add(-1)
-	switch x.outcome {
-	case "dropped", "circuit_broken", "unavailable": // others name clusters that do not exist
-		x.stats = p.metrics.of(x.route.cluster)
+	if x.attempts.Load() == 0 {
+		x.stats = p.metrics.of(x.route.cluster, x.outcome == "dropped" || x.outcome == "circuit_broken")
 	}
 	x.stats.ended(x.outcome, took, x.attempts.Load())
 	attributes := []any{

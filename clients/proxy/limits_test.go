@@ -8,8 +8,11 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lbd-dev/lbd/clients/conformance/stand"
 )
 
 // TestCallersThatDoNothing: a caller that does not read, does not send, or goes away ends its request at the endpoint.
@@ -196,11 +199,60 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestMetricsAreBounded: names that callers invent have no metrics of their own.
+// TestInventedNames: names that lbd does not know to be clusters have no metrics of their own.
+func TestInventedNames(t *testing.T) {
+	daemon, stop, err := startDaemon()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	endpoint, err := stand.Endpoint(refused(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	drops := map[string]any{"drop_overloads": []any{map[string]any{"category": "all", "drop_percentage": map[string]any{"numerator": 100}}}}
+	for name, body := range map[string]map[string]any{"drops": {"policy": drops}, "idle": {}} {
+		body["endpoints"] = []any{map[string]any{"lb_endpoints": []any{endpoint}}}
+		if err := daemon.Call(http.MethodPut, stand.ClusterPath(name)+"/endpoints", body, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := start(t, "--lbd=unix:"+daemon.Socket, "--map=127.0.0.1:0=idle", "--max-age=100ms", "--stale-for=100ms")
+	other := start(t, "--lbd=unix:"+daemon.Socket, "--stale-for=0s", "--fallback="+upstream(t, show))
+	request := func(p *running, host, want string) {
+		t.Helper()
+		if answer := curl(t, "-x", p.forward, "http://"+host+"/"); !strings.Contains(answer, want) {
+			t.Errorf("%.20s: %s", host, answer)
+		}
+	}
+	request(p, "drops.lbd", `"code":"dropped"`)
+	request(p, "invented.lbd", `"code":"unknown_cluster"`)
+	request(p, strings.Repeat("x.", 126)+"lbd", `"code":"unknown_cluster"`)
+	request(p, strings.Repeat("x.", 126)+"x.lbd", `"code":"forbidden_host"`)
+	request(other, "unknown.lbd", `"code":"unknown_cluster"`)
+	daemon.Stop(syscall.SIGKILL)
+	request(p, "invented-2.lbd", `"code":"unavailable"`)
+	request(other, "invented-3.lbd", "GET / host=invented-3.lbd ")
+	if answer := curl(t, "http://"+p.mapped+"/"); !strings.Contains(answer, `"code":"unavailable"`) {
+		t.Error(answer)
+	}
+	_, text := get(t, http.DefaultClient, "http://"+p.admin+"/metrics")
+	_, others := get(t, http.DefaultClient, "http://"+other.admin+"/metrics")
+	if strings.Contains(text, "invented") || strings.Contains(text, "x.x") || strings.Contains(others, "invented") {
+		t.Error(text, others)
+	}
+	for series, want := range map[string]string{`cluster="drops",outcome="dropped"`: "1", `cluster="idle",outcome="unavailable"`: "1", `cluster="",outcome="unknown_cluster"`: "2"} {
+		if got := p.metric(t, "requests_total{"+series+"}"); got != want {
+			t.Errorf("%s: %q", series, got)
+		}
+	}
+}
+
+// TestMetricsAreBounded: clusters beyond the limit have no metrics of their own.
 func TestMetricsAreBounded(t *testing.T) {
 	var m metrics
 	for i := range 2 * maxClusters {
-		m.of(fmt.Sprint(i)).ended("2xx", time.Millisecond, 1)
+		m.of(fmt.Sprint(i), true).ended("2xx", time.Millisecond, 1)
 	}
 	if len(m.clusters) > maxClusters+1 {
 		t.Errorf("%d clusters", len(m.clusters))

@@ -36,20 +36,17 @@ type clusterMetrics struct {
 	sum      time.Duration
 }
 
-// of returns the metrics of a cluster; with "", those of requests that have none.
-func (m *metrics) of(cluster string) *clusterMetrics {
+// of returns the metrics of a cluster; those of "" if it has none, and lbd is not known to know it.
+func (m *metrics) of(cluster string, known bool) *clusterMetrics {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.clusters[cluster] == nil {
-		if m.clusters == nil {
-			m.clusters = map[string]*clusterMetrics{}
-		}
-		if len(m.clusters) >= maxClusters {
-			cluster = ""
-		}
-		m.clusters[cluster] = cmp.Or(m.clusters[cluster], &clusterMetrics{outcomes: map[string]int64{}})
+	if m.clusters == nil {
+		m.clusters = map[string]*clusterMetrics{"": {outcomes: map[string]int64{}}}
 	}
-	return m.clusters[cluster]
+	if m.clusters[cluster] == nil && known && len(m.clusters) <= maxClusters {
+		m.clusters[cluster] = &clusterMetrics{outcomes: map[string]int64{}}
+	}
+	return cmp.Or(m.clusters[cluster], m.clusters[""])
 }
 
 // ended counts a request.

@@ -23,6 +23,9 @@ import (
 // maxKept is the size of a body that is kept to send it again, at most.
 const maxKept = 64 << 10
 
+// maxHost is the length of a host that names a cluster, at most.
+const maxHost = 255
+
 // timeoutHeader has the time that the caller gives a request, until it is answered.
 const timeoutHeader = "Lbd-Timeout"
 
@@ -62,6 +65,7 @@ func newProxy(o options, log *slog.Logger) (*proxy, error) {
 			return nil, fmt.Errorf("--map: %s has two clusters", address)
 		}
 		p.routes[address] = r
+		p.metrics.of(r.cluster, true)
 	}
 	o.client.Hosts = hosts
 	if p.client, err = lbdclient.New(o.client); err != nil {
@@ -116,7 +120,7 @@ func (p *proxy) handler(r route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		x := &exchange{ResponseWriter: w, proxy: p, request: request, route: r, begun: time.Now()}
 		x.control, x.stall = http.NewResponseController(w), p.stallTimeout
-		x.stats = p.metrics.of("")
+		x.stats = p.metrics.of("", false)
 		p.metrics.inFlight.Add(1)
 		defer x.end()
 		if x.admit() {
@@ -129,7 +133,10 @@ func (p *proxy) handler(r route) http.Handler {
 func (x *exchange) admit() bool {
 	r, p := x.request, x.proxy
 	if x.route.cluster == "" {
-		x.route = route{cluster: p.client.ClusterOf((&url.URL{Host: r.Host}).Hostname()), scheme: "http", host: r.Host}
+		x.route = route{scheme: "http", host: r.Host}
+		if host := (&url.URL{Host: r.Host}).Hostname(); len(host) <= maxHost {
+			x.route.cluster = p.client.ClusterOf(host)
+		}
 		if r.URL.Scheme == "https" {
 			x.route.scheme = "https"
 		}

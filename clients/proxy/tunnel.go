@@ -96,13 +96,15 @@ func (x *exchange) connect(ctx context.Context) {
 		x.address.Store(&address)
 	}})
 	conn, pick, err := x.proxy.client.Dial(ctx, x.route.cluster)
+	if address := x.address.Load(); address != nil {
+		x.picked(*address)
+	}
 	if err != nil {
 		x.refuse(x.problemOf(err))
 		return
 	}
 	x.answer()
 	pick.Answered(lbdclient.Success)
-	x.stats = x.proxy.metrics.of(x.route.cluster)
 	endpoint := &endpointConn{conn.(*net.TCPConn), pick} //nolint:errcheck,forcetypeassert // of TCP
 	t, err := x.newTunnel(endpoint)
 	if err != nil {

@@ -188,7 +188,7 @@ func TestTunnelAtShutdown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := &exchange{proxy: p.proxy, stats: p.metrics.of("")}
+		x := &exchange{proxy: p.proxy, stats: p.metrics.of("", false)}
 		if _, err := x.newTunnel(conn.(*net.TCPConn)); err != nil { //nolint:errcheck,forcetypeassert // it is one
 			t.Fatal(err)
 		}
