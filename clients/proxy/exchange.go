@@ -32,6 +32,7 @@ type exchange struct {
 	bodyErr  atomic.Pointer[error]  // of the body of the request
 	tunnel   *tunnel                // nil for none
 	leaves   bool                   // the body to others than net/http
+	counted  bool
 }
 
 type exchangeKey struct{}
@@ -143,12 +144,21 @@ func reset(conn any) {
 	}
 }
 
-// end counts and logs the request.
+// end ends the exchange.
 func (x *exchange) end() {
 	x.deadlines.end()
 	if x.request.Body != http.NoBody && !x.complete && x.outcome != "tunnel" {
 		x.leave()
 	}
+	x.count()
+}
+
+// count counts and logs the request when it has ended, or when its tunnel begins.
+func (x *exchange) count() {
+	if x.counted {
+		return
+	}
+	x.counted = true
 	p, took := x.proxy, time.Since(x.begun)
 	if x.outcome == "" {
 		x.outcome = strconv.Itoa(x.status/100) + "xx"

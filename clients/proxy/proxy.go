@@ -275,7 +275,7 @@ func rewrite(r *httputil.ProxyRequest) {
 func answered(response *http.Response) error {
 	x := exchangeOf(response.Request.Context())
 	x.answer()
-	if response.StatusCode != http.StatusSwitchingProtocols {
+	if x.status = response.StatusCode; x.status != http.StatusSwitchingProtocols {
 		return nil
 	}
 	conn, ok := response.Body.(tunneled)

@@ -275,8 +275,12 @@ func TestBrokenResponse(t *testing.T) {
 	}
 }
 
+// TestWebSocket: it passes, and is a tunnel, but no request any more.
 func TestWebSocket(t *testing.T) {
 	cluster := push(t, upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/request" {
+			return
+		}
 		conn, err := websocket.Accept(w, r, nil)
 		if err != nil {
 			t.Error(err)
@@ -293,7 +297,7 @@ func TestWebSocket(t *testing.T) {
 			}
 		}
 	}))
-	p := start(t, "--map=127.0.0.1:0="+cluster, "--max-tunnels=1", "--drain-timeout=0s")
+	p := start(t, "--map=127.0.0.1:0="+cluster, "--max-tunnels=1", "--max-requests=1", "--drain-timeout=0s")
 	conn, _, err := websocket.Dial(t.Context(), "ws://"+p.mapped+"/", nil) //nolint:bodyclose // it is the connection
 	if err != nil {
 		t.Fatal(err)
@@ -309,6 +313,13 @@ func TestWebSocket(t *testing.T) {
 			t.Fatalf("%d bytes, %v", len(got), err)
 		}
 	}
+	if response, body := get(t, http.DefaultClient, "http://"+p.mapped+"/request"); response.StatusCode != http.StatusOK {
+		t.Errorf("a request beside it: %s", body)
+	}
+	if n := p.metric(t, `requests_total{cluster="`+cluster+`",outcome="tunnel"}`); n != "1" {
+		t.Errorf("%s tunnels", n)
+	}
+	until(t, "no request is in flight", func() bool { return p.metric(t, "requests_in_flight") == "0" })
 	_, response, err := websocket.Dial(t.Context(), "ws://"+p.mapped+"/", nil) //nolint:bodyclose // Dial reads it
 	if err == nil || response == nil || response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("a second one: %v", err)

@@ -85,6 +85,8 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, buffered, err := x.control.Hijack()
 	if err == nil && x.tunnel != nil {
 		x.tunnel.caller.Store(&conn)
+		x.outcome = "tunnel"
+		x.count()
 	}
 	return conn, buffered, err
 }
@@ -113,6 +115,7 @@ func (x *exchange) connect(ctx context.Context) {
 		return
 	}
 	x.outcome, x.status = "tunnel", http.StatusOK
+	x.count()
 	if x.request.ProtoMajor > 1 {
 		x.WriteHeader(http.StatusOK)
 		if x.FlushError() == nil && t.join(&stream{x.request.Body, x}) == nil {

@@ -157,6 +157,9 @@ func TestTunnelHTTP2(t *testing.T) {
 	if _, err := io.ReadFull(response.Body, got); err != nil || string(got) != "hello" {
 		t.Errorf("%q, %v", got, err)
 	}
+	if p.metric(t, "requests_in_flight") != "0" || p.metric(t, `requests_total{cluster="`+cluster+`",outcome="tunnel"}`) != "1" {
+		t.Error("it is a request in flight")
+	}
 	_ = write.Close()
 	if rest, err := io.ReadAll(response.Body); err != nil || string(rest) != "end" {
 		t.Errorf("%q, %v", rest, err)
