@@ -248,7 +248,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	if out.URL.Scheme == "h2c" {
 		out.URL.Scheme = "http"
 	}
-	out.URL.RawQuery = r.In.URL.RawQuery
+	out.URL.RawPath, out.URL.RawQuery = escaped(r.In.URL.RawPath), strings.ReplaceAll(r.In.URL.RawQuery, " ", "%20")
 	out.Trailer = r.In.Trailer // it is complete after the body
 	out.Header.Del(timeoutHeader)
 	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") { // requests in it would pass the proxy as they are
@@ -269,6 +269,19 @@ func rewrite(r *httputil.ProxyRequest) {
 			out.Header[name] = values
 		}
 	}
+}
+
+// escaped escapes the bytes of a path that must not be in one. For net/url, they are a reason to escape the decoded path.
+func escaped(raw string) string {
+	var path strings.Builder
+	for _, c := range []byte(raw) {
+		if c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("0123456789-._~!$&'()*+,;=:@/%[]", c) >= 0 {
+			path.WriteByte(c)
+		} else {
+			fmt.Fprintf(&path, "%%%02X", c)
+		}
+	}
+	return path.String()
 }
 
 // answered is called with the response of the endpoint.

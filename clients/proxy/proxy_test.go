@@ -94,6 +94,38 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// TestPaths: a path and a query pass as they are. Bytes that must not be in them are escaped, and nothing is decoded.
+func TestPaths(t *testing.T) {
+	cluster := push(t, upstream(t, show))
+	p := start(t, "--map=127.0.0.1:0="+cluster)
+	for path, want := range map[string]string{
+		"/a%2Fb|c": "/a%2Fb%7Cc", "/%2e%2e%2fadmin|": "/%2e%2e%2fadmin%7C", "/%2e%2e%2fadmin": "", "/a/../b": "", "//evil/x": "",
+		"/\xc3\xbc%2F\"": "/%C3%BC%2F%22", "/a[1]%2F^": "/a[1]%2F%5E", "/-._~!$&'()*+,;=:@[]|%41": "/-._~!$&'()*+,;=:@[]%7C%41", "/a#b": "/a%23b",
+		"/%7C?a|b\xc3;%zz": "", "/?": "", "/??": "", "/Az09|": "/Az09%7C",
+	} {
+		if want == "" {
+			want = path
+		}
+		answer, err := raw(t, p.mapped, "GET "+path+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+		if !strings.Contains(answer, "\nGET "+want+" host=a ") || err != nil {
+			t.Errorf("%s: %s, %v", path, answer, err)
+		}
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.mapped, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.URL.RawQuery = "x HTTP/1.1" // HTTP/2 has no spaces that mean something
+	response, err := h2c(t).RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if body, err := io.ReadAll(response.Body); !strings.HasPrefix(string(body), "GET /?x%20HTTP/1.1 host=") {
+		t.Errorf("%s, %v", body, err)
+	}
+}
+
 // TestStrictHTTP: what two servers may read in two ways is refused, and reaches no endpoint.
 func TestStrictHTTP(t *testing.T) {
 	cluster := push(t, upstream(t, func(w http.ResponseWriter, r *http.Request) {
