@@ -249,6 +249,9 @@ func rewrite(r *httputil.ProxyRequest) {
 		out.URL.Scheme = "http"
 	}
 	out.URL.RawPath, out.URL.RawQuery = escaped(r.In.URL.RawPath), strings.ReplaceAll(r.In.URL.RawQuery, " ", "%20")
+	if out.Method == http.MethodOptions && out.URL.Path == "" && out.URL.RequestURI() == "/" { // of a forward proxy
+		out.URL.Path = "*"
+	}
 	out.Trailer = r.In.Trailer // it is complete after the body
 	out.Header.Del(timeoutHeader)
 	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") { // requests in it would pass the proxy as they are

@@ -126,6 +126,26 @@ func TestPaths(t *testing.T) {
 	}
 }
 
+// TestOptionsOfServer: OPTIONS * is for the endpoint, in both forms.
+func TestOptionsOfServer(t *testing.T) {
+	lines := make(chan string, 1)
+	cluster := push(t, endpoint(t, func(conn *net.TCPConn) {
+		line, _ := bufio.NewReader(conn).ReadString('\n')
+		lines <- line
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+	}))
+	p := start(t, "--map=127.0.0.1:0="+cluster)
+	for target, want := range map[string]string{"*": "*", "http://" + cluster + ".lbd": "*", "http://" + cluster + ".lbd?": "/?", "http://" + cluster + ".lbd?x": "/?x", "/": "/"} {
+		answer, err := raw(t, p.mapped, "OPTIONS "+target+" HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+		if !strings.HasPrefix(answer, "HTTP/1.1 204 ") || err != nil {
+			t.Fatalf("%s: %s, %v", target, answer, err)
+		}
+		if line := <-lines; line != "OPTIONS "+want+" HTTP/1.1\r\n" {
+			t.Errorf("%s: %s", target, line)
+		}
+	}
+}
+
 // TestStrictHTTP: what two servers may read in two ways is refused, and reaches no endpoint.
 func TestStrictHTTP(t *testing.T) {
 	cluster := push(t, upstream(t, func(w http.ResponseWriter, r *http.Request) {

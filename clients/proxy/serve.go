@@ -25,6 +25,8 @@ func (p *proxy) server(r route) *http.Server {
 		Protocols:         new(http.Protocols),
 		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 		ConnState:         p.count,
+
+		DisableGeneralOptionsHandler: true, // OPTIONS * is for the endpoint
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			return context.WithValue(ctx, connKey{}, conn)
 		},
