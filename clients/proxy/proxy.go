@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -254,7 +255,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 	out.Trailer = r.In.Trailer // it is complete after the body
 	out.Header.Del(timeoutHeader)
-	if strings.EqualFold(out.Header.Get("Upgrade"), "h2c") { // requests in it would pass the proxy as they are
+	if slices.ContainsFunc(strings.Split(out.Header.Get("Upgrade"), ","), isH2C) { // requests in it would pass the proxy as they are
 		out.Header.Del("Upgrade")
 		out.Header.Del("Connection")
 		out.Header.Del("Http2-Settings")
@@ -273,6 +274,8 @@ func rewrite(r *httputil.ProxyRequest) {
 		}
 	}
 }
+
+func isH2C(protocol string) bool { return strings.EqualFold(strings.TrimSpace(protocol), "h2c") }
 
 // escaped escapes the bytes of a path that must not be in one. For net/url, they are a reason to escape the decoded path.
 func escaped(raw string) string {

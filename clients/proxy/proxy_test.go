@@ -79,7 +79,7 @@ func TestHeaders(t *testing.T) {
 	cluster := push(t, upstream(t, show))
 	request := "GET / HTTP/1.1\r\nHost: me:1\r\nConnection: close, X-Secret, X-Forwarded-For\r\nX-Secret: 1\r\nX-Forwarded-For: 6.6.6.6\r\n" +
 		"X-Forwarded-Host: evil\r\nForwarded: for=6.6.6.6\r\nProxy-Authorization: Basic x\r\nProxy-Connection: x\r\nKeep-Alive: 1\r\nTE: gzip, trailers\r\n" +
-		"Lbd-Timeout: 30s\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n"
+		"Lbd-Timeout: 30s\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: foo, H2C\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n\r\n"
 	for forwarded, want := range map[string]string{
 		"replace": "X-Forwarded-For: 127.0.0.1\nX-Forwarded-Host: me:1\nX-Forwarded-Proto: http\nVia: 1.1 P\nTe: trailers\n",
 		"append":  "X-Forwarded-For: 6.6.6.6, 127.0.0.1\nX-Forwarded-Host: evil\nX-Forwarded-Proto: http\nForwarded: for=6.6.6.6\nVia: 1.1 P\nTe: trailers\n",
