@@ -32,6 +32,7 @@ type exchange struct {
 	bodyErr  atomic.Pointer[error]  // of the body of the request
 	tunnel   *tunnel                // nil for none
 	leaves   bool                   // the body to others than net/http
+	kept     int64                  // bytes of the body
 	counted  bool
 }
 
@@ -115,7 +116,9 @@ type requestBody struct {
 // Read reads the body.
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.x.read(b.ReadCloser, p)
-	b.x.stats.request.Add(int64(n))
+	if b.x.attempts.Load() > 0 { // else it is kept
+		b.x.stats.request.Add(int64(n))
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.x.bodyErr.CompareAndSwap(nil, &err)
 	}
@@ -167,6 +170,7 @@ func (x *exchange) count() {
 	if x.attempts.Load() == 0 {
 		x.stats = p.metrics.of(x.route.cluster, x.outcome == "dropped" || x.outcome == "circuit_broken")
 	}
+	x.stats.request.Add(x.kept)
 	x.stats.ended(x.outcome, took, x.attempts.Load())
 	attributes := []any{
 		"cluster", x.route.cluster, "method", x.request.Method, "outcome", x.outcome, "status", x.status,

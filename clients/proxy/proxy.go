@@ -209,7 +209,7 @@ func (x *exchange) send() {
 		x.leaves = true
 		_ = x.control.EnableFullDuplex() // or net/http discards the body when the response begins
 		r.Body = &requestBody{r.Body, x}
-		if err := keepBody(r); err != nil {
+		if err := x.keepBody(r); err != nil {
 			x.refuse(x.problemOf(err))
 			return
 		}
@@ -225,17 +225,24 @@ func (x *exchange) send() {
 	x.proxy.reverse.ServeHTTP(x, r)
 }
 
-// keepBody reads a small body of an idempotent request, so that the client can send it again. Others are streams.
-func keepBody(r *http.Request) error {
-	_, marked := r.Header["Idempotency-Key"]
-	switch idempotent := marked || r.Method == http.MethodPut || r.Method == http.MethodDelete; {
-	case !idempotent, r.ContentLength <= 0, r.ContentLength > maxKept, r.Header.Get("Expect") != "":
+// keepBody reads a small body of a request that the client repeats, so that it can send it again. Others are streams.
+func (x *exchange) keepBody(r *http.Request) error {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodPut, http.MethodDelete:
+	default:
+		if r.Header["Idempotency-Key"] == nil && r.Header["X-Idempotency-Key"] == nil {
+			return nil
+		}
+	}
+	if r.ContentLength <= 0 || r.ContentLength > maxKept {
 		return nil
 	}
 	content, err := io.ReadAll(r.Body)
 	if err != nil {
 		return err
 	}
+	x.kept = int64(len(content))
+	r.Header.Del("Expect") // the caller has sent it
 	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
 	r.Body, err = r.GetBody()
 	return err

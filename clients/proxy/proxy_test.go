@@ -291,13 +291,26 @@ func TestNotSent(t *testing.T) {
 		}
 	}
 	cluster = pushAs(t, cluster+"-503", upstream(t, answer), upstream(t, answer), good)
-	for i := range 10 {
-		if answer := curl(t, "-x", p.forward, "-X", "PUT", "-d", "abc", "http://"+cluster+".lbd/fails"); !strings.Contains(answer, "body=abc ") {
-			t.Fatalf("request %d: %s", i, answer)
+	for _, args := range [][]string{
+		{"-X", "GET"}, {"-X", "OPTIONS"}, {"-X", "PUT"}, {"-X", "DELETE"}, {"-H", "Idempotency-Key: 1"}, {"-H", "X-Idempotency-Key: 1"},
+		{"-X", "PUT", "-H", "Expect: 100-continue"},
+	} {
+		for i := range 4 {
+			answer := curl(t, append(args, "-x", p.forward, "-d", "abc", "http://"+cluster+".lbd/fails")...)
+			if !strings.Contains(answer, "body=abc ") {
+				t.Fatalf("%v, request %d: %s", args, i, answer)
+			}
 		}
 	}
-	if attempts := p.metric(t, `attempts_total{cluster="`+cluster+`"}`); attempts == "10" || attempts == "" {
+	if attempts := p.metric(t, `attempts_total{cluster="`+cluster+`"}`); attempts == "28" || attempts == "" {
 		t.Errorf("%s attempts", attempts)
+	}
+	bytesOf := func(cluster string) string {
+		return p.metric(t, `bytes_total{cluster="`+cluster+`",direction="request"}`)
+	}
+	until(t, "28 bodies of 3 bytes are counted", func() bool { return bytesOf(cluster) == "84" })
+	if n := bytesOf(""); n != "0" {
+		t.Errorf("%s bytes of no cluster", n)
 	}
 	if tokens := p.metric(t, `retry_tokens{cluster="`+cluster+`"}`); tokens == "100" || tokens == "" {
 		t.Errorf("%s tokens are left", tokens)
