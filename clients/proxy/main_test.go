@@ -113,6 +113,7 @@ type running struct {
 	forward, mapped, admin string // addresses
 	end                    func()
 	ended                  chan error
+	log                    *testLog
 }
 
 // start starts a proxy until the end of the test. Its forward proxy and its first --map have addresses.
@@ -123,7 +124,8 @@ func start(t testing.TB, args ...string) *running {
 	if err := o.parse(args, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	p, err := newProxy(o, slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	log := &testLog{t: t}
+	p, err := newProxy(o, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	if err == nil {
 		err = p.open()
 	}
@@ -131,7 +133,7 @@ func start(t testing.TB, args ...string) *running {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background()) //nolint:usetesting // it ends before the servers of the test
-	r := &running{proxy: p, end: cancel, ended: make(chan error, 1), admin: p.administrator.listener.Addr().String()}
+	r := &running{proxy: p, log: log, end: cancel, ended: make(chan error, 1), admin: p.administrator.listener.Addr().String()}
 	for i, o := range p.callers {
 		if i == 0 {
 			r.forward = o.listener.Addr().String()
@@ -148,12 +150,27 @@ func start(t testing.TB, args ...string) *running {
 	return r
 }
 
-// testLog writes the log of a proxy to that of the test.
-type testLog struct{ t testing.TB }
+// testLog writes the log of a proxy to that of the test, and keeps it.
+type testLog struct {
+	t testing.TB
 
-func (l testLog) Write(p []byte) (int, error) {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write gets a line.
+func (l *testLog) Write(p []byte) (int, error) {
 	l.t.Log(strings.TrimSpace(string(p)))
-	return len(p), nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// has reports whether a line has been logged that contains a text.
+func (l *testLog) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
 }
 
 // browser returns a client that uses the forward proxy.

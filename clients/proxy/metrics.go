@@ -19,6 +19,8 @@ const maxClusters = 1000
 type metrics struct {
 	connections, inFlight, tunnels, tunnelsTotal, refused atomic.Int64
 
+	away atomic.Bool // lbd
+
 	mu       sync.Mutex
 	clusters map[string]*clusterMetrics
 }
@@ -80,6 +82,11 @@ func (m *metrics) write(w io.Writer, tokens func(cluster string) float64) {
 	single("requests_in_flight", "gauge", "Requests that are not answered completely, without tunnels.", m.inFlight.Load())
 	single("tunnels", "gauge", "Open tunnels and WebSockets.", m.tunnels.Load())
 	single("tunnels_total", "counter", "Tunnels and WebSockets that were opened.", m.tunnelsTotal.Load())
+	away := int64(0)
+	if m.away.Load() {
+		away = 1
+	}
+	single("daemon_unreachable", "gauge", "1 while lbd does not answer: requests use the last picks, for --stale-for.", away)
 	family("build_info", "gauge", "1, with the version.")
 	fmt.Fprintf(w, "lbd_proxy_build_info{version=%q} 1\n", version)
 

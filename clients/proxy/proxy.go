@@ -68,7 +68,8 @@ func newProxy(o options, log *slog.Logger) (*proxy, error) {
 		p.routes[address] = r
 		p.metrics.of(r.cluster, true)
 	}
-	o.client.Hosts = hosts
+	o.client.Hosts, o.client.Logger = hosts, log
+	o.client.OnState = func(is lbdclient.State) { p.metrics.away.Store(is != lbdclient.StateRecovered) }
 	if p.client, err = lbdclient.New(o.client); err != nil {
 		return nil, err
 	}

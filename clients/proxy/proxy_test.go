@@ -413,10 +413,14 @@ func TestFailOpen(t *testing.T) {
 	if response, _ := get(t, browser, "http://orders.lbd/"); response.StatusCode != http.StatusOK {
 		t.Fatal(response.StatusCode)
 	}
+	if away := p.metric(t, "daemon_unreachable"); away != "0" {
+		t.Errorf("daemon_unreachable %s", away)
+	}
 	daemon.Stop(syscall.SIGKILL)
 	if response, _ := get(t, browser, "http://orders.lbd/"); response.StatusCode != http.StatusOK {
 		t.Error(response.StatusCode)
 	}
+	until(t, "the operator sees it", func() bool { return p.metric(t, "daemon_unreachable") == "1" && p.log.has("lbd does not answer") })
 	var body string
 	until(t, "the picks are too old", func() bool {
 		var response reply
@@ -435,7 +439,7 @@ func TestFailOpen(t *testing.T) {
 	}
 	until(t, "lbd is back", func() bool {
 		response, _ := get(t, browser, "http://orders.lbd/")
-		return response.StatusCode == http.StatusOK
+		return response.StatusCode == http.StatusOK && p.metric(t, "daemon_unreachable") == "0" && p.log.has("lbd answers again")
 	})
 }
 
