@@ -2,11 +2,13 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"syscall"
 	"testing"
@@ -199,6 +201,58 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
+// TestScrapersThatDoNothing: one that does not read holds no lock, and loses its connection.
+func TestScrapersThatDoNothing(t *testing.T) {
+	p := start(t, "--stall-timeout=200ms", "--header-timeout=200ms", "--idle-timeout=200ms")
+	for i := range maxClusters {
+		p.metrics.of(strings.Repeat("x", 1000)+fmt.Sprint(i), true).ended("2xx", time.Second, 1)
+	}
+	var conns []net.Conn
+	for _, request := range []string{"", "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n", "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"} {
+		conn, err := net.Dial("tcp", p.admin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close() }()
+		_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
+		_, _ = io.WriteString(conn, request)
+		conns = append(conns, conn)
+	}
+	for _, conn := range conns[:3] {
+		if _, err := io.ReadAll(conn); err != nil {
+			t.Error(err)
+		}
+	}
+	until(t, "the connection of who does not read is closed", func() bool {
+		_, err := io.WriteString(conns[3], "GET")
+		return err != nil
+	})
+	p.administration().ServeHTTP(lockChecker{httptest.NewRecorder(), &p.metrics, t}, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+}
+
+// lockChecker is a response that is written without locks.
+type lockChecker struct {
+	*httptest.ResponseRecorder
+
+	metrics *metrics
+	t       testing.TB
+}
+
+// Write gets a part of the metrics.
+func (l lockChecker) Write(p []byte) (int, error) {
+	if !l.metrics.mu.TryLock() {
+		l.t.Fatal("the metrics are locked")
+	}
+	defer l.metrics.mu.Unlock()
+	for name, c := range l.metrics.clusters {
+		if !c.mu.TryLock() {
+			l.t.Fatalf("the metrics of %.20s are locked", name)
+		}
+		c.mu.Unlock()
+	}
+	return len(p), nil
+}
+
 // TestInventedNames: names that lbd does not know to be clusters have no metrics of their own.
 func TestInventedNames(t *testing.T) {
 	daemon, stop, err := startDaemon()
@@ -257,7 +311,7 @@ func TestMetricsAreBounded(t *testing.T) {
 	if len(m.clusters) > maxClusters+1 {
 		t.Errorf("%d clusters", len(m.clusters))
 	}
-	var text strings.Builder
+	var text bytes.Buffer
 	m.write(&text, func(string) float64 { return 1 })
 	for _, want := range []string{
 		`lbd_proxy_requests_total{cluster="",outcome="2xx"} 1000`, `lbd_proxy_request_seconds_bucket{cluster="",le="0.001"} 1000`,

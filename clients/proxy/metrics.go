@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -69,7 +69,7 @@ func (c *clusterMetrics) ended(outcome string, took time.Duration, attempts int6
 var quoted = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // write writes all metrics. tokens returns what is left of the budget of retries of a cluster.
-func (m *metrics) write(w io.Writer, tokens func(cluster string) float64) {
+func (m *metrics) write(w *bytes.Buffer, tokens func(cluster string) float64) {
 	family := func(name, kind, help string) {
 		fmt.Fprintf(w, "# HELP lbd_proxy_%s %s\n# TYPE lbd_proxy_%[1]s %[3]s\n", name, help, kind)
 	}
@@ -126,7 +126,7 @@ func (m *metrics) write(w io.Writer, tokens func(cluster string) float64) {
 	}
 }
 
-func (c *clusterMetrics) writeSeconds(w io.Writer, label string) {
+func (c *clusterMetrics) writeSeconds(w *bytes.Buffer, label string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	below, all := int64(0), int64(0)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -98,7 +99,13 @@ func (p *proxy) open() (err error) {
 		add(address, r.scheme+" to cluster "+r.cluster, r)
 	}
 	if p.admin != "none" {
-		p.administrator = one(p.admin, "/metrics and /healthz", &http.Server{Handler: p.administration(), ReadHeaderTimeout: p.headerTimeout})
+		p.administrator = one(p.admin, "/metrics and /healthz", &http.Server{
+			Handler:      p.administration(),
+			ReadTimeout:  p.headerTimeout,
+			WriteTimeout: p.stallTimeout,
+			IdleTimeout:  p.idleTimeout,
+			ErrorLog:     slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+		})
 	}
 	if err != nil {
 		for _, o := range p.callers {
@@ -114,8 +121,10 @@ func (p *proxy) open() (err error) {
 func (p *proxy) administration() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		var text bytes.Buffer
+		p.metrics.write(&text, p.client.RetryTokens)
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		p.metrics.write(w, p.client.RetryTokens)
+		_, _ = text.WriteTo(w) // not with the locks of metrics
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if p.closing.Load() {
