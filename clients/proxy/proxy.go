@@ -43,6 +43,7 @@ type proxy struct {
 	metrics metrics
 	routes  map[string]route // by the address of a --map
 
+	certificate   *certificate // nil without TLS
 	callers       []*opened
 	administrator *opened // nil for none
 

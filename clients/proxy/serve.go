@@ -61,13 +61,11 @@ type opened struct {
 
 // open opens all listeners.
 func (p *proxy) open() (err error) {
-	var certificates []tls.Certificate
 	if p.tlsCert != "" {
-		certificate, err := tls.LoadX509KeyPair(p.tlsCert, p.tlsKey)
-		if err != nil {
+		p.certificate = &certificate{chain: p.tlsCert, key: p.tlsKey, log: p.log}
+		if err := p.certificate.open(); err != nil {
 			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
 		}
-		certificates = append(certificates, certificate)
 	}
 	one := func(address, what string, s *http.Server) *opened {
 		l, listenErr := listen(address, p.socketMode)
@@ -84,8 +82,9 @@ func (p *proxy) open() (err error) {
 	add := func(address, what string, r route) {
 		s := p.server(r)
 		if o := one(address, what, s); o != nil {
-			if certificates != nil {
-				s.TLSConfig = &tls.Config{Certificates: certificates, MinVersion: tls.VersionTLS12}
+			if p.certificate != nil {
+				current := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.certificate.current.Load(), nil }
+				s.TLSConfig = &tls.Config{GetCertificate: current, MinVersion: tls.VersionTLS12}
 			}
 			p.callers = append(p.callers, o)
 		}
@@ -154,6 +153,9 @@ func (p *proxy) serve(ctx context.Context) (err error) {
 	}
 	for _, o := range p.callers {
 		go start(o)
+	}
+	if p.certificate != nil {
+		go p.certificate.follow(p.stopped)
 	}
 	select {
 	case err = <-failed:
