@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -115,6 +116,29 @@ func TestTimeouts(t *testing.T) {
 	}
 	if n := p.metric(t, `requests_total{cluster="`+cluster+`",outcome="timeout"}`); n != "3" {
 		t.Errorf("%s timeouts", n)
+	}
+}
+
+// TestPeersThatAreGone: an endpoint and a caller that do not answer pings lose their connections.
+func TestPeersThatAreGone(t *testing.T) {
+	const settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00" // a frame without any
+	cluster := push(t, endpoint(t, func(conn *net.TCPConn) {
+		_, _ = io.WriteString(conn, settings)
+		_, _ = io.Copy(io.Discard, conn)
+	}))
+	p := start(t, "--map=127.0.0.1:0=h2c://"+cluster, "--timeout=15s", "--ping-interval=100ms")
+	if answer := curl(t, "http://"+p.mapped+"/"); !strings.Contains(answer, `"code":"connection"`) {
+		t.Error(answer)
+	}
+	conn, err := net.Dial("tcp", p.mapped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetReadDeadline(time.Now().Add(15 * time.Second))
+	_, _ = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"+settings)
+	if _, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the caller keeps its connection")
 	}
 }
 

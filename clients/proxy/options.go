@@ -27,6 +27,7 @@ type options struct {
 	client lbdclient.Config
 
 	timeout, stallTimeout, headerTimeout, idleTimeout, tunnelTimeout time.Duration
+	pingInterval                                                     time.Duration
 	drainDelay, drainTimeout                                         time.Duration
 	maxConnections, maxRequests, maxTunnels                          int64
 	maxHeader                                                        int
@@ -88,6 +89,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.DurationVar(&o.headerTimeout, "header-timeout", 10*time.Second, "time for the headers of a request")
 	f.DurationVar(&o.idleTimeout, "idle-timeout", 2*time.Minute, "time for which connections of callers stay open without a request")
 	f.DurationVar(&o.tunnelTimeout, "tunnel-timeout", time.Hour, "time for which tunnels and WebSockets stay open without traffic")
+	f.DurationVar(&o.pingInterval, "ping-interval", 5*time.Minute, "time without a frame after which an HTTP/2 connection gets a ping, which it has 15 s to answer; 0 for never. gRPC servers end connections with more pings than one in 5m")
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "time after SIGTERM during which /healthz fails and new connections are accepted")
 	f.DurationVar(&o.drainTimeout, "drain-timeout", 10*time.Second, "time that requests and tunnels have to finish after that")
 	f.Int64Var(&o.maxConnections, "max-connections", 10_000, "connections of callers, without tunnels")
@@ -151,8 +153,8 @@ func (o *options) check(rest []string) error {
 		return usageError{fmt.Errorf("--forwarded: %q is not replace, append or keep", o.forwarded)}
 	case o.logFormat != "text" && o.logFormat != "json":
 		return usageError{fmt.Errorf("--log-format: %q is not text or json", o.logFormat)}
-	case min(o.timeout, o.drainDelay, o.drainTimeout) < 0:
-		return usageError{fmt.Errorf("--timeout, --drain-delay and --drain-timeout must not be negative")}
+	case min(o.timeout, o.pingInterval, o.drainDelay, o.drainTimeout) < 0:
+		return usageError{fmt.Errorf("--timeout, --ping-interval, --drain-delay and --drain-timeout must not be negative")}
 	case min(o.stallTimeout, o.headerTimeout, o.idleTimeout, o.tunnelTimeout) <= 0:
 		return usageError{fmt.Errorf("--stall-timeout, --header-timeout, --idle-timeout and --tunnel-timeout must be positive")}
 	case min(o.maxConnections, o.maxRequests, o.maxTunnels, int64(o.maxHeader)) <= 0:

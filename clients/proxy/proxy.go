@@ -97,6 +97,7 @@ func (p *proxy) transport(h2c bool) *http.Transport {
 	t := &http.Transport{ // without Proxy: no request to an endpoint uses one
 		DialContext:            p.client.DialContext,
 		Protocols:              new(http.Protocols),
+		HTTP2:                  p.pings(),
 		DisableCompression:     true, // what the endpoint sends is what the caller gets
 		MaxIdleConnsPerHost:    256,
 		IdleConnTimeout:        90 * time.Second,
@@ -108,6 +109,11 @@ func (p *proxy) transport(h2c bool) *http.Transport {
 	t.Protocols.SetHTTP2(!h2c)
 	t.Protocols.SetUnencryptedHTTP2(h2c)
 	return t
+}
+
+// pings makes the end of connections visible whose peer has gone without a word.
+func (p *proxy) pings() *http.HTTP2Config {
+	return &http.HTTP2Config{SendPingTimeout: p.pingInterval, PingTimeout: min(p.pingInterval, 15*time.Second)}
 }
 
 // RoundTrip sends a request to an endpoint.

@@ -24,6 +24,7 @@ func (p *proxy) server(r route) *http.Server {
 		IdleTimeout:       p.idleTimeout,
 		MaxHeaderBytes:    p.maxHeader,
 		Protocols:         new(http.Protocols),
+		HTTP2:             p.pings(),
 		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 		ConnState:         p.count,
 
