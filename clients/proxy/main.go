@@ -49,7 +49,9 @@ func run(ctx context.Context, args []string, out, logs io.Writer) error {
 	if o.logFormat == "json" {
 		handler = slog.NewJSONHandler(logs, &slog.HandlerOptions{Level: level})
 	}
-	p, err := newProxy(o, slog.New(handler))
+	log := slog.New(handler)
+	warnOfVariables(os.Environ(), log)
+	p, err := newProxy(o, log)
 	if err != nil {
 		return usageError{err}
 	}

@@ -5,10 +5,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
-	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -56,7 +57,7 @@ func (o *options) define(f *flag.FlagSet) {
 	f.Var(&o.listen, "listen", "`ADDRESS` of the forward proxy: HOST:PORT, :PORT on loopback, unix:PATH, or none; repeatable (default 127.0.0.1:8088)")
 	f.Var(&o.maps, "map", "`ADDRESS=CLUSTER` of a reverse proxy, such as :8081=orders; h2c://CLUSTER or https://CLUSTER for endpoints that speak it; repeatable")
 	f.Var(&o.hosts, "host", "`HOST=CLUSTER`: another host that the forward proxy serves, besides CLUSTER.lbd; repeatable")
-	f.Var(&o.clusters, "cluster", "`PATTERN` of clusters that callers may reach, such as shop-*; repeatable (default all)")
+	f.Var(&o.clusters, "cluster", "`PATTERN` of clusters that callers may reach, such as shop-*; each * stands for any characters; repeatable (default all)")
 	f.StringVar(&o.admin, "admin", "127.0.0.1:8089", "`ADDRESS` of /metrics and /healthz, or none")
 	o.socketMode = 0o660
 	f.Func("socket-mode", "`MODE` of unix sockets (default 0660)", func(text string) error {
@@ -107,6 +108,23 @@ func variable(name string) string {
 	return "LBD_PROXY_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 }
 
+// ofService matches the variables that Kubernetes sets for a Service whose name begins with lbd-proxy.
+var ofService = regexp.MustCompile(`^LBD_PROXY_(\w+_)?(SERVICE_(HOST|PORT)|PORT(_\d+_|=(tcp|udp|sctp)://))`)
+
+// warnOfVariables logs unknown variables, without their values.
+func warnOfVariables(environ []string, log *slog.Logger) {
+	known := flag.NewFlagSet("", flag.ContinueOnError)
+	new(options).define(known)
+	for _, text := range environ {
+		name, _, _ := strings.Cut(text, "=")
+		unknown := strings.HasPrefix(name, "LBD_PROXY_") && !ofService.MatchString(text)
+		known.VisitAll(func(one *flag.Flag) { unknown = unknown && name != variable(one.Name) })
+		if unknown {
+			log.Warn("unknown environment variable, ignored", "variable", name)
+		}
+	}
+}
+
 // parse reads the flags and the environment. The command line takes precedence.
 func (o *options) parse(args []string, out io.Writer) error {
 	var message bytes.Buffer
@@ -124,7 +142,7 @@ func (o *options) parse(args []string, out io.Writer) error {
 	f.Visit(func(one *flag.Flag) { given[one.Name] = true })
 	var err error
 	f.VisitAll(func(one *flag.Flag) {
-		if value, ok := os.LookupEnv(variable(one.Name)); ok && !given[one.Name] && one.Name != "version" && err == nil {
+		if value := os.Getenv(variable(one.Name)); value != "" && !given[one.Name] && one.Name != "version" && err == nil {
 			values := []string{value}
 			if _, repeats := one.Value.(*list); repeats {
 				values = strings.Split(value, ",")
@@ -160,10 +178,8 @@ func (o *options) check(rest []string) error {
 	case min(o.maxConnections, o.maxRequests, o.maxTunnels, int64(o.maxHeader)) <= 0:
 		return usageError{fmt.Errorf("--max-connections, --max-requests, --max-tunnels and --max-header-bytes must be positive")}
 	}
-	for _, pattern := range o.clusters {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return usageError{fmt.Errorf("--cluster: %q is not a pattern", pattern)}
-		}
+	if len(o.clusters) == 0 {
+		o.clusters = list{"*"}
 	}
 	if len(o.listen) == 0 {
 		o.listen = list{"127.0.0.1:8088"}
@@ -237,6 +253,19 @@ func (o *options) hostMap() (map[string]lbdclient.Host, error) {
 		hosts[strings.ToLower(host)] = lbdclient.Host{Cluster: cluster}
 	}
 	return hosts, nil
+}
+
+// clusterPattern matches the clusters of all --cluster. Each * stands for any characters, as in the patterns of lbd.
+func (o *options) clusterPattern() (*regexp.Regexp, error) {
+	var patterns []string
+	for _, pattern := range o.clusters {
+		patterns = append(patterns, strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*"))
+	}
+	all, err := regexp.Compile("^(?s:" + strings.Join(patterns, "|") + ")$")
+	if err != nil {
+		err = fmt.Errorf("--cluster: %w", err)
+	}
+	return all, err
 }
 
 // listen opens a listener. A socket file that a killed process left behind is replaced.

@@ -12,7 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/http/httputil"
 	"net/url"
-	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -43,6 +43,8 @@ type proxy struct {
 	metrics metrics
 	routes  map[string]route // by the address of a --map
 
+	reachable *regexp.Regexp // names of clusters
+
 	certificate   *certificate // nil without TLS
 	callers       []*opened
 	administrator *opened // nil for none
@@ -68,6 +70,9 @@ func newProxy(o options, log *slog.Logger) (*proxy, error) {
 		}
 		p.routes[address] = r
 		p.metrics.of(r.cluster, true)
+	}
+	if p.reachable, err = o.clusterPattern(); err != nil {
+		return nil, err
 	}
 	o.client.Hosts, o.client.Logger = hosts, log
 	o.client.OnState = func(is lbdclient.State) { p.metrics.away.Store(is != lbdclient.StateRecovered) }
@@ -159,7 +164,7 @@ func (x *exchange) admit() bool {
 			"%.100q is no cluster: this proxy serves hosts that end in .lbd, and those of --host; set no_proxy for others", r.Host)})
 	case r.URL.Scheme != "" && r.URL.Scheme != "http" && r.URL.Scheme != "https":
 		return x.refuse(problem{code: "invalid_argument", Detail: "the scheme of the URL is neither http nor https"})
-	case !p.reaches(name):
+	case !p.reachable.MatchString(name):
 		return x.refuse(problem{code: "forbidden_cluster", Cluster: name, Detail: "no --cluster of this proxy permits the cluster"})
 	case x.loops():
 		return x.refuse(problem{code: "loop", Cluster: name, Detail: "the request has passed this proxy before: an endpoint of the cluster leads back to it"})
@@ -177,16 +182,6 @@ func (x *exchange) admit() bool {
 		}
 	}
 	return true
-}
-
-// reaches reports whether callers may reach a cluster.
-func (p *proxy) reaches(cluster string) bool {
-	for _, pattern := range p.clusters {
-		if ok, err := path.Match(pattern, cluster); ok && err == nil {
-			return true
-		}
-	}
-	return len(p.clusters) == 0
 }
 
 func (x *exchange) loops() bool {

@@ -488,7 +488,7 @@ func TestOptions(t *testing.T) {
 		"--map=orders": "is not ADDRESS=CLUSTER", "--map=:1=": "is not ADDRESS=CLUSTER", "--map=:1=a --map=:1=b": "has two clusters",
 		"--host=a": "is not HOST=CLUSTER", "--host=a:1=b": "is not HOST=CLUSTER", "--forwarded=x": "is not replace, append or keep",
 		"--tls-cert=x": "set both", "--tls-cert=x --tls-key=y": "--tls-cert, --tls-key: ", "--log-level=x": "--log-level", "--log-format=x": "--log-format",
-		"--mode=x": "mode", "--lbd=x": "address of lbd", "--cluster=[": "is not a pattern", "--max-tunnels=0": "must be positive",
+		"--mode=x": "mode", "--lbd=x": "address of lbd", "--cluster=\xff": "--cluster: ", "--max-tunnels=0": "must be positive",
 		"--stall-timeout=0": "must be positive", "--timeout=-1s": "must not be negative", "x": "unexpected argument", "--nope": "not defined",
 		"--listen=unix:/nowhere/x --admin=none": "listen: ", "--socket-mode=999": "socket-mode",
 	} {
@@ -506,6 +506,18 @@ func TestOptions(t *testing.T) {
 	var o options
 	if err := o.parse([]string{"--retries=0"}, io.Discard); err != nil || o.maxTunnels != 7 || len(o.listen) != 2 || o.client.Retries != -1 {
 		t.Errorf("%v, %+v", err, o)
+	}
+	var log bytes.Buffer
+	t.Setenv("LBD_PROXY_MAP", "") // not set
+	t.Setenv("LBD_PROXY_MAPS", "secret")
+	for name, value := range map[string]string{"SERVICE_HOST": "1.2.3.4", "SERVICE_PORT_HTTP": "1", "PORT": "tcp://1.2.3.4:1", "PORT_1_TCP_ADDR": "1.2.3.4", "B_SERVICE_PORT": "1", "B_PORT": "tcp://1.2.3.4:1"} {
+		t.Setenv("LBD_PROXY_"+name, value) // of Kubernetes
+	}
+	if err := run(t.Context(), []string{"--listen=unix:/nowhere/x", "--admin=none"}, io.Discard, &log); err == nil || !strings.Contains(err.Error(), "listen: ") {
+		t.Error(err)
+	}
+	if got := strings.Count(log.String(), "level="); got != 1 || !strings.Contains(log.String(), `msg="unknown environment variable, ignored" variable=LBD_PROXY_MAPS`) {
+		t.Error(log.String())
 	}
 	t.Setenv("LBD_PROXY_MAX_TUNNELS", "x")
 	if err := o.parse(nil, io.Discard); err == nil || !strings.Contains(err.Error(), "LBD_PROXY_MAX_TUNNELS") {
@@ -525,8 +537,12 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s: %s", name, answer)
 		}
 	}
-	p := start(t, "--cluster=shop-*", "--cluster=orders")
-	for name, want := range map[string]string{"shop-1": "unknown_cluster", "shop": "forbidden_cluster"} {
+	p := start(t, "--map=127.0.0.1:0=a/b?c", "--cluster=*")
+	if answer := curl(t, "http://"+p.mapped+"/"); !strings.Contains(answer, "host="+p.mapped+" ") {
+		t.Error(answer)
+	}
+	p = start(t, "--cluster=shop-*", "--cluster=orders")
+	for name, want := range map[string]string{"shop-1": "unknown_cluster", "shop-": "unknown_cluster", "shop": "forbidden_cluster", "my-shop-1": "forbidden_cluster", "orders-2": "forbidden_cluster"} {
 		if answer := curl(t, "-x", p.forward, "http://"+name+".lbd/"); !strings.Contains(answer, want) {
 			t.Errorf("%s: %s", name, answer)
 		}
