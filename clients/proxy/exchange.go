@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -213,12 +212,4 @@ func (p *proxy) warn(failure string, attributes ...any) {
 		attributes = append(attributes, slog.Int64("failures_not_logged", skipped))
 	}
 	p.log.Warn(failure, attributes...) //nolint:sloglint // its callers have literals
-}
-
-// endpoint names the endpoint of the last try for messages.
-func (x *exchange) endpoint() string {
-	if address := x.address.Load(); address != nil {
-		return fmt.Sprintf("endpoint %s (%d tried): ", *address, x.attempts.Load())
-	}
-	return ""
 }

@@ -24,6 +24,7 @@ type options struct {
 	socketMode                    os.FileMode
 	tlsCert, tlsKey               string
 	forwarded                     string
+	showAddresses                 bool
 
 	client lbdclient.Config
 
@@ -68,6 +69,8 @@ func (o *options) define(f *flag.FlagSet) {
 	f.StringVar(&o.tlsCert, "tls-cert", "", "`FILE` with the certificate chain of the listeners of callers, in PEM (default: no TLS)")
 	f.StringVar(&o.tlsKey, "tls-key", "", "`FILE` with its private key")
 	f.StringVar(&o.forwarded, "forwarded", "replace", "X-Forwarded-For, -Host and -Proto of callers: `replace`, append, or keep")
+
+	f.BoolVar(&o.showAddresses, "show-addresses", false, "show callers the addresses of endpoints and of lbd, in the details of errors")
 
 	f.StringVar(&o.client.Address, "lbd", "", "`ADDRESS` of lbd: unix:PATH, http://HOST:PORT or https://HOST:PORT (default $LBD, else that of an lbd on this machine)")
 	f.Func("mode", "`MODE` of the picks: batch, pick or lease (default batch)", func(mode string) error {

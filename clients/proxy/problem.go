@@ -24,7 +24,8 @@ type problem struct {
 	Category     string `json:"category,omitempty"`
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
 
-	code string // of kinds
+	code    string // of kinds
+	private string // the rest of the detail, with addresses
 }
 
 // kinds has the status and the title of each code, and its error in the header Proxy-Status (RFC 9209).
@@ -53,16 +54,21 @@ var kinds = map[string]struct {
 // errTunnels is why a tunnel is refused.
 var errTunnels = errors.New("too many tunnels are open, see --max-tunnels")
 
-// problemOf returns the problem of a request without an answer. Its code is "cancelled" if the caller has gone.
+// problemOf returns the problem of a request without an answer. Its code is "cancelled" if the caller has gone. The
+// detail has neither addresses nor what lbd says of endpoints, as RFC 9209 recommends of proxies.
 func (x *exchange) problemOf(err error) problem {
-	p := problem{code: "connection", Cluster: x.route.cluster, Detail: x.endpoint() + err.Error()}
+	p := problem{code: "connection", Cluster: x.route.cluster, private: err.Error()}
+	p.Detail = fmt.Sprintf("no valid answer of an endpoint (%d tried)", x.attempts.Load())
+	if address := x.address.Load(); address != nil {
+		p.private = *address + ": " + p.private
+	}
 	var (
 		rejection *lbdclient.Error
 		bodyErr   = x.bodyErr.Load()
 	)
 	switch _, expired := x.deadline(); {
 	case expired:
-		p.code, p.Detail = "timeout", fmt.Sprintf("no answer within %v: %s", x.timeout, p.Detail)
+		p.code, p.Detail = "timeout", fmt.Sprintf("no answer of an endpoint within %v (%d tried)", x.timeout, x.attempts.Load())
 	case x.proxy.stopped.Err() != nil:
 		p.code, p.Detail = "shutting_down", "the proxy is shutting down"
 	case bodyErr != nil && errors.Is(*bodyErr, os.ErrDeadlineExceeded):
@@ -70,11 +76,14 @@ func (x *exchange) problemOf(err error) problem {
 	case x.request.Context().Err() != nil:
 		p.code = "cancelled"
 	case bodyErr != nil:
-		p.code, p.Detail = "invalid_body", (*bodyErr).Error()
+		p.code, p.Detail, p.private = "invalid_body", (*bodyErr).Error(), ""
 	case errors.Is(err, errTunnels):
-		p.code, p.Detail = "overloaded", err.Error()
+		p.code, p.Detail, p.private = "overloaded", err.Error(), ""
 	case errors.As(err, &rejection):
-		p.code, p.Detail, p.Category = strings.ReplaceAll(rejection.Kind.Error(), " ", "_"), rejection.Error(), rejection.Category
+		p.code, p.Detail, p.Category = strings.ReplaceAll(rejection.Kind.Error(), " ", "_"), rejection.Detail, rejection.Category
+		if rejection.Code != "" {
+			p.Detail = "lbd answered " + rejection.Code
+		}
 		if p.code == "unavailable" {
 			p.RetryAfterMS = max(time.Second, rejection.RetryAfter).Milliseconds()
 		}
@@ -88,7 +97,13 @@ func (x *exchange) refuse(p problem) bool {
 	if p.code == "cancelled" {
 		panic(http.ErrAbortHandler) // a gone caller gets no answer, least of all an empty 200
 	}
-	kind := kinds[p.code]
+	kind, detail := kinds[p.code], p.Detail
+	if p.private != "" {
+		detail += ": " + p.private
+	}
+	if x.proxy.showAddresses {
+		p.Detail = detail
+	}
 	p.Type, p.Code, p.Title, p.Status = "/problems/"+p.code, p.code, kind.title, kind.status
 	header := x.Header()
 	header.Set("Content-Type", "application/problem+json")
@@ -106,6 +121,6 @@ func (x *exchange) refuse(p problem) bool {
 	}
 	x.WriteHeader(p.Status)
 	_, _ = x.Write(append(body, '\n')) // the caller may have gone
-	x.proxy.warn("request failed", "cluster", p.Cluster, "method", x.request.Method, "code", p.code, "status", p.Status, "detail", p.Detail)
+	x.proxy.warn("request failed", "cluster", p.Cluster, "method", x.request.Method, "code", p.code, "status", p.Status, "detail", detail)
 	return false
 }

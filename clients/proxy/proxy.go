@@ -304,6 +304,9 @@ func escaped(raw string) string {
 func answered(response *http.Response) error {
 	x := exchangeOf(response.Request.Context())
 	x.answer()
+	response.Header["Proxy-Status"] = slices.DeleteFunc(response.Header["Proxy-Status"], func(status string) bool {
+		return strings.Contains(strings.ToLower(status), "lbd-proxy") // that is what the proxy itself says
+	})
 	if x.status = response.StatusCode; x.status != http.StatusSwitchingProtocols {
 		return nil
 	}

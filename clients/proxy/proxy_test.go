@@ -58,7 +58,7 @@ func TestForwardProxyWithCurl(t *testing.T) {
 		"a tunnel":           {through("-p", "https://example.com/"), "403"},
 		"FTP":                {through("ftp://" + cluster + ".lbd/"), `"code":"invalid_argument"`},
 		"no cluster":         {through("http://nope.lbd/"), `"code":"unknown_cluster"`},
-		"a gone endpoint":    {through("http://" + pushAs(t, "gone", refused(t)) + ".lbd/"), "endpoint 127.0.0.1:"},
+		"a gone endpoint":    {through("http://" + pushAs(t, "gone", refused(t)) + ".lbd/"), `"detail":"no valid answer of an endpoint (1 tried)",`},
 	} {
 		if !strings.Contains(want.got, want.want) {
 			t.Errorf("%s: got %s\nnot %s", name, want.got, want.want)
@@ -428,7 +428,7 @@ func TestFailOpen(t *testing.T) {
 		return response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") == "1"
 	})
 	var got problem
-	if err := json.Unmarshal([]byte(body), &got); err != nil || got.Code != "unavailable" || got.Cluster != "orders" || !strings.Contains(got.Detail, "lbd is unreachable") {
+	if err := json.Unmarshal([]byte(body), &got); err != nil || got.Code != "unavailable" || got.Cluster != "orders" || got.Detail != "lbd is unreachable" || !p.log.has(`lbd is unreachable: GET /v1/pick at unix:`) {
 		t.Errorf("%v: %s", err, body)
 	}
 	if response, _ := get(t, http.DefaultClient, "http://"+p.admin+"/healthz"); response.StatusCode != http.StatusOK {
@@ -443,12 +443,46 @@ func TestFailOpen(t *testing.T) {
 	})
 }
 
+// TestAddressesAreShown: callers see addresses, and details of lbd, only if the operator says so; the log has them.
+func TestAddressesAreShown(t *testing.T) {
+	address, hangs := refused(t), upstream(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	gone := push(t, address)
+	pushAs(t, gone+"-hangs", hangs)
+	for _, shows := range []bool{false, true} {
+		p := start(t, fmt.Sprint("--show-addresses=", shows))
+		for _, c := range []struct{ cluster, timeout, detail, private string }{
+			{gone, "1m", "no valid answer of an endpoint (1 tried)", address + ": dial tcp"},
+			{gone + "-hangs", "50ms", "no answer of an endpoint within 50ms (1 tried)", hangs + ": context canceled"},
+			{"nope", "1m", "lbd answered unknown_cluster", "lbd: cluster nope: "},
+		} {
+			answer := curl(t, "-x", p.forward, "-H", "Lbd-Timeout: "+c.timeout, "http://"+c.cluster+".lbd/")
+			if shows != strings.Contains(answer, `"detail":"`+c.detail+": "+c.private) || shows == strings.Contains(answer, `"detail":"`+c.detail+`"`) {
+				t.Errorf("%v: %s", shows, answer)
+			}
+			if !p.log.has(c.detail + ": " + c.private) {
+				t.Errorf("the log has no %s", c.private)
+			}
+		}
+	}
+}
+
+// TestForgedStatus: an endpoint cannot answer as the proxy does.
+func TestForgedStatus(t *testing.T) {
+	cluster := push(t, upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header()["Proxy-Status"] = []string{"lbd-proxy; error=http_request_denied", "cdn", `cdn, "LBD-proxy"; error=x`}
+	}))
+	p := start(t, "--map=127.0.0.1:0="+cluster)
+	if response, _ := get(t, http.DefaultClient, "http://"+p.mapped+"/"); strings.Join(response.Header["Proxy-Status"], "|") != "cdn" {
+		t.Error(response.Header["Proxy-Status"])
+	}
+}
+
 // TestHTTPSEndpoint: the certificate of the endpoint must be that of the cluster's host.
 func TestHTTPSEndpoint(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(show))
 	defer server.Close()
 	cluster := push(t, server.Listener.Addr().String())
-	p := start(t, "--map=127.0.0.1:0=https://"+cluster)
+	p := start(t, "--map=127.0.0.1:0=https://"+cluster, "--show-addresses")
 	if answer := curl(t, "http://"+p.mapped+"/"); !strings.Contains(answer, "certificate") || !strings.Contains(answer, `"code":"connection"`) {
 		t.Error(answer)
 	}
