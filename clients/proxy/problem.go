@@ -19,12 +19,11 @@ type problem struct {
 	Title        string `json:"title"`
 	Status       int    `json:"status"`
 	Detail       string `json:"detail"`
-	Code         string `json:"code"`
+	Code         string `json:"code"` // of kinds
 	Cluster      string `json:"cluster,omitempty"`
 	Category     string `json:"category,omitempty"`
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
 
-	code    string // of kinds
 	private string // the rest of the detail, with addresses
 }
 
@@ -57,7 +56,7 @@ var errTunnels = errors.New("too many tunnels are open, see --max-tunnels")
 // problemOf returns the problem of a request without an answer. Its code is "cancelled" if the caller has gone. The
 // detail has neither addresses nor what lbd says of endpoints, as RFC 9209 recommends of proxies.
 func (x *exchange) problemOf(err error) problem {
-	p := problem{code: "connection", Cluster: x.route.cluster, private: err.Error()}
+	p := problem{Code: "connection", Cluster: x.route.cluster, private: err.Error()}
 	p.Detail = fmt.Sprintf("no valid answer of an endpoint (%d tried)", x.attempts.Load())
 	if address := x.address.Load(); address != nil {
 		p.private = *address + ": " + p.private
@@ -68,23 +67,23 @@ func (x *exchange) problemOf(err error) problem {
 	)
 	switch _, expired := x.deadline(); {
 	case expired:
-		p.code, p.Detail = "timeout", fmt.Sprintf("no answer of an endpoint within %v (%d tried)", x.timeout, x.attempts.Load())
+		p.Code, p.Detail = "timeout", fmt.Sprintf("no answer of an endpoint within %v (%d tried)", x.timeout, x.attempts.Load())
 	case x.proxy.stopped.Err() != nil:
-		p.code, p.Detail = "shutting_down", "the proxy is shutting down"
+		p.Code, p.Detail = "shutting_down", "the proxy is shutting down"
 	case bodyErr != nil && errors.Is(*bodyErr, os.ErrDeadlineExceeded):
-		p.code, p.Detail = "body_timeout", "the body of the request did not arrive in time"
+		p.Code, p.Detail = "body_timeout", "the body of the request did not arrive in time"
 	case x.request.Context().Err() != nil:
-		p.code = "cancelled"
+		p.Code = "cancelled"
 	case bodyErr != nil:
-		p.code, p.Detail, p.private = "invalid_body", (*bodyErr).Error(), ""
+		p.Code, p.Detail, p.private = "invalid_body", (*bodyErr).Error(), ""
 	case errors.Is(err, errTunnels):
-		p.code, p.Detail, p.private = "overloaded", err.Error(), ""
+		p.Code, p.Detail, p.private = "overloaded", err.Error(), ""
 	case errors.As(err, &rejection):
-		p.code, p.Detail, p.Category = strings.ReplaceAll(rejection.Kind.Error(), " ", "_"), rejection.Detail, rejection.Category
+		p.Code, p.Detail, p.Category = strings.ReplaceAll(rejection.Kind.Error(), " ", "_"), rejection.Detail, rejection.Category
 		if rejection.Code != "" {
 			p.Detail = "lbd answered " + rejection.Code
 		}
-		if p.code == "unavailable" {
+		if p.Code == "unavailable" {
 			p.RetryAfterMS = max(time.Second, rejection.RetryAfter).Milliseconds()
 		}
 	}
@@ -93,18 +92,18 @@ func (x *exchange) problemOf(err error) problem {
 
 // refuse answers with a problem. It returns false.
 func (x *exchange) refuse(p problem) bool {
-	x.outcome = p.code
-	if p.code == "cancelled" {
+	x.outcome = p.Code
+	if p.Code == "cancelled" {
 		panic(http.ErrAbortHandler) // a gone caller gets no answer, least of all an empty 200
 	}
-	kind, detail := kinds[p.code], p.Detail
+	kind, detail := kinds[p.Code], p.Detail
 	if p.private != "" {
 		detail += ": " + p.private
 	}
 	if x.proxy.showAddresses {
 		p.Detail = detail
 	}
-	p.Type, p.Code, p.Title, p.Status = "/problems/"+p.code, p.code, kind.title, kind.status
+	p.Type, p.Title, p.Status = "/problems/"+p.Code, kind.title, kind.status
 	header := x.Header()
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Cache-Control", "no-store")
@@ -112,7 +111,7 @@ func (x *exchange) refuse(p problem) bool {
 	if p.RetryAfterMS > 0 {
 		header.Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
 	}
-	if p.code == "body_timeout" || p.code == "invalid_body" {
+	if p.Code == "body_timeout" || p.Code == "invalid_body" {
 		header.Set("Connection", "close")
 	}
 	body, err := json.Marshal(p)
@@ -121,6 +120,6 @@ func (x *exchange) refuse(p problem) bool {
 	}
 	x.WriteHeader(p.Status)
 	_, _ = x.Write(append(body, '\n')) // the caller may have gone
-	x.proxy.warn("request failed", "cluster", p.Cluster, "method", x.request.Method, "code", p.code, "status", p.Status, "detail", detail)
+	x.proxy.warn("request failed", "cluster", p.Cluster, "method", x.request.Method, "code", p.Code, "status", p.Status, "detail", detail)
 	return false
 }

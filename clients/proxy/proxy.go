@@ -155,27 +155,27 @@ func (x *exchange) admit() bool {
 			x.route.scheme = "https"
 		}
 	} else if r.Method == http.MethodConnect {
-		return x.refuse(problem{code: "method_not_allowed", Detail: "CONNECT is for the forward proxy, see --listen"})
+		return x.refuse(problem{Code: "method_not_allowed", Detail: "CONNECT is for the forward proxy, see --listen"})
 	}
 	name := x.route.cluster
 	switch {
 	case name == "":
-		return x.refuse(problem{code: "forbidden_host", Detail: fmt.Sprintf(
+		return x.refuse(problem{Code: "forbidden_host", Detail: fmt.Sprintf(
 			"%.100q is no cluster: this proxy serves hosts that end in .lbd, and those of --host; set no_proxy for others", r.Host)})
 	case r.URL.Scheme != "" && r.URL.Scheme != "http" && r.URL.Scheme != "https":
-		return x.refuse(problem{code: "invalid_argument", Detail: "the scheme of the URL is neither http nor https"})
+		return x.refuse(problem{Code: "invalid_argument", Detail: "the scheme of the URL is neither http nor https"})
 	case !p.reachable.MatchString(name):
-		return x.refuse(problem{code: "forbidden_cluster", Cluster: name, Detail: "no --cluster of this proxy permits the cluster"})
+		return x.refuse(problem{Code: "forbidden_cluster", Cluster: name, Detail: "no --cluster of this proxy permits the cluster"})
 	case x.loops():
-		return x.refuse(problem{code: "loop", Cluster: name, Detail: "the request has passed this proxy before: an endpoint of the cluster leads back to it"})
+		return x.refuse(problem{Code: "loop", Cluster: name, Detail: "the request has passed this proxy before: an endpoint of the cluster leads back to it"})
 	case p.metrics.inFlight.Load() > p.maxRequests:
-		return x.refuse(problem{code: "overloaded", Cluster: name, Detail: "too many requests are in flight, see --max-requests"})
+		return x.refuse(problem{Code: "overloaded", Cluster: name, Detail: "too many requests are in flight, see --max-requests"})
 	}
 	x.timeout = p.timeout
 	if text := r.Header.Get(timeoutHeader); text != "" {
 		own, err := time.ParseDuration(text)
 		if err != nil || own <= 0 {
-			return x.refuse(problem{code: "invalid_argument", Cluster: name, Detail: timeoutHeader + " is no duration, such as 1.5s"})
+			return x.refuse(problem{Code: "invalid_argument", Cluster: name, Detail: timeoutHeader + " is no duration, such as 1.5s"})
 		}
 		if x.fixed = x.timeout == 0 || own < x.timeout; x.fixed {
 			x.timeout = own

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -179,6 +180,69 @@ func TestIdleTunnel(t *testing.T) {
 	got, err := io.ReadAll(reader)
 	if len(got) != 10 {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestTunnelOutlivesStall: --stall-timeout is not for tunnels, in which one side may be silent for long.
+func TestTunnelOutlivesStall(t *testing.T) {
+	const pause, n = 30 * time.Millisecond, 15
+	speak := func(conn io.Writer) (err error) {
+		for range n {
+			_, writeErr := io.WriteString(conn, ".")
+			err = cmp.Or(err, writeErr)
+			time.Sleep(pause)
+		}
+		return err
+	}
+	listen := func(conn io.Reader) error {
+		_, err := io.ReadFull(conn, make([]byte, n))
+		return err
+	}
+	serve := func(conn *net.TCPConn) {
+		if speak(conn) == nil && listen(conn) == nil {
+			_, _ = io.WriteString(conn, "end")
+		}
+	}
+	cluster := push(t, endpoint(t, serve))
+	upgrades := pushAs(t, cluster+"-upgrades", endpoint(t, func(conn *net.TCPConn) {
+		_, _ = http.ReadRequest(bufio.NewReader(conn))
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: dots\r\n\r\n")
+		serve(conn)
+	}))
+	p := start(t, "--map=127.0.0.1:0="+upgrades, "--stall-timeout=150ms")
+	for name, open := range map[string]func(t *testing.T) (io.Reader, io.Writer){
+		"HTTP1": func(t *testing.T) (io.Reader, io.Writer) {
+			conn, reader, _ := connect(t, p, cluster, "")
+			return reader, conn
+		},
+		"HTTP2": func(t *testing.T) (io.Reader, io.Writer) {
+			response, write := upload(t, h2c(t), http.MethodConnect, cluster+".lbd:443", "http://"+p.forward) //nolint:bodyclose // upload closes it
+			return response.Body, write
+		},
+		"Upgrade": func(t *testing.T) (io.Reader, io.Writer) {
+			conn, err := net.Dial("tcp", p.mapped)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: dots\r\n\r\n")
+			reader := bufio.NewReader(conn)
+			if response, err := http.ReadResponse(reader, nil); err != nil || response.StatusCode != http.StatusSwitchingProtocols { //nolint:bodyclose // it is the connection
+				t.Fatal(response, err)
+			}
+			return reader, conn
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			read, write := open(t)
+			if err := cmp.Or(listen(read), speak(write)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(io.LimitReader(read, 3)); string(got) != "end" {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
 	}
 }
 
