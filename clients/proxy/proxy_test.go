@@ -292,7 +292,12 @@ func TestNotSent(t *testing.T) {
 	}
 	cluster = pushAs(t, cluster+"-503", upstream(t, answer), upstream(t, answer), good)
 	for _, args := range [][]string{
-		{"-X", "GET"}, {"-X", "OPTIONS"}, {"-X", "PUT"}, {"-X", "DELETE"}, {"-H", "Idempotency-Key: 1"}, {"-H", "X-Idempotency-Key: 1"},
+		{"-X", "GET"},
+		{"-X", "OPTIONS"},
+		{"-X", "PUT"},
+		{"-X", "DELETE"},
+		{"-H", "Idempotency-Key: 1"},
+		{"-H", "X-Idempotency-Key: 1"},
 		{"-X", "PUT", "-H", "Expect: 100-continue"},
 	} {
 		for i := range 4 {
