@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +25,7 @@ type problem struct {
 	Category     string `json:"category,omitempty"`
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
 
-	private string // the rest of the detail, with addresses
+	full string // the detail with addresses; "" if it has none
 }
 
 // kinds has the status and the title of each code, and its error in the header Proxy-Status (RFC 9209).
@@ -56,18 +57,15 @@ var errTunnels = errors.New("too many tunnels are open, see --max-tunnels")
 // problemOf returns the problem of a request without an answer. Its code is "cancelled" if the caller has gone. The
 // detail has neither addresses nor what lbd says of endpoints, as RFC 9209 recommends of proxies.
 func (x *exchange) problemOf(err error) problem {
-	p := problem{Code: "connection", Cluster: x.route.cluster, private: err.Error()}
-	p.Detail = fmt.Sprintf("no valid answer of an endpoint (%d tried)", x.attempts.Load())
-	if address := x.address.Load(); address != nil {
-		p.private = *address + ": " + p.private
-	}
+	p := problem{Cluster: x.route.cluster}
 	var (
 		rejection *lbdclient.Error
 		bodyErr   = x.bodyErr.Load()
 	)
 	switch _, expired := x.deadline(); {
 	case expired:
-		p.Code, p.Detail = "timeout", fmt.Sprintf("no answer of an endpoint within %v (%d tried)", x.timeout, x.attempts.Load())
+		p.Code, p.Detail = "timeout", fmt.Sprintf("no answer within %v", x.timeout)
+		p.full = p.Detail + ": " + x.endpoint() + err.Error()
 	case x.proxy.stopped.Err() != nil:
 		p.Code, p.Detail = "shutting_down", "the proxy is shutting down"
 	case bodyErr != nil && errors.Is(*bodyErr, os.ErrDeadlineExceeded):
@@ -75,19 +73,31 @@ func (x *exchange) problemOf(err error) problem {
 	case x.request.Context().Err() != nil:
 		p.Code = "cancelled"
 	case bodyErr != nil:
-		p.Code, p.Detail, p.private = "invalid_body", (*bodyErr).Error(), ""
+		p.Code, p.Detail = "invalid_body", (*bodyErr).Error()
 	case errors.Is(err, errTunnels):
-		p.Code, p.Detail, p.private = "overloaded", err.Error(), ""
+		p.Code, p.Detail = "overloaded", err.Error()
 	case errors.As(err, &rejection):
-		p.Code, p.Detail, p.Category = strings.ReplaceAll(rejection.Kind.Error(), " ", "_"), rejection.Detail, rejection.Category
+		p.Code, p.Category = strings.ReplaceAll(rejection.Kind.Error(), " ", "_"), rejection.Category
+		p.Detail, p.full = rejection.Detail, rejection.Error()
 		if rejection.Code != "" {
 			p.Detail = "lbd answered " + rejection.Code
 		}
 		if p.Code == "unavailable" {
 			p.RetryAfterMS = max(time.Second, rejection.RetryAfter).Milliseconds()
 		}
+	default:
+		p.Code, p.Detail = "connection", fmt.Sprintf("no valid answer of an endpoint (%d tried)", x.attempts.Load())
+		p.full = x.endpoint() + err.Error()
 	}
 	return p
+}
+
+// endpoint names the endpoint of the last try for messages.
+func (x *exchange) endpoint() string {
+	if address := x.address.Load(); address != nil {
+		return fmt.Sprintf("endpoint %s (%d tried): ", *address, x.attempts.Load())
+	}
+	return ""
 }
 
 // refuse answers with a problem. It returns false.
@@ -96,12 +106,9 @@ func (x *exchange) refuse(p problem) bool {
 	if p.Code == "cancelled" {
 		panic(http.ErrAbortHandler) // a gone caller gets no answer, least of all an empty 200
 	}
-	kind, detail := kinds[p.Code], p.Detail
-	if p.private != "" {
-		detail += ": " + p.private
-	}
+	kind, full := kinds[p.Code], cmp.Or(p.full, p.Detail)
 	if x.proxy.showAddresses {
-		p.Detail = detail
+		p.Detail = full
 	}
 	p.Type, p.Title, p.Status = "/problems/"+p.Code, kind.title, kind.status
 	header := x.Header()
@@ -120,6 +127,6 @@ func (x *exchange) refuse(p problem) bool {
 	}
 	x.WriteHeader(p.Status)
 	_, _ = x.Write(append(body, '\n')) // the caller may have gone
-	x.proxy.warn("request failed", "cluster", p.Cluster, "method", x.request.Method, "code", p.Code, "status", p.Status, "detail", detail)
+	x.proxy.warn("request failed", "cluster", p.Cluster, "method", x.request.Method, "code", p.Code, "status", p.Status, "detail", full)
 	return false
 }
