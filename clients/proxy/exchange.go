@@ -84,6 +84,7 @@ func (x *exchange) WriteHeader(status int) {
 	if status >= http.StatusOK {
 		x.status = status
 	} else { // it is sent at once
+		removeForged(x.Header(), proxyStatus)
 		x.writing(true)
 		defer x.writing(false)
 	}

@@ -14,6 +14,9 @@ import (
 	lbdclient "github.com/lbd-dev/lbd/clients/go"
 )
 
+// proxyStatus is the header by which callers tell the answers of the proxy from those of endpoints (RFC 9209).
+const proxyStatus = "Proxy-Status"
+
 // problem is the body of an answer of the proxy itself (RFC 9457), like those of lbd.
 type problem struct {
 	Type         string `json:"type"`
@@ -114,7 +117,7 @@ func (x *exchange) refuse(p problem) bool {
 	header := x.Header()
 	header.Set("Content-Type", "application/problem+json")
 	header.Set("Cache-Control", "no-store")
-	header.Set("Proxy-Status", "lbd-proxy; error="+kind.cause)
+	header.Set(proxyStatus, "lbd-proxy; error="+kind.cause)
 	if p.RetryAfterMS > 0 {
 		header.Set("Retry-After", strconv.FormatInt((p.RetryAfterMS+999)/1000, 10))
 	}

@@ -226,6 +226,8 @@ func (x *exchange) send() {
 		}
 	}()
 	x.proxy.reverse.ServeHTTP(x, r)
+	removeForged(x.Header(), proxyStatus) // of trailers
+	removeForged(x.Header(), http.TrailerPrefix+proxyStatus)
 }
 
 // keepBody reads a small body of a request that the client repeats, so that it can send it again. Others are streams.
@@ -300,13 +302,19 @@ func escaped(raw string) string {
 	return path.String()
 }
 
+// removeForged removes what only the proxy itself says.
+func removeForged(header http.Header, key string) {
+	header[key] = slices.DeleteFunc(header[key], func(status string) bool { return strings.Contains(strings.ToLower(status), "lbd-proxy") })
+	if len(header[key]) == 0 { // HTTP/2 of net/http does not end a response with a trailer without values
+		delete(header, key)
+	}
+}
+
 // answered is called with the response of the endpoint.
 func answered(response *http.Response) error {
 	x := exchangeOf(response.Request.Context())
 	x.answer()
-	response.Header["Proxy-Status"] = slices.DeleteFunc(response.Header["Proxy-Status"], func(status string) bool {
-		return strings.Contains(strings.ToLower(status), "lbd-proxy") // that is what the proxy itself says
-	})
+	removeForged(response.Header, proxyStatus)
 	if x.status = response.StatusCode; x.status != http.StatusSwitchingProtocols {
 		return nil
 	}

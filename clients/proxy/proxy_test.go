@@ -448,40 +448,6 @@ func TestFailOpen(t *testing.T) {
 	})
 }
 
-// TestAddressesAreShown: callers see addresses, and details of lbd, only if the operator says so; the log has them.
-func TestAddressesAreShown(t *testing.T) {
-	address, hangs := refused(t), upstream(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	gone := push(t, address)
-	pushAs(t, gone+"-hangs", hangs)
-	for _, shows := range []bool{false, true} {
-		p := start(t, fmt.Sprint("--show-addresses=", shows))
-		for _, c := range []struct{ cluster, timeout, detail, full string }{
-			{gone, "1m", "no valid answer of an endpoint (1 tried)", "endpoint " + address + " (1 tried): dial tcp"},
-			{gone + "-hangs", "50ms", "no answer within 50ms", "no answer within 50ms: endpoint " + hangs + " (1 tried): "},
-			{"nope", "1m", "lbd answered unknown_cluster", "lbd: cluster nope: "},
-		} {
-			answer := curl(t, "-x", p.forward, "-H", "Lbd-Timeout: "+c.timeout, "http://"+c.cluster+".lbd/")
-			if shows != strings.Contains(answer, `"detail":"`+c.full) || shows == strings.Contains(answer, `"detail":"`+c.detail+`"`) {
-				t.Errorf("%v: %s", shows, answer)
-			}
-			if !p.log.has(`detail="` + c.full) {
-				t.Errorf("the log has no %s", c.full)
-			}
-		}
-	}
-}
-
-// TestForgedStatus: an endpoint cannot answer as the proxy does.
-func TestForgedStatus(t *testing.T) {
-	cluster := push(t, upstream(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.Header()["Proxy-Status"] = []string{"lbd-proxy; error=http_request_denied", "cdn", `cdn, "LBD-proxy"; error=x`}
-	}))
-	p := start(t, "--map=127.0.0.1:0="+cluster)
-	if response, _ := get(t, http.DefaultClient, "http://"+p.mapped+"/"); strings.Join(response.Header["Proxy-Status"], "|") != "cdn" {
-		t.Error(response.Header["Proxy-Status"])
-	}
-}
-
 // TestHTTPSEndpoint: the certificate of the endpoint must be that of the cluster's host.
 func TestHTTPSEndpoint(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(show))

@@ -124,7 +124,7 @@ func TestHandshakes(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(content(t, ca))
 	trusting := &tls.Config{RootCAs: roots, ServerName: "localhost", MinVersion: tls.VersionTLS12}
-	p := start(t, "--map=127.0.0.1:0="+push(t, upstream(t, show)), "--tls-cert="+chain, "--tls-key="+key, "--header-timeout=500ms", "--idle-timeout=500ms")
+	p := start(t, "--map=127.0.0.1:0="+push(t, upstream(t, show)), "--tls-cert="+chain, "--tls-key="+key, "--header-timeout=2s")
 	write := func(text string) func(net.Conn) {
 		return func(conn net.Conn) { _, _ = io.WriteString(conn, text) }
 	}
