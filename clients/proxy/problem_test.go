@@ -53,13 +53,17 @@ func TestForgedStatus(t *testing.T) {
 		w.Header()[prefix+proxyStatus] = forged
 	}))
 	p := start(t, "--map=127.0.0.1:0="+cluster)
-	for _, path := range []string{"/announced", "/announced?cdn", "/late", "/late?cdn"} {
-		for _, version := range []string{"--http1.1", "--http2-prior-knowledge"} {
+	gone := start(t, "--map=127.0.0.1:0="+pushAs(t, cluster+"-gone", refused(t)))
+	for _, version := range []string{"--http1.1", "--http2-prior-knowledge"} {
+		for _, path := range []string{"/announced", "/announced?cdn", "/late", "/late?cdn"} {
 			answer := strings.ToLower(curl(t, "-i", version, "http://"+p.mapped+path))
 			n := strings.Count(answer, "proxy-status: cdn\r\n")
 			if strings.Contains(answer, "lbd-proxy") || !strings.Contains(answer, "x-sum: 1") || strings.Contains(path, "?") == (n < 3) {
 				t.Errorf("%s %s", version, answer)
 			}
+		}
+		if own := curl(t, "-i", version, "http://"+gone.mapped); !strings.Contains(strings.ToLower(own), "\nproxy-status: lbd-proxy; error=connection_terminated\r\n") {
+			t.Errorf("%s: its own: %s", version, own)
 		}
 	}
 }
