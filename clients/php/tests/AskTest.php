@@ -9,6 +9,7 @@ use Lbd\Ask;
 use Lbd\Client;
 use Lbd\Exception\ConnectionFailed;
 use Lbd\Exception\Unavailable;
+use Lbd\Exception\UnknownCluster;
 use Lbd\GuzzleMiddleware;
 use Lbd\Internal\Host;
 use Lbd\Internal\UpstreamRequest;
@@ -193,6 +194,27 @@ final class AskTest extends RequestTestCase
             Process::until(static fn (): bool => $send("other $i") === $after, 'lbd has the endpoint');
             self::assertSame($after, $send('first'));
         }
+    }
+
+    /** They neither keep lbd busy, nor clusters from being used, which may be pushed later. */
+    public function testForgetsNamesThatLbdDoesNotKnow(): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push('known', [$upstream->address]);
+        $client = $this->client();
+        $send = static fn (string $cluster): string => self::errorOf(self::sender('core', $client), $cluster);
+        $rejected = static fn (): int => self::$daemon->metric('lbd_http_requests_total{code="404",method="GET",route="/v1/pick"}');
+        $before = $rejected();
+        foreach ([...range(1, 1100), ...array_fill(0, 20, 1100)] as $i) {
+            self::assertSame(UnknownCluster::class, $send("later-$i"));
+        }
+        $after = $rejected();
+        self::assertLessThan(1110, $after - $before, 'a name that was just refused costs no call');
+        $client->tick(1.5); // longer than that
+        self::assertSame($after, $rejected());
+        self::assertSame('', $send('known'));
+        self::$daemon->push('later-1100', [$upstream->address]);
+        Process::until(static fn (): bool => $send('later-1100') === '', 'the cluster is known');
     }
 
     public function testForgetsWhatRequestsAskedLongAgo(): void

@@ -183,6 +183,21 @@ final class FpmTest extends TestCase
         self::assertSame([$upstreams[0]->address], array_values(array_unique($results)));
     }
 
+    public function testForgetsNamesThatLbdDoesNotKnow(): void
+    {
+        $rejected = fn (): int => $this->daemon->metric('lbd_http_requests_total{code="404",method="GET",route="/v1/pick"}');
+        $urls = array_map(static fn (int $i): string => "http://invented-$i.lbd/", range(1, 1100));
+        $this->fpm->request($this->input([], ['urls' => [...$urls, ...array_fill(0, 20, $urls[1099])]]));
+        self::assertGreaterThanOrEqual(1100, $rejected());
+        self::assertLessThan(1110, $rejected(), 'a name that was just refused costs no call');
+        $ttls = $this->fpm->request($this->input([], ['entries' => 'invented-']))['ttls'];
+        self::assertNotEmpty($ttls);
+        self::assertSame([], array_filter($ttls, static fn (int $ttl): bool => $ttl < 1 || $ttl > 5), 'the memory keeps them for seconds');
+        $upstream = new Upstream();
+        $this->daemon->push('invented-7', [$upstream->address]);
+        Process::until(fn (): bool => $this->fpm->request($this->input([], ['urls' => [$urls[6]]]))['results'] === [$upstream->address], 'the cluster is known');
+    }
+
     public function testCountsAtTheClusterOfATarget(): void
     {
         $upstream = new Upstream();

@@ -86,8 +86,9 @@ final class UnitTest extends TestCase
         }
         $clusters = (fn (): array => $this->clusters)->call($client);
         self::assertCount(1000, $clusters);
+        $batch = Batch::ofAnswer('orders', self::answer());
         foreach ($clusters as $cluster) {
-            (fn () => $this->used = Deadline::now())->call($cluster->source);
+            (fn () => [$this->batch, $this->used] = [$batch, Deadline::now()])->call($cluster->source);
         }
         try {
             $client->call('other', 1.0, false);

@@ -31,4 +31,6 @@ if (isset($input['hold'])) { // a request that is in flight when the script ends
 }
 unset($client);
 register_shutdown_function(static fn () => print('"}')); // the response is complete even so
-echo substr(json_encode(['results' => $results, 'seconds' => $seconds, 'pid' => getmypid(), 'end' => ''], JSON_THROW_ON_ERROR), 0, -2);
+$entries = array_filter(apcu_enabled() ? apcu_cache_info()['cache_list'] : [], static fn (array $entry): bool => str_contains($entry['info'], $input['entries'] ?? "\n"));
+$output = ['results' => $results, 'seconds' => $seconds, 'pid' => getmypid(), 'ttls' => array_column($entries, 'ttl'), 'end' => ''];
+echo substr(json_encode($output, JSON_THROW_ON_ERROR), 0, -2);

@@ -28,6 +28,12 @@ abstract class LbdException extends \RuntimeException implements Failure
         return new static($this->getMessage(), $this->cluster, $this->reason, $this->retryAfter, $this);
     }
 
+    /** @internal whether lbd rejects the name of the cluster, or the token: the same call would not help soon */
+    public function isFinal(): bool
+    {
+        return $this instanceof UnknownCluster || $this instanceof PermissionDenied || $this->reason === 'invalid_argument';
+    }
+
     /**
      * The exception for an answer of lbd that rejects.
      *

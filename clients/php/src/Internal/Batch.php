@@ -22,8 +22,8 @@ final class Batch
     public const MAX = 1000;
     private const TIME = 2.0;
 
-    /** Seconds after which a batch of nothing but refusals is replaced. */
-    private const REFUSED_AGE = 1.0;
+    /** Seconds after which a batch of nothing but refusals is replaced, and lbd is asked again for a name that it rejects. */
+    public const REFUSED_AGE = 1.0;
 
     private const AGE_MIN = 0.1;
 

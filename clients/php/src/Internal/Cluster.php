@@ -39,9 +39,9 @@ final class Cluster
         $this->asides->failed($address, $sent, $batch?->query !== '' ? self::TRIED_MAX : intdiv(count($batch->addresses()), 2));
     }
 
-    /** Whether nothing is lost if the cluster is forgotten: there were no requests for long, or it has no batch. */
+    /** Whether nothing is lost if the cluster is forgotten. */
     public function idle(): bool
     {
-        return $this->source === null || ($this->source instanceof FollowedBatch && $this->source->idle() && $this->counts->isEmpty());
+        return $this->source === null || ($this->source->batch() === null && $this->counts->isEmpty());
     }
 }

@@ -59,6 +59,9 @@ final class FollowedBatch extends Source
     protected function await(Deadline $deadline): Batch
     {
         $this->api->transfers->advance();
+        if ($this->idle() && Deadline::now() >= $this->due) {
+            $this->error = null; // lbd may know the name now
+        }
         $this->advance();
         while ($this->usable() === null && $this->stop !== null && !$deadline->passed()) {
             $this->api->transfers->wait($deadline->atMost(1.0));
@@ -71,10 +74,10 @@ final class FollowedBatch extends Source
             ?? new Unavailable("cluster $this->cluster: lbd did not answer in time", $this->cluster);
     }
 
-    /** Whether there were no requests for so long that the cluster is not followed any more. */
-    public function idle(): bool
+    /** Whether the cluster is not followed: there were no requests for long, or lbd rejects its name, which is often input. */
+    private function idle(): bool
     {
-        return Deadline::now() - $this->used > self::IDLE_TIME;
+        return Deadline::now() - $this->used > self::IDLE_TIME || ($this->batch === null && $this->error?->isFinal() === true);
     }
 
     /** Starts the call that is due, if any. */
@@ -173,7 +176,7 @@ final class FollowedBatch extends Source
         $this->error = $error instanceof LbdException ? $error : $error->of($this->cluster);
         $this->failures++;
         $this->changed = true; // a cluster that is followed may be in the target no more
-        $this->due = Deadline::now() + Pause::after($this->failures, $this->error->retryAfter);
+        $this->due = Deadline::now() + ($this->idle() ? Batch::REFUSED_AGE : Pause::after($this->failures, $this->error->retryAfter));
     }
 
     /** Gives the running call up. */

@@ -24,7 +24,7 @@ final class SharedBatch extends Source
     /** Seconds between two batches, at least. */
     private const PAUSE = 0.1;
 
-    /** Seconds that the memory keeps entries about a cluster that lbd may not even know. */
+    /** Seconds that the memory keeps entries about a cluster. */
     private const KEEP = 3600;
 
     private bool $used = false;
@@ -89,7 +89,7 @@ final class SharedBatch extends Source
     /** Replaces the batch if it is time, and no other process does. It is called after the response. */
     public function afterResponse(bool $responded, Deadline $deadline): void
     {
-        $due = $this->used && !$deadline->passed() && ($responded || $this->old());
+        $due = $this->used && $this->batch() !== null && !$deadline->passed() && ($responded || $this->old());
         if ($due && $this->memory->claim("refresh:$this->cluster", 2 * Api::CALL_TIMEOUT)) {
             $this->refresh(0.0, $deadline->atMost(Api::CALL_TIMEOUT));
         }
@@ -97,15 +97,14 @@ final class SharedBatch extends Source
 
     private function old(): bool
     {
-        $batch = $this->batch();
-        return $batch === null || Deadline::now() - $batch->made >= $this->maxAge;
+        return Deadline::now() - (float) $this->batch()?->made >= $this->maxAge;
     }
 
     /** Gets a new batch; null after an error, which lastError has. */
     private function refresh(float $wait, float $timeout): ?Batch
     {
         try {
-            $turn = $this->memory->add("turn:$this->cluster", 0) & PHP_INT_MAX;
+            $turn = (int) $this->memory->get("turn:$this->cluster") & PHP_INT_MAX;
             $batch = $this->fetch($turn, $wait, $timeout);
             $this->memory->set("first:$this->cluster", $turn, self::KEEP);
             $this->learned($batch);
@@ -162,8 +161,11 @@ final class SharedBatch extends Source
         $last = $this->memory->get("error:$this->cluster");
         $failures = 1 + (is_array($last) ? (int) ($last[3] ?? 0) : 0);
         $error = $error instanceof LbdException ? $error : $error->of($this->cluster);
-        $this->memory->set("error:$this->cluster", [$error::class, $error->getMessage(), $error->reason, $failures], self::KEEP);
-        $this->memory->postpone("refresh:$this->cluster", Pause::after($failures, $error->retryAfter), self::KEEP);
+        $new = $this->batch() === null;
+        $pause = $new && $error->isFinal() ? Batch::REFUSED_AGE : Pause::after($failures, $error->retryAfter);
+        $keep = $new ? (int) ceil($pause + self::FETCH_WAIT + Api::CALL_TIMEOUT) : self::KEEP; // names are often input
+        $this->memory->set("error:$this->cluster", [$error::class, $error->getMessage(), $error->reason, $failures], $keep);
+        $this->memory->postpone("refresh:$this->cluster", $pause, $keep);
     }
 
     protected function lastError(): ?LbdException

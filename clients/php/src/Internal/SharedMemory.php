@@ -7,6 +7,9 @@ namespace Lbd\Internal;
 /** Entries of APCu, which all processes of a php-fpm share, with one prefix. */
 final class SharedMemory
 {
+    /** Seconds after which the name of a claim is forgotten. */
+    private const KEEP = 3600;
+
     public function __construct(private readonly string $prefix)
     {
     }
@@ -86,7 +89,7 @@ final class SharedMemory
         $due = $this->get($name);
         $next = $now + (int) ($seconds * 1e9);
         if (!is_int($due)) {
-            return apcu_add($this->prefix . $name, $next);
+            return apcu_add($this->prefix . $name, $next, self::KEEP);
         }
         return $now >= $due && apcu_cas($this->prefix . $name, $due, $next);
     }

@@ -60,7 +60,8 @@ abstract class Source
         try {
             $last = $this->usable() ?? $this->await($deadline);
         } catch (LbdException $error) {
-            $last = $error->reason === 'no_route' ? null : throw $error; // it is that of another request
+            $others = $error->reason === 'no_route' || ($error->reason === 'invalid_argument' && $query !== '');
+            $last = $others ? null : throw $error; // it is that of another request
         }
         $batch = $this->ask($query . $excluded, $any ? $last : null, $deadline);
         $this->query = $batch->query === $query . $excluded ? $query : $this->query;
