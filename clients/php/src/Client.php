@@ -26,6 +26,10 @@ final class Client
     private const MODES = ['batch', 'pick', 'lease'];
     private const CLUSTERS = 1000;
 
+    /** Bytes of the name of a cluster, and of what a request asks, at most. lbd permits 32 KiB with what a retry excludes. */
+    private const NAME_MAX = 512;
+    private const QUERY_MAX = 24 << 10;
+
     /** @internal */
     public readonly Api $api;
 
@@ -155,7 +159,7 @@ final class Client
         }
         $cluster = Host::suffixed($host);
         $found = $cluster === null ? null : new Host($cluster);
-        if ($found !== null && $this->hosts === null && count($this->known) < self::CLUSTERS) {
+        if ($found !== null && $this->hosts === null && count($this->known) < self::CLUSTERS && strlen($host) <= self::NAME_MAX) {
             $this->known[$host] = $found;
         }
         return $found;
@@ -205,6 +209,11 @@ final class Client
     ): Call {
         $host = is_string($host) ? new Host($host) : $host;
         $query = $host->plain && $ask === null ? '' : $host->query($ask, $request);
+        if (strlen($host->name) > self::NAME_MAX || strlen($query) > self::QUERY_MAX) {
+            $name = substr($host->name, 0, self::NAME_MAX);
+            $detail = 'its name has more than 512 bytes, or path, headers and hash key of the request more than 24 KiB';
+            throw new Unavailable("cluster $name: $detail (invalid_argument)", $name, 'invalid_argument');
+        }
         return new Call($this, $this->cluster($host->name), new Deadline($timeout), $repeatable, $query, $ask, $request);
     }
 

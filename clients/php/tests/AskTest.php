@@ -14,6 +14,7 @@ use Lbd\GuzzleMiddleware;
 use Lbd\Internal\Host;
 use Lbd\Internal\UpstreamRequest;
 use Lbd\Psr18Client;
+use Lbd\State;
 
 /** What requests ask, and what lbd has chosen. */
 final class AskTest extends RequestTestCase
@@ -194,6 +195,32 @@ final class AskTest extends RequestTestCase
             Process::until(static fn (): bool => $send("other $i") === $after, 'lbd has the endpoint');
             self::assertSame($after, $send('first'));
         }
+    }
+
+    /** @dataProvider modes */
+    public function testWhatIsTooLongIsAnErrorOfTheRequest(string $library, string $mode): void
+    {
+        $upstream = new Upstream();
+        self::$daemon->push("long-$mode", [$upstream->address]);
+        self::$daemon->route("long-$mode", ['/' => "long-$mode"]);
+        $states = [];
+        $client = $this->client(['mode' => $mode, 'fallback' => $upstream->address, 'hosts' => ['long.lbd' => ['target' => "long-$mode"]],
+            'onState' => static function (State $state) use (&$states): void {
+                $states[] = $state;
+            }]);
+        $send = self::sender($library, $client);
+        // lbd rejects the first one, and would say nothing that a client understands to the others.
+        foreach (['long.lbd/' . str_repeat('x', 5000), 'long.lbd/' . str_repeat('%2F', 30_000), str_repeat('x', 600) . '.lbd/'] as $url) {
+            try {
+                $send('GET', "http://$url");
+                self::fail('no error');
+            } catch (Unavailable $error) {
+                self::assertSame('invalid_argument', $error->reason);
+                self::assertLessThan(1000, strlen($error->getMessage()));
+            }
+            self::assertSame(200, $send('GET', 'http://long.lbd/')[0]);
+        }
+        self::assertSame([], $states);
     }
 
     /** They neither keep lbd busy, nor clusters from being used, which may be pushed later. */

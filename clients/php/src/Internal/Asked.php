@@ -10,6 +10,9 @@ class Asked
     /** Batches of a cluster, at most. */
     protected const MOST = 1000;
 
+    /** Bytes of their queries, about. */
+    protected const BYTES = 4 << 20;
+
     private int $generation = 0;
 
     /** @var array<string, Batch> by query */
@@ -17,6 +20,9 @@ class Asked
 
     /** @var array<string, Batch> by query: those that were not used since recent was full */
     private array $older = [];
+
+    /** Bytes of the queries that were added to recent. */
+    private int $bytes = 0;
 
     public function get(string $query): ?Batch
     {
@@ -59,9 +65,10 @@ class Asked
 
     protected function add(Batch $batch): void
     {
-        if (count($this->recent) >= self::MOST / 2) {
-            [$this->recent, $this->older] = [[], $this->recent];
+        if (count($this->recent) >= self::MOST / 2 || $this->bytes >= self::BYTES / 2) {
+            [$this->recent, $this->older, $this->bytes] = [[], $this->recent, 0];
         }
+        $this->bytes += isset($this->recent[$batch->query]) ? 0 : strlen($batch->query);
         $this->recent[$batch->query] = $batch;
     }
 }

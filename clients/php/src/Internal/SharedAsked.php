@@ -4,7 +4,10 @@ declare(strict_types=1);
 
 namespace Lbd\Internal;
 
-/** The batches of a cluster for what requests to any process of a php-fpm ask. Each has a number, which its use renews. */
+/**
+ * The batches of a cluster for what requests to any process of a php-fpm ask. Each has a number, which its use renews;
+ * those with long queries take more numbers.
+ */
 final class SharedAsked extends Asked
 {
     public function __construct(private readonly SharedMemory $memory, private readonly string $cluster, private readonly float $keep)
@@ -40,11 +43,14 @@ final class SharedAsked extends Asked
 
     protected function add(Batch $batch): void
     {
-        $number = $this->memory->add("asked:$this->cluster", 1);
-        $slot = "slot:$this->cluster:" . $number % self::MOST;
-        $old = $this->memory->get($slot);
-        if (is_string($old) && ($this->memory->get($old)[0] ?? null) === $number - self::MOST) {
-            $this->memory->delete($old);
+        $numbers = 1 + intdiv(strlen($batch->query) * self::MOST, self::BYTES);
+        $number = $this->memory->add("asked:$this->cluster", $numbers);
+        for ($i = $number - $numbers + 1; $i <= $number; $i++) {
+            $slot = "slot:$this->cluster:" . $i % self::MOST;
+            $old = $this->memory->get($slot);
+            if (is_string($old) && ($this->memory->get($old)[0] ?? null) === $i - self::MOST) {
+                $this->memory->delete($old);
+            }
         }
         $name = $this->name($batch->query);
         $keep = (int) ceil($this->keep + 1);
