@@ -24,6 +24,9 @@ final class SharedBatch extends Source
     /** Seconds between two batches, at least. */
     private const PAUSE = 0.1;
 
+    /** Seconds after which a process that waits for another one looks again. */
+    private const LOOK = 0.001;
+
     /** Seconds that the memory keeps entries about a cluster. */
     private const KEEP = 3600;
 
@@ -68,14 +71,47 @@ final class SharedBatch extends Source
     /** Gets a batch for this process and all others, unless the last try failed a moment ago. */
     protected function await(Deadline $deadline): Batch
     {
-        $wait = $deadline->atMost(self::FETCH_WAIT);
-        $claimed = $this->memory->claim("refresh:$this->cluster", $wait + Api::CALL_TIMEOUT);
-        $error = $this->lastError();
-        $batch = $error !== null && !$claimed ? null : $this->refresh($wait, $wait + Api::CALL_TIMEOUT);
+        $claimed = $this->memory->claim("refresh:$this->cluster", self::FETCH_WAIT + Api::CALL_TIMEOUT);
+        $claimed || $this->wait("refresh:$this->cluster", $deadline, fn (): bool => $this->usable() !== null || $this->lastError() !== null);
+        $batch = $claimed ? null : $this->usable();
+        if ($batch === null && ($claimed || $this->lastError() === null)) {
+            $wait = $deadline->atMost(self::FETCH_WAIT);
+            $batch = $this->refresh($wait, $wait + Api::CALL_TIMEOUT);
+        }
         if ($batch === null && $this->batch() !== null && $this->lastError()?->reason === '') {
             $this->api->hooks?->changed(State::Stale, (string) $this->lastError()?->getMessage());
         }
         return $batch ?? throw $this->lastError() ?? new Unavailable("cluster $this->cluster: APCu is full", $this->cluster);
+    }
+
+    /** Waits for a call of another process, until its claim has ended, or what it needs is there. */
+    private function wait(string $claim, Deadline $deadline, \Closure $ended): void
+    {
+        while ($this->memory->isClaimed($claim) && !$ended()) {
+            if ($deadline->passed()) {
+                throw new Unavailable("cluster $this->cluster: lbd did not answer in time", $this->cluster);
+            }
+            $this->api->transfers->wait(self::LOOK);
+        }
+    }
+
+    /** One process at a time asks, and the others wait for that. If it gets no batch, each of them asks itself. */
+    protected function fetchAsked(string $query, Deadline $deadline): Batch
+    {
+        $claim = "call:$this->cluster\0" . hash('xxh128', $query);
+        $mine = $this->memory->claim($claim, self::FETCH_WAIT + Api::CALL_TIMEOUT);
+        $mine || $this->wait($claim, $deadline, static fn (): bool => false);
+        try {
+            $known = $this->asked->get($query); // of a call that has just ended
+            $error = $mine ? null : $this->lastError();
+            return match (true) {
+                $known !== null && Deadline::now() < $known->until => $known,
+                $error?->reason === '' => throw $error,
+                default => parent::fetchAsked($query, $deadline),
+            };
+        } finally {
+            $mine && $this->memory->delete($claim);
+        }
     }
 
     /** Replaces the batch for a request that has tried all of its endpoints, unless any process has done so a moment ago. */
@@ -121,9 +157,10 @@ final class SharedBatch extends Source
         if ($batch->query !== '') {
             $this->asked->put($batch);
         }
-        $this->memory->set("batch:$this->cluster", $batch->encode(), self::KEEP);
+        $stored = $this->memory->set("batch:$this->cluster", $batch->encode(), self::KEEP);
         $this->memory->delete("error:$this->cluster");
-        $this->memory->postpone("refresh:$this->cluster", max(self::PAUSE, min(self::REFRESH, $this->maxAge) * mt_rand(800, 1000) / 1000), self::KEEP);
+        $pause = $stored ? max(self::PAUSE, min(self::REFRESH, $this->maxAge) * mt_rand(800, 1000) / 1000) : 0.0;
+        $this->memory->postpone("refresh:$this->cluster", $pause, self::KEEP);
         return $batch;
     }
 

@@ -38,9 +38,9 @@ final class SharedMemory
     }
 
     /** Stores a value, for these seconds unless they are 0; it is missing later if the memory is full. */
-    public function set(string $name, mixed $value, int $seconds = 0): void
+    public function set(string $name, mixed $value, int $seconds = 0): bool
     {
-        apcu_store($this->prefix . $name, $value, $seconds);
+        return apcu_store($this->prefix . $name, $value, $seconds);
     }
 
     /** Stores a value unless there is one, and returns the one that is there. */
@@ -92,6 +92,13 @@ final class SharedMemory
             return apcu_add($this->prefix . $name, $next, self::KEEP);
         }
         return $now >= $due && apcu_cas($this->prefix . $name, $due, $next);
+    }
+
+    /** Whether claim returns false for now. */
+    public function isClaimed(string $name): bool
+    {
+        $due = $this->get($name);
+        return is_int($due) && hrtime(true) < $due;
     }
 
     /** Lets claim return true after some seconds. */

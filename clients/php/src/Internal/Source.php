@@ -7,6 +7,7 @@ namespace Lbd\Internal;
 use Lbd\Exception\CircuitBroken;
 use Lbd\Exception\Dropped;
 use Lbd\Exception\LbdException;
+use Lbd\Exception\Unavailable;
 
 /** Where the addresses of one cluster, or target, come from, in the mode batch. */
 abstract class Source
@@ -83,6 +84,16 @@ abstract class Source
         if ($stale !== null && $this->lastError()?->reason === '') {
             return $stale;
         }
+        try {
+            return $this->fetchAsked($query, $deadline);
+        } catch (Unavailable $error) {
+            return $error->reason === '' && $stale !== null ? $stale : throw $error;
+        }
+    }
+
+    /** @throws LbdException without a reason if lbd is unreachable */
+    protected function fetchAsked(string $query, Deadline $deadline): Batch
+    {
         $wait = $deadline->atMost(self::FETCH_WAIT);
         try {
             $answer = $this->api->call('GET', Batch::path($this->cluster, $wait, Batch::MIN, $query), null, $this->cluster, $wait + Api::CALL_TIMEOUT);
@@ -91,7 +102,7 @@ abstract class Source
             $batch = Batch::ofRefusal($refusal, $query, $this->maxAge);
         } catch (Unreachable $error) {
             $this->failed($error);
-            return $stale ?? throw $this->lastError() ?? $error->of($this->cluster);
+            throw $this->lastError() ?? $error->of($this->cluster);
         }
         $this->asked->put($batch);
         $this->learned($batch);
