@@ -213,7 +213,9 @@ $(addprefix check-client-,$(CLIENTS)): check-client-%: build
 	$(MAKE) -C clients/$* test LBD_BIN=$(CURDIR)/bin/lbd
 	$(MAKE) -C clients/$* package LBD_BIN=$(CURDIR)/bin/lbd
 
-# The tests mostly wait.
+# Measurements need optimized code; tests mostly wait.
+bench-clients $(if $(RATE),test-clients): export RUST_PROFILE := release
+
 .PHONY: test-clients
 test-clients: build $(CLIENT_BUILDS) $(if $(RATE),$(PEERS)/nginx) ## Play all scenarios to the clients, for CLIENTS (all), and compare with clients/conformance/RESULTS.md, or write it (UPDATE=1); RATE=full plays faults at 1,000 requests/s, beside nginx
 	$(DAEMON) CLIENTS='$(CLIENTS)' $(if $(RATE),RATE=$(RATE) LBD_TEST_NGINX=$(CURDIR)/$(PEERS)/nginx) go test -C clients/conformance -count=1 -parallel 8 -timeout $(if $(RATE),5h,15m) -v . $(if $(RATE),-run 'TestRate|TestShares') $(if $(UPDATE),-update) | grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP))|unsupported:'

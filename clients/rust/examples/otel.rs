@@ -2,14 +2,15 @@
 //!
 //! LBD=http://localhost:8080 cargo run --example otel
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use http::Request;
 use lbd_client::{Attempt, Client, Config, OnAttempt};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::{Span, SpanKind, Status, Tracer, TracerProvider};
-use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider};
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 
 /// Each try becomes a span, which is a child of the current one. It has ended by then, so headers do not name it.
 pub fn on_attempt<P>(provider: &P) -> OnAttempt
@@ -58,15 +59,26 @@ fn attributes(attempt: &Attempt) -> Vec<KeyValue> {
     all
 }
 
+/// Keeps all spans. Take the exporter of your collector.
+#[derive(Clone, Debug, Default)]
+pub struct InMemory(pub Arc<Mutex<Vec<SpanData>>>);
+
+impl SpanExporter for InMemory {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.0.lock().unwrap().extend(batch);
+        Ok(())
+    }
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let exporter = InMemorySpanExporter::default(); // take that of your collector here
+    let exporter = InMemory::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let client = Client::new(Config { on_attempt: Some(on_attempt(&provider)), ..Config::default() })?;
     let request = Request::get("http://orders.lbd/").body(())?;
     let result = client.send(request).await;
     println!("{:?}", result.map(|response| response.status()));
-    println!("{:#?}", exporter.get_finished_spans()?);
+    println!("{:#?}", exporter.0.lock().unwrap());
     client.close().await;
     Ok(())
 }

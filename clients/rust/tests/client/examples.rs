@@ -1,21 +1,20 @@
 //! The examples, with a real lbd.
 
-mod common;
 #[allow(dead_code, reason = "its main")]
-#[path = "../examples/otel.rs"]
+#[path = "../../examples/otel.rs"]
 mod otel;
 #[allow(dead_code, reason = "its main")]
-#[path = "../examples/reqwest.rs"]
+#[path = "../../examples/reqwest.rs"]
 mod with_reqwest;
 
 use std::collections::BTreeMap;
 
-use common::{Answer, Daemon, refused, until, upstream};
+use crate::common::{Answer, Daemon, refused, until, upstream};
 use http::Request;
 use lbd_client::{Config, Mode};
 use opentelemetry::Context;
 use opentelemetry::trace::{FutureExt, SpanKind, TraceContextExt, Tracer, TracerProvider};
-use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData};
 
 fn attributes(span: &SpanData) -> BTreeMap<String, String> {
     span.attributes.iter().map(|pair| (pair.key.to_string(), pair.value.to_string())).collect()
@@ -26,13 +25,13 @@ async fn spans_of_tries() {
     let lbd = Daemon::start().await;
     let failing = [upstream(Answer::Status(503)).await, upstream(Answer::Close).await];
     lbd.push(&[&failing[0], &failing[1]]).await;
-    let exporter = InMemorySpanExporter::default();
+    let exporter = otel::InMemory::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let client = lbd.client(Config { on_attempt: Some(otel::on_attempt(&provider)), ..Config::default() });
     let parent = Context::current_with_span(provider.tracer("test").start("parent"));
     let request = Request::get("http://orders.lbd/?secret=1").body(()).unwrap();
     _ = client.send(request).with_context(parent.clone()).await;
-    let spans = exporter.get_finished_spans().unwrap();
+    let spans = exporter.0.lock().unwrap().clone();
     assert_eq!(spans.len(), 2);
     for (i, span) in spans.iter().enumerate() {
         assert_eq!((&*span.name, &span.span_kind), ("GET", &SpanKind::Client));

@@ -1,5 +1,4 @@
 //! A real lbd, and real upstreams on loopback.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

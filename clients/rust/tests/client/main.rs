@@ -1,6 +1,7 @@
-//! What the conformance tests do not play.
+//! What the conformance tests do not play. All tests with a real lbd are one program, which is linked once.
 
 mod common;
+mod examples;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
