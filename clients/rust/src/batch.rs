@@ -17,8 +17,8 @@ use crate::util::{below, shuffle, spread};
 pub(crate) const MIN_BATCH: usize = 20;
 pub(crate) const FIRST_BATCH: usize = 100;
 pub(crate) const MAX_BATCH: usize = 1000;
-/// The age after which a batch of nothing but refusals is replaced.
-const REFUSED_AGE: Duration = Duration::from_secs(1);
+/// The age after which a batch of nothing but refusals is replaced, and lbd is asked again for a name that it rejects.
+pub(crate) const REFUSED_AGE: Duration = Duration::from_secs(1);
 
 /// lbd's answer to a pick with n.
 #[derive(Deserialize)]

@@ -16,7 +16,7 @@ use crate::leases::Leases;
 use crate::util::{lock, random};
 use crate::{Config, Error, State};
 
-/// Clusters of a client, at most. Beyond it, idle ones are forgotten.
+/// Clusters of a client, at most. Beyond it, those without a batch are forgotten.
 const MAX_CLUSTERS: usize = 1000;
 /// For the last report and the ends of leases.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -133,12 +133,17 @@ impl Inner {
         }
         let mut clusters = self.clusters.write().unwrap_or_else(PoisonError::into_inner);
         if clusters.len() >= MAX_CLUSTERS {
-            clusters.retain(|_, known| known.is_followed());
+            clusters.retain(|_, known| known.batch().is_some() || Arc::strong_count(&known.counts) > 1); // of a target
         }
         if clusters.len() >= MAX_CLUSTERS {
             return Err(Error::unavailable(name, "the client has too many clusters"));
         }
         Ok(clusters.entry(name.into()).or_insert_with(|| Arc::new(Cluster::new(name, &self.config))).clone())
+    }
+
+    pub(crate) fn has_forgotten(&self, cluster: &Arc<Cluster>) -> bool {
+        let clusters = self.clusters.read().unwrap_or_else(PoisonError::into_inner);
+        !clusters.get(&cluster.name).is_some_and(|known| Arc::ptr_eq(known, cluster))
     }
 
     pub(crate) fn clusters(&self) -> Vec<Arc<Cluster>> {

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use crate::api::{Call, WAIT_GRACE};
 use crate::aside::{Asides, Connects};
 use crate::ask::{Asked, EXCLUDE, TARGET_PREFIX};
-use crate::batch::{Answer, Batch, Budget, FIRST_BATCH, MAX_BATCH, MIN_BATCH};
+use crate::batch::{Answer, Batch, Budget, FIRST_BATCH, MAX_BATCH, MIN_BATCH, REFUSED_AGE};
 use crate::client::Inner;
 use crate::counts::Counts;
 use crate::util::{encode, expired, jitter, lock, milliseconds, within};
@@ -56,6 +56,8 @@ struct Published {
     tried: bool,
     /// Whether the task runs.
     followed: bool,
+    /// Until when the error is the answer to requests, without a task: names are often input.
+    refused: Option<Instant>,
 }
 
 /// lbd's answer about a cluster.
@@ -80,10 +82,6 @@ impl Cluster {
             used: AtomicBool::new(false),
             published: watch::Sender::default(),
         }
-    }
-
-    pub(crate) fn is_followed(&self) -> bool {
-        self.published.borrow().followed
     }
 
     pub(crate) fn batch(&self) -> Option<Arc<Batch>> {
@@ -113,7 +111,13 @@ impl Cluster {
         self: &Arc<Self>, client: &Arc<Inner>, query: &str, deadline: Option<Instant>,
     ) -> Result<Arc<Batch>, Error> {
         let known = lock(&self.asked).get(query);
-        let begins = self.published.send_if_modified(|published| !std::mem::replace(&mut published.followed, true));
+        let begins = self.published.send_if_modified(|published| {
+            let begins = !published.followed && published.refused.is_none_or(|until| Instant::now() > until);
+            if begins {
+                *published = Published { followed: true, ..Published::default() };
+            }
+            begins
+        });
         if begins {
             let task = Following(self.clone());
             let client_of_task = client.clone();
@@ -136,8 +140,10 @@ impl Cluster {
                 asked.unwrap_or_else(|| Err(Error::late(&self.name)))
             }
             None => match self.error() {
-                Some(error) if error.code() == "no_route" => {
-                    // of another request
+                // of another request
+                Some(error)
+                    if error.code() == "no_route" || error.code() == "invalid_argument" && !query.is_empty() =>
+                {
                     let asked = within(deadline, self.ask(client, query, known, None)).await;
                     asked.unwrap_or_else(|| Err(Error::late(&self.name)))
                 }
@@ -249,7 +255,10 @@ struct Following(Arc<Cluster>);
 impl Drop for Following {
     fn drop(&mut self) {
         *lock(&self.0.asked) = Asked::default();
-        self.0.published.send_replace(Published::default());
+        self.0.published.send_modify(|published| match published.refused {
+            Some(_) => published.followed = false,
+            None => *published = Published::default(),
+        });
     }
 }
 
@@ -262,7 +271,7 @@ impl Following {
         }
     }
 
-    /// Follows the cluster until it is idle.
+    /// Follows the cluster until it is idle or forgotten, or lbd rejects its name.
     async fn follow(&self, client: &Inner) {
         let cluster = &self.0;
         let (mut backoff, mut used, mut n, mut most) = (FIRST_BACKOFF, Instant::now(), FIRST_BATCH, MAX_BATCH);
@@ -292,6 +301,11 @@ impl Following {
             match followed {
                 Ok(()) => backoff = FIRST_BACKOFF,
                 Err(error) => {
+                    if error.is_final() && cluster.batch().is_none() {
+                        let refused = Some(Instant::now() + REFUSED_AGE);
+                        cluster.published.send_modify(|published| published.refused = refused);
+                        return cluster.publish(Err(error));
+                    }
                     pause = jitter(backoff).max(error.retry_after().min(MAX_RETRY_AFTER));
                     backoff = MAX_BACKOFF.min(2 * backoff);
                     cluster.publish(Err(error));
@@ -299,7 +313,8 @@ impl Following {
             }
             if cluster.used.swap(false, Ordering::Relaxed) {
                 used = Instant::now();
-            } else if used.elapsed() > IDLE_TIME {
+            }
+            if used.elapsed() > IDLE_TIME || client.has_forgotten(cluster) {
                 return;
             }
             sleep(pause).await;

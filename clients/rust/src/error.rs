@@ -115,6 +115,12 @@ impl Error {
         &self.inner.code
     }
 
+    /// Whether lbd rejects the name of the cluster, or the token: the same call would not help soon.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self.kind(), ErrorKind::UnknownCluster | ErrorKind::PermissionDenied)
+            || self.code() == "invalid_argument"
+    }
+
     /// The drop category of [`ErrorKind::Dropped`].
     pub fn category(&self) -> &str {
         &self.inner.category

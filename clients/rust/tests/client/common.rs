@@ -70,13 +70,17 @@ impl Daemon {
 
     /// Makes the upstreams the endpoints of the cluster orders.
     pub async fn push(&self, addresses: &[&str]) {
+        self.push_to("orders", addresses).await;
+    }
+
+    pub async fn push_to(&self, cluster: &str, addresses: &[&str]) {
         let endpoints = addresses.iter().map(|address| {
             let (host, port) = address.rsplit_once(':').unwrap();
             format!(r#"{{"endpoint":{{"address":{{"socket_address":{{"address":"{host}","port_value":{port}}}}}}}}}"#)
         });
         let endpoints = endpoints.collect::<Vec<_>>().join(",");
         let body = format!(r#"{{"endpoints":[{{"lb_endpoints":[{endpoints}]}}]}}"#);
-        self.call("PUT", "/v1/clusters/orders/endpoints", &body).await.expect("push");
+        self.call("PUT", &format!("/v1/clusters/{cluster}/endpoints"), &body).await.expect("push");
     }
 
     /// Requests that lbd counts as in flight.

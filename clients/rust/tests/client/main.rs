@@ -1,5 +1,6 @@
 //! What the conformance tests do not play. All tests with a real lbd are one program, which is linked once.
 
+mod asked;
 mod common;
 mod examples;
 

@@ -1,0 +1,50 @@
+//! Names, what requests ask, and calls to lbd for it.
+
+use std::time::Duration;
+
+use lbd_client::{Ask, Client, Config, Error, ErrorKind, Outcome};
+use tokio::time::sleep;
+
+use crate::common::{Daemon, until};
+
+async fn pick(client: &Client, name: &str, ask: &Ask) -> Result<String, Error> {
+    let pick = client.pick(name, ask).await?;
+    let address = pick.address().to_owned();
+    pick.end(Outcome::Success);
+    Ok(address)
+}
+
+async fn picks(lbd: &Daemon, status: &str) -> f64 {
+    lbd.metric(&["lbd_http_requests_total", r#"route="/v1/pick""#, status]).await
+}
+
+/// Names that lbd does not know neither keep lbd busy, nor clusters from being used, which may be pushed later.
+#[tokio::test]
+async fn unknown_names_cost_nothing_for_long() {
+    let lbd = Daemon::start().await;
+    lbd.push(&["127.0.0.1:1"]).await;
+    let client = lbd.client(Config::default());
+    for i in (0..1100).chain([1099; 20]) {
+        let error = pick(&client, &format!("later-{i}"), &Ask::default()).await.expect_err("an error");
+        assert_eq!(error.kind(), ErrorKind::UnknownCluster, "{i}: {error}");
+    }
+    let rejected = picks(&lbd, "404").await;
+    assert!((1100.0..1110.0).contains(&rejected), "{rejected}");
+    sleep(Duration::from_millis(1500)).await; // longer than an answer is remembered
+    assert_eq!(picks(&lbd, "404").await, rejected);
+    pick(&client, "orders", &Ask::default()).await.unwrap();
+    lbd.push_to("later-1099", &["127.0.0.1:1"]).await;
+    until(async || pick(&client, "later-1099", &Ask::default()).await.is_ok()).await;
+}
+
+/// Clusters that are forgotten are no longer followed, also while lbd is unreachable.
+#[tokio::test]
+async fn forgotten_names_are_not_followed() {
+    let client = Client::new(Config { address: Some("unix:/nowhere".into()), ..Config::default() }).unwrap();
+    for i in 0..1010 {
+        let error = pick(&client, &i.to_string(), &Ask::default()).await.expect_err("an error");
+        assert!(error.to_string().contains("/nowhere"), "{i}: {error}");
+    }
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    until(async || tasks() < 20).await; // 10 clusters, and reports
+}
