@@ -37,7 +37,7 @@ pub struct Config {
     pub ca: Option<PathBuf>,
     /// Name of this client in leases. Default: environment `LBD_OWNER`, else HOSTNAME/PID.
     pub owner: Option<String>,
-    /// What requests to a host, in lower case, are for.
+    /// What requests to a host are for.
     pub hosts: HashMap<String, Host>,
     /// HOST:PORT for requests while lbd is unreachable and the last batch is older than `stale_for`.
     pub fallback: Option<String>,
@@ -123,6 +123,7 @@ impl Config {
         for (name, host) in &self.hosts {
             host.check(name)?;
         }
+        self.hosts = self.hosts.drain().map(|(name, host)| (name.to_ascii_lowercase(), host)).collect();
         if !(self.max_tokens >= 0.0 && self.max_tokens < 1e9) {
             return Err(Error::invalid("max_tokens is not a number of tokens"));
         }

@@ -194,6 +194,18 @@ async fn other_hosts_are_not_touched() {
     assert_eq!(text(response).await.unwrap(), address);
 }
 
+#[tokio::test]
+async fn hosts_have_no_upper_and_lower_case() {
+    let lbd = Daemon::start().await;
+    let address = upstream(Answer::Address).await;
+    lbd.push(&[&address]).await;
+    let client = lbd.client(Config { hosts: [("Shop.Example".into(), "orders".into())].into(), ..Config::default() });
+    for host in ["Shop.Example", "shop.example", "SHOP.EXAMPLE", "Orders.LBD"] {
+        let response = client.send(Request::get(format!("http://{host}/")).body(()).unwrap()).await.expect(host);
+        assert_eq!(text(response).await.unwrap(), address);
+    }
+}
+
 /// Connections are used again, and an answer without a body gives its connection back as well.
 #[tokio::test]
 async fn connections_stay_open() {
