@@ -18,6 +18,12 @@ pub(crate) const TARGET_PREFIX: &str = "xds:///";
 pub(crate) const EXCLUDE: &str = "&exclude=";
 /// The number of batches that a cluster has, at most: one for each hash key, or path and headers.
 const MAX_ASKED: usize = 1000;
+/// The length of the queries of these batches, about.
+const MAX_ASKED_BYTES: usize = 4 << 20;
+/// The lengths of the name of a cluster, and of what a request asks, at most. lbd permits 512 bytes, and 32 KiB with all that
+/// a retry excludes: it says nothing that a client understands to what is much longer.
+pub(crate) const MAX_NAME: usize = 512;
+pub(crate) const MAX_QUERY: usize = 24 << 10;
 /// The length of a hash key. What comes after it does not count.
 const MAX_HASH: usize = 1024;
 
@@ -137,7 +143,7 @@ impl Host {
         }
         let path = ask.and_then(|ask| ask.path.as_deref()).or_else(|| Some(request?.uri().path()));
         query += &format!("&path={}", encode(path.filter(|path| !path.is_empty()).unwrap_or("/")));
-        let mut add = |name: &str, value: &[u8]| query += &format!("&header.{name}={}", encode(value));
+        let mut add = |name: &str, value: &[u8]| query += &format!("&header.{}={}", encode(name), encode(value));
         if let Some(given) = ask.and_then(|ask| ask.headers.as_ref()) {
             given.iter().for_each(|(name, value)| add(name, value.as_bytes()));
         } else if let Some(request) = request {
@@ -162,6 +168,8 @@ pub(crate) struct Asked {
     generation: u64,
     recent: HashMap<String, Arc<Batch>>,
     older: HashMap<String, Arc<Batch>>,
+    /// Of the queries that were added to recent.
+    bytes: usize,
 }
 
 impl Asked {
@@ -185,10 +193,12 @@ impl Asked {
     }
 
     fn add(&mut self, batch: &Arc<Batch>) {
-        if self.recent.len() >= MAX_ASKED / 2 {
-            self.older = std::mem::take(&mut self.recent);
+        if self.recent.len() >= MAX_ASKED / 2 || self.bytes >= MAX_ASKED_BYTES / 2 {
+            (self.older, self.bytes) = (std::mem::take(&mut self.recent), 0);
         }
-        self.recent.insert(batch.query.clone(), batch.clone());
+        if self.recent.insert(batch.query.clone(), batch.clone()).is_none() {
+            self.bytes += batch.query.len();
+        }
     }
 
     /// Adds a batch. One of a later generation replaces all others, and so does one that is published, which is of the

@@ -78,6 +78,12 @@ impl Error {
         Self::unavailable(cluster, "the client is closed")
     }
 
+    pub(crate) fn too_long(cluster: &str) -> Self {
+        let detail = "the name of the cluster has more than 512 bytes, or path, headers and hash key more than 24 KiB";
+        let problem = Problem { code: "invalid_argument".into(), detail: detail.into(), ..Problem::default() };
+        problem.error(&cluster.chars().take(100).collect::<String>(), 0, Duration::ZERO)
+    }
+
     /// The error of a try, with its cause.
     pub(crate) fn of_try(kind: ErrorKind, choice: Choice, detail: &str, source: Option<BoxError>) -> Self {
         let (cluster, detail) = (choice.cluster().into(), format!("{detail} {}", choice.address()));

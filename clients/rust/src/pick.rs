@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::api::{Call, WAIT_GRACE};
-use crate::ask::{EXCLUDE, Picked};
+use crate::ask::{EXCLUDE, MAX_NAME, MAX_QUERY, Picked};
 use crate::batch::{Batch, Element};
 use crate::client::Inner;
 use crate::cluster::Cluster;
@@ -151,6 +151,9 @@ impl Pick {
     pub(crate) async fn new<B>(
         client: &Client, name: &str, query: String, deadline: Option<Instant>, request: Option<&Request<B>>,
     ) -> Result<Self, Error> {
+        if name.len() > MAX_NAME || query.len() > MAX_QUERY {
+            return Err(Error::too_long(name));
+        }
         let inner = client.inner();
         let cluster = inner.cluster(name)?;
         let request = request.filter(|_| inner.watches_attempts()).map(|r| (r.method().clone(), r.uri().clone()));

@@ -1,11 +1,13 @@
 //! Names, what requests ask, and calls to lbd for it.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lbd_client::{Ask, Client, Config, Error, ErrorKind, Outcome};
+use http::Request;
+use lbd_client::{Ask, Client, Config, Error, ErrorKind, Host, Mode, Outcome};
 use tokio::time::sleep;
 
-use crate::common::{Daemon, until};
+use crate::common::{Answer, Daemon, until, upstream};
 
 async fn pick(client: &Client, name: &str, ask: &Ask) -> Result<String, Error> {
     let pick = client.pick(name, ask).await?;
@@ -47,4 +49,34 @@ async fn forgotten_names_are_not_followed() {
     }
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     until(async || tasks() < 20).await; // 10 clusters, and reports
+}
+
+/// What is too long for lbd is an error of the request, and does not make lbd unreachable.
+#[tokio::test]
+async fn what_is_too_long_is_an_error_of_the_request() {
+    let lbd = Daemon::start().await;
+    let good = upstream(Answer::Address).await;
+    lbd.push(&[&good]).await;
+    lbd.route("shop", "orders").await;
+    for mode in [Mode::Batch, Mode::Pick, Mode::Lease] {
+        let hosts = [("shop.lbd".into(), Host { target: Some("shop".into()), ..Host::default() })].into();
+        let states = Arc::new(Mutex::new(Vec::new()));
+        let seen = states.clone();
+        let on_state = Some(Arc::new(move |state| seen.lock().unwrap().push(state)) as _);
+        let client = lbd.client(Config { mode, hosts, on_state, fallback: Some(good.clone()), ..Config::default() });
+        let send = async |url: String| client.send(Request::get(url).body(()).unwrap()).await;
+        // lbd rejects the first one, and would say nothing that a client understands to the others.
+        let (path, name) = ("%2F".repeat(20_000), "a".repeat(600));
+        for url in [
+            format!("http://shop.lbd/{}", "a".repeat(5000)),
+            format!("http://shop.lbd/{path}"),
+            format!("http://{name}.lbd/"),
+        ] {
+            let error = send(url).await.expect_err("an error");
+            assert_eq!((error.kind(), error.code()), (ErrorKind::Unavailable, "invalid_argument"), "{mode:?}");
+            assert!(error.to_string().len() < 1000);
+            assert_eq!(send("http://shop.lbd/a".into()).await.expect("the target").status(), 200);
+        }
+        assert_eq!(*states.lock().unwrap(), []);
+    }
 }

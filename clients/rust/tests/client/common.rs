@@ -68,6 +68,20 @@ impl Daemon {
         head.split(' ').nth(1)?.starts_with('2').then(|| content.into())
     }
 
+    /// Makes a target whose routes all choose a cluster.
+    pub async fn route(&self, target: &str, cluster: &str) {
+        let body = serde_json::json!({"resources": [{
+            "@type": "type.googleapis.com/envoy.config.listener.v3.Listener",
+            "name": target,
+            "api_listener": {"api_listener": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+                "route_config": {"virtual_hosts": [{"name": target, "domains": ["*"],
+                    "routes": [{"match": {"prefix": "/"}, "route": {"cluster": cluster}}]}]},
+            }},
+        }]});
+        self.call("POST", "/v1/snapshot", &body.to_string()).await.expect("route");
+    }
+
     /// Makes the upstreams the endpoints of the cluster orders.
     pub async fn push(&self, addresses: &[&str]) {
         self.push_to("orders", addresses).await;
