@@ -7,7 +7,9 @@ use std::time::Duration;
 use http::header::COOKIE;
 use http::{HeaderMap, Request};
 use serde::Deserialize;
+use tokio::sync::watch;
 
+use crate::Error;
 use crate::batch::Batch;
 use crate::config::Host;
 use crate::util::encode;
@@ -170,7 +172,12 @@ pub(crate) struct Asked {
     older: HashMap<String, Arc<Batch>>,
     /// Of the queries that were added to recent.
     bytes: usize,
+    /// Calls that are under way, by query.
+    calls: HashMap<String, AskedCall>,
 }
+
+/// How a call ends that all requests with a query wait for.
+pub(crate) type AskedCall = watch::Receiver<Option<Result<Arc<Batch>, Error>>>;
 
 impl Asked {
     pub(crate) fn get(&mut self, query: &str) -> Option<Arc<Batch>> {
@@ -183,6 +190,22 @@ impl Asked {
             self.answered(query);
         }
         known
+    }
+
+    /// The call for a query that is under way: what `start` starts, unless there is one.
+    pub(crate) fn call(&mut self, query: &str, start: impl FnOnce() -> AskedCall) -> AskedCall {
+        match self.calls.get(query) {
+            Some(call) if call.has_changed().is_ok() => call.clone(), // its runtime has not ended
+            _ => self.calls.entry(query.into()).insert_entry(start()).get().clone(),
+        }
+    }
+
+    /// The call for a query has ended.
+    pub(crate) fn ended(&mut self, query: &str, found: &Result<Arc<Batch>, Error>) {
+        self.calls.remove(query);
+        if let Ok(batch) = found {
+            self.put(batch, false);
+        }
     }
 
     /// Remembers a query: one without a route must not keep others from their batch.

@@ -160,7 +160,7 @@ impl Cluster {
     /// The batch for a query: the known one if it is not old. Without an answer of lbd, it may be older, or the last one of
     /// the cluster.
     async fn ask(
-        &self, client: &Inner, query: &str, known: Option<Arc<Batch>>, last: Option<&Arc<Batch>>,
+        self: &Arc<Self>, client: &Arc<Inner>, query: &str, known: Option<Arc<Batch>>, last: Option<&Arc<Batch>>,
     ) -> Result<Arc<Batch>, Error> {
         let at = Instant::now();
         let fresh_enough = |batch: &Arc<Batch>| at.saturating_duration_since(batch.made) < client.config.stale_for;
@@ -169,11 +169,8 @@ impl Cluster {
         {
             return Ok(batch.clone());
         }
-        match self.fetch(client, query, MIN_BATCH).await {
-            Ok(batch) => {
-                lock(&self.asked).put(&batch, false);
-                Ok(batch)
-            }
+        match self.fetch_asked(client, query).await {
+            Ok(batch) => Ok(batch),
             Err(error) if !error.code().is_empty() => Err(error),
             Err(error) => {
                 self.published.send_modify(|published| published.error = Some(error.clone()));
@@ -181,6 +178,31 @@ impl Cluster {
                 known.filter(fresh_enough).or(any.cloned()).ok_or(error) // better another endpoint than none
             }
         }
+    }
+
+    /// Gets the batch for a query, with one call for all requests that need it at the same time.
+    async fn fetch_asked(self: &Arc<Self>, client: &Arc<Inner>, query: &str) -> Result<Arc<Batch>, Error> {
+        let mut call = {
+            let mut asked = lock(&self.asked);
+            if let Some(batch) = asked.get(query).filter(|batch| Instant::now() < batch.until) {
+                return Ok(batch); // of a call that has just ended
+            }
+            asked.call(query, || {
+                let (ended, call) = watch::channel(None);
+                let (cluster, inner, query) = (self.clone(), client.clone(), query.to_owned());
+                client.start(async move {
+                    let found = tokio::select! {
+                        found = cluster.fetch(&inner, &query, MIN_BATCH) => found,
+                        () = inner.closed() => Err(Error::closed(&cluster.name)),
+                    };
+                    lock(&cluster.asked).ended(&query, &found);
+                    ended.send_replace(Some(found));
+                });
+                call
+            })
+        };
+        let found = call.wait_for(Option::is_some).await.ok().and_then(|found| found.clone());
+        found.unwrap_or_else(|| Err(Error::closed(&self.name)))
     }
 
     /// Waits for another batch than the one given.

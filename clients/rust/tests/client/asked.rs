@@ -9,6 +9,10 @@ use tokio::time::sleep;
 
 use crate::common::{Answer, Daemon, until, upstream};
 
+fn key(key: &str) -> Ask {
+    Ask { hash: Some(key.into()), ..Ask::default() }
+}
+
 async fn pick(client: &Client, name: &str, ask: &Ask) -> Result<String, Error> {
     let pick = client.pick(name, ask).await?;
     let address = pick.address().to_owned();
@@ -79,4 +83,29 @@ async fn what_is_too_long_is_an_error_of_the_request() {
         }
         assert_eq!(*states.lock().unwrap(), []);
     }
+}
+
+/// Requests that need the batch of a key at the same time wait for one call, which does not end with the first of them.
+#[tokio::test]
+async fn one_call_for_a_key() {
+    let lbd = Daemon::start().await;
+    lbd.push(&["127.0.0.1:1"]).await;
+    let client = lbd.client(Config { max_age: Duration::from_secs(3600), ..Config::default() });
+    pick(&client, "orders", &key("a")).await.unwrap();
+    let before = picks(&lbd, "200").await;
+    lbd.signal("STOP");
+    let request = || {
+        let client = client.clone();
+        tokio::spawn(async move { pick(&client, "orders", &key("b")).await })
+    };
+    let first = request();
+    sleep(Duration::from_millis(100)).await;
+    first.abort();
+    let others: Vec<_> = (0..100).map(|_| request()).collect();
+    sleep(Duration::from_millis(100)).await;
+    lbd.signal("CONT");
+    for other in others {
+        other.await.unwrap().unwrap();
+    }
+    assert_eq!(picks(&lbd, "200").await - before, 1.0);
 }

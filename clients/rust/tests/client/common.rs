@@ -68,6 +68,12 @@ impl Daemon {
         head.split(' ').nth(1)?.starts_with('2').then(|| content.into())
     }
 
+    /// Sends a signal to lbd.
+    pub fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args(["-s", name, &self.process.id().to_string()]).status();
+        assert!(killed.unwrap().success());
+    }
+
     /// Makes a target whose routes all choose a cluster.
     pub async fn route(&self, target: &str, cluster: &str) {
         let body = serde_json::json!({"resources": [{
