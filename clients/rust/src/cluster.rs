@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::api::{Call, WAIT_GRACE};
 use crate::aside::{Asides, Connects};
-use crate::ask::{Asked, EXCLUDE, TARGET_PREFIX};
+use crate::ask::{Asked, TARGET_PREFIX};
 use crate::batch::{Answer, Batch, Budget, FIRST_BATCH, MAX_BATCH, MIN_BATCH, REFUSED_AGE};
 use crate::client::Inner;
 use crate::counts::Counts;
@@ -106,9 +106,10 @@ impl Cluster {
         None
     }
 
-    /// The batch for a query: waits for the first try of the task that follows the cluster, which it starts.
+    /// The batch for a query: waits for the first try of the task that follows the cluster, which it starts. Another one if
+    /// lbd is unreachable and `others` is true.
     pub(crate) async fn wait(
-        self: &Arc<Self>, client: &Arc<Inner>, query: &str, deadline: Option<Instant>,
+        self: &Arc<Self>, client: &Arc<Inner>, query: &str, others: bool, deadline: Option<Instant>,
     ) -> Result<Arc<Batch>, Error> {
         let known = lock(&self.asked).get(query);
         let begins = self.published.send_if_modified(|published| {
@@ -133,24 +134,14 @@ impl Cluster {
         if client.is_closed() {
             return Err(Error::closed(&self.name));
         }
-        match self.usable(client, Instant::now()) {
-            Some(batch) if batch.query == query => Ok(batch),
-            Some(batch) => {
-                let asked = within(deadline, self.ask(client, query, known, Some(&batch))).await;
-                asked.unwrap_or_else(|| Err(Error::late(&self.name)))
-            }
-            None => match self.error() {
-                // of another request
-                Some(error)
-                    if error.code() == "no_route" || error.code() == "invalid_argument" && !query.is_empty() =>
-                {
-                    let asked = within(deadline, self.ask(client, query, known, None)).await;
-                    asked.unwrap_or_else(|| Err(Error::late(&self.name)))
-                }
-                Some(error) => Err(error),
-                None => Err(Error::unavailable(&self.name, "the cluster is no longer followed")),
-            },
-        }
+        let last = match (self.usable(client, Instant::now()), self.error()) {
+            (Some(batch), _) if batch.query == query => return Ok(batch),
+            (None, Some(error)) if !error.is_of_another(query) => return Err(error),
+            (None, None) => return Err(Error::unavailable(&self.name, "the cluster is no longer followed")),
+            (last, _) => last.filter(|_| others),
+        };
+        let asked = within(deadline, self.ask(client, query, known, last)).await;
+        asked.unwrap_or_else(|| Err(Error::late(&self.name)))
     }
 
     fn error(&self) -> Option<Error> {
@@ -160,7 +151,7 @@ impl Cluster {
     /// The batch for a query: the known one if it is not old. Without an answer of lbd, it may be older, or the last one of
     /// the cluster.
     async fn ask(
-        self: &Arc<Self>, client: &Arc<Inner>, query: &str, known: Option<Arc<Batch>>, last: Option<&Arc<Batch>>,
+        self: &Arc<Self>, client: &Arc<Inner>, query: &str, known: Option<Arc<Batch>>, last: Option<Arc<Batch>>,
     ) -> Result<Arc<Batch>, Error> {
         let at = Instant::now();
         let fresh_enough = |batch: &Arc<Batch>| at.saturating_duration_since(batch.made) < client.config.stale_for;
@@ -171,11 +162,11 @@ impl Cluster {
         }
         match self.fetch_asked(client, query).await {
             Ok(batch) => Ok(batch),
-            Err(error) if !error.code().is_empty() => Err(error),
+            Err(error) if !error.code().is_empty() || client.is_closed() => Err(error),
             Err(error) => {
                 self.published.send_modify(|published| published.error = Some(error.clone()));
-                let any = last.filter(|last| !self.is_target && !query.contains(EXCLUDE) && last.generation != 0);
-                known.filter(fresh_enough).or(any.cloned()).ok_or(error) // better another endpoint than none
+                let any = last.filter(|last| !self.is_target && last.generation != 0);
+                known.filter(fresh_enough).or(any).ok_or(error) // better another endpoint than none
             }
         }
     }

@@ -127,6 +127,11 @@ impl Error {
             || self.code() == "invalid_argument"
     }
 
+    /// Whether this is because of what another request than that with the query asks.
+    pub(crate) fn is_of_another(&self, query: &str) -> bool {
+        self.code() == "no_route" || self.code() == "invalid_argument" && !query.is_empty()
+    }
+
     /// The drop category of [`ErrorKind::Dropped`].
     pub fn category(&self) -> &str {
         &self.inner.category

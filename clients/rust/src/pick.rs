@@ -413,7 +413,7 @@ async fn get(
         let at = Instant::now();
         return match cluster.usable(inner, at).filter(|batch| batch.query.is_empty()) {
             Some(batch) => Try::of(batch.take(&cluster.asides, at), at),
-            None => Try::of(cluster.wait(inner, "", deadline).await?.take(&cluster.asides, at), Instant::now()),
+            None => Try::of(cluster.wait(inner, "", true, deadline).await?.take(&cluster.asides, at), Instant::now()),
         };
     }
     let mut avoided = cluster.asides.avoided();
@@ -422,7 +422,7 @@ async fn get(
         let excluded = tried.iter().rev().map(|tried| &tried.address).chain(&avoided);
         let excluded: String = excluded.map(|address| format!("{EXCLUDE}{}", encode(address))).collect();
         let found = if inner.config.mode == Mode::Batch {
-            let batch = cluster.wait(inner, &format!("{query}{excluded}"), deadline).await;
+            let batch = cluster.wait(inner, &format!("{query}{excluded}"), tried.is_empty(), deadline).await;
             batch.and_then(|batch| Try::of(batch.take(&cluster.asides, Instant::now()), Instant::now()))
         } else {
             let found = ask(inner, cluster, &format!("{query}{excluded}"), deadline).await;

@@ -7,7 +7,7 @@ use http::Request;
 use lbd_client::{Ask, Client, Config, Error, ErrorKind, Host, Mode, Outcome};
 use tokio::time::sleep;
 
-use crate::common::{Answer, Daemon, until, upstream};
+use crate::common::{Answer, Daemon, refused, until, upstream};
 
 fn key(key: &str) -> Ask {
     Ask { hash: Some(key.into()), ..Ask::default() }
@@ -108,4 +108,23 @@ async fn one_call_for_a_key() {
         other.await.unwrap().unwrap();
     }
     assert_eq!(picks(&lbd, "200").await - before, 1.0);
+}
+
+/// While lbd is away, a new key goes to any endpoint, also if another one is set aside.
+#[tokio::test]
+async fn a_new_key_while_lbd_is_away() {
+    let lbd = Daemon::start().await;
+    let (refused, good) = (refused().await, upstream(Answer::Address).await);
+    lbd.push(&[&refused, &good]).await;
+    let client = lbd.client(Config::default());
+    let send = async |key_of: &str| {
+        let request = Request::get("http://orders.lbd/").extension(key(key_of)).body(()).unwrap();
+        client.send(request).await.map(|response| response.body().choice().unwrap().attempt())
+    };
+    until(async || send("a").await.expect("a response") == 2).await; // one is set aside
+    lbd.signal("KILL");
+    for i in 0..10 {
+        let attempt = send(&i.to_string()).await.expect("a response");
+        assert!(attempt <= 2, "{attempt}");
+    }
 }
