@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use lbd_client::{Client, Config};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixStream};
 
 /// For what is expected to happen soon.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -155,7 +155,7 @@ pub async fn upstream(answer: Answer) -> String {
     address
 }
 
-async fn serve(mut stream: TcpStream, answer: Answer, address: String) {
+pub async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: Answer, address: String) {
     while read(&mut stream).await {
         let text = match answer {
             Answer::Address => format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{address}", address.len()),
@@ -171,7 +171,7 @@ async fn serve(mut stream: TcpStream, answer: Answer, address: String) {
 }
 
 /// Reads a request with a body that ends with "end", or without one.
-async fn read(stream: &mut TcpStream) -> bool {
+async fn read(stream: &mut (impl AsyncRead + Unpin)) -> bool {
     let mut request = Vec::new();
     loop {
         let mut part = [0; 4096];

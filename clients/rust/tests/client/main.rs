@@ -3,6 +3,8 @@
 mod asked;
 mod common;
 mod examples;
+#[cfg(feature = "tls")]
+mod https;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
