@@ -18,6 +18,8 @@ mod leases;
 mod pick;
 mod report;
 mod service;
+#[cfg(test)]
+mod tests;
 mod util;
 
 pub use ask::{Ask, Choice, Locality};
