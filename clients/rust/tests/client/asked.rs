@@ -43,6 +43,21 @@ async fn unknown_names_cost_nothing_for_long() {
     until(async || pick(&client, "later-1099", &Ask::default()).await.is_ok()).await;
 }
 
+/// What is counted at the cluster that a target has chosen is reported, whatever other names there are.
+#[tokio::test]
+async fn clusters_of_targets_are_not_forgotten() {
+    let lbd = Daemon::start().await;
+    lbd.push(&["127.0.0.1:1"]).await;
+    lbd.route("shop", "orders").await;
+    let client = lbd.client(Config { report_interval: Duration::from_secs(300), ..Config::default() });
+    pick(&client, "xds:///shop", &Ask::default()).await.unwrap();
+    for i in 0..1000 {
+        pick(&client, &format!("invented-{i}"), &Ask::default()).await.expect_err("an error");
+    }
+    client.close().await;
+    assert_eq!(lbd.metric(&["lbd_reported_requests_total", "orders", "success"]).await, 1.0);
+}
+
 /// Clusters that are forgotten are no longer followed, also while lbd is unreachable.
 #[tokio::test]
 async fn forgotten_names_are_not_followed() {
