@@ -113,8 +113,8 @@ function keyOf([kind, name = ""]: readonly string[], fields: unknown): string | 
 
 /** The batches of a cluster for what requests ask, all of one generation: those that were used last. */
 export class Asked {
-  /** What was asked last, without what is excluded. */
-  last = "";
+  /** What lbd has answered last, without what is excluded; before any answer, what was asked first. */
+  last: string | undefined;
   #generation = 0;
   readonly #batches = new Map<string, Batch>();
 
@@ -123,9 +123,9 @@ export class Asked {
   }
 
   get(query: string): Batch | undefined {
-    if (!query.includes(EXCLUDE)) this.last = query;
     const batch = this.#batches.get(query);
     if (batch !== undefined) this.#add(batch);
+    if (batch !== undefined || this.last === undefined) this.#answered(query);
     return batch;
   }
 
@@ -134,12 +134,17 @@ export class Asked {
    * generation that lbd has: one of an earlier generation comes too late.
    */
   put(batch: Batch, followed: boolean): void {
-    const { generation = this.#generation } = batch;
+    const { generation = this.#generation, query } = batch;
+    this.#answered(query);
     if (generation > this.#generation || (followed && generation !== this.#generation)) {
       this.#generation = generation;
       this.#batches.clear();
     }
     if (generation === this.#generation) this.#add(batch);
+  }
+
+  #answered(query: string): void {
+    [this.last] = query.split(EXCLUDE);
   }
 
   #add(batch: Batch): void {

@@ -190,11 +190,13 @@ export class Cluster {
     let n = BATCH_FIRST;
     let most = BATCH_MAX;
     while (!signal.aborted && performance.now() - this.#used < IDLE_TIME) {
+      // Replicas behind one address do not count generations alike: each call may find another one.
+      const early = next - performance.now();
+      if (early > 0) await pause(early, signal);
+      const query = this.#asked.last ?? "";
+      const size = query === "" ? n : BATCH_MIN;
       try {
-        // Replicas behind one address do not count generations alike: each call may find another one.
-        const early = next - performance.now();
-        if (early > 0) await pause(early, signal);
-        const batch = await this.#fetch(this.#asked.last, n);
+        const batch = await this.#fetch(query, size);
         next = batch.made + PAUSE_MIN;
         this.#batch = batch;
         this.#error = undefined;
@@ -210,7 +212,7 @@ export class Cluster {
           this.budget.fit(n / BATCH_FIRST);
         }
       } catch (error) {
-        if (n > BATCH_FIRST && error instanceof LbdError && error.code === "invalid_argument") {
+        if (size > BATCH_FIRST && error instanceof LbdError && error.code === "invalid_argument") {
           most = BATCH_FIRST; // the quota of the caller does not permit more
           n = BATCH_FIRST;
           continue;

@@ -411,7 +411,7 @@ test("the keys of an endpoint that is set aside go to the next one, without a ca
   const dead = await refuses();
   const { lbd, calls } = await fake(t, (path, _, query) => {
     const address = query.has("exclude") ? upstream.address : dead;
-    return [200, path === "/v1/pick" ? { generation: 1, picks: [{ address }] } : deferred().promise];
+    return path === "/v1/pick" ? [200, { generation: 1, picks: [{ address }] }] : deferred().promise;
   });
   const client = open(t, { lbd, maxAge: 60_000 });
   const attempts = [];
@@ -425,7 +425,7 @@ test("the keys of an endpoint that is set aside go to the next one, without a ca
   assert.deepEqual(
     picks.map(({ query }) => [query.get("n"), query.get("hash"), query.get("exclude")]),
     [
-      ["100", "x", null],
+      ["20", "x", null],
       ["20", "x", dead],
     ],
   );

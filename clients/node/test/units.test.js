@@ -167,10 +167,20 @@ describe("Asked", () => {
     assert.deepEqual(known("0", "1999", "2999"), ["2999"]);
   });
 
-  test("knows what was asked last, for a first try", () => {
-    asked.get("&hash=x");
+  test("knows what was answered last, before that what was asked first, without what is excluded", () => {
+    const asked = new Asked();
+    const put = (query) => asked.put(new Batch(query, 1, [new Element({ address: "a:1" }, "orders")], 1000), false);
+    const check = (last) => assert.equal(asked.last, last);
     asked.get("&hash=x&exclude=a%3A1");
-    assert.equal(asked.last, "&hash=x");
+    asked.get("&hash=y");
+    check("&hash=x");
+    put("&hash=y");
+    put("&hash=z");
+    put("&hash=z&exclude=a%3A1");
+    asked.get("&hash=x");
+    check("&hash=z");
+    asked.get("&hash=y");
+    check("&hash=y");
   });
 });
 
