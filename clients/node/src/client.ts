@@ -95,7 +95,11 @@ export class Client {
     let cluster = this.#clusters.get(name);
     if (cluster === undefined) {
       if (this.#clusters.size >= CLUSTERS_MAX) {
-        for (const [other, { followed }] of this.#clusters) if (!followed) this.#clusters.delete(other);
+        for (const [other, known] of this.#clusters) {
+          if (known.hasBatch) continue;
+          known.forgotten = true;
+          this.#clusters.delete(other);
+        }
       }
       if (this.#clusters.size >= CLUSTERS_MAX) {
         throw new UnavailableError(`cluster ${name}: the client has ${CLUSTERS_MAX} clusters`, { cluster: name });

@@ -12,6 +12,7 @@ import { type Deadline, pause, within } from "./deadline.js";
 import {
   CircuitBrokenError,
   DroppedError,
+  isFinal,
   isTimeout,
   LbdError,
   like,
@@ -30,7 +31,7 @@ const BATCH_TIME = 2000;
 /** Addresses that a request has tried, or that lbd excludes, at most. */
 export const TRIED_MAX = 100;
 
-/** Milliseconds after which a batch of nothing but refusals is fetched again. */
+/** Milliseconds after which a batch of nothing but refusals is fetched again, and for which a name is not. */
 const REFUSED_AGE = 1000;
 
 /** Milliseconds between two batches, and between two calls that follow a cluster, at least. */
@@ -56,14 +57,18 @@ export class Cluster {
   readonly counts = new Counts();
   readonly asides = new Asides();
   readonly connects = new Connects();
-  readonly #asked = new Asked();
+  #asked = new Asked();
   readonly #api: Api;
   readonly #hooks: Hooks;
   readonly #known: (cluster: string) => Cluster;
   readonly #maxAge: number;
   readonly #staleFor: number;
   readonly #stop = new AbortController();
+  /** Set by the client, which has another one for the name if there is a request: the background task ends. */
+  forgotten = false;
   #running = false;
+  /** Until when #error is the answer to requests, without a background task. */
+  #refused = 0;
   #used = performance.now();
   #batch: Batch | undefined;
   #error: LbdError | undefined;
@@ -105,8 +110,11 @@ export class Cluster {
     if (batch !== undefined) return batch;
     const last = this.#batch && !this.#isStale(this.#batch) ? this.#batch : undefined;
     if (this.#batch !== last && this.#error?.code === "") this.#hooks.stale(this.#error);
-    // The error may be that of another path.
-    if (last !== undefined || this.#error?.code === "no_route") return await this.#ask(query, deadline, known, last);
+    const code = this.#error?.code;
+    // The error may be that of what another request asks.
+    if (last !== undefined || code === "no_route" || (code === "invalid_argument" && query !== "")) {
+      return await this.#ask(query, deadline, known, last);
+    }
     if (this.#error !== undefined) throw like(this.#error);
     const reason = this.#stop.signal.aborted ? "the client is closed" : "lbd did not answer in time";
     throw new UnavailableError(`cluster ${this.name}: ${reason}`, { cluster: this.name });
@@ -159,9 +167,9 @@ export class Cluster {
     this.asides.failed(address, sent, most);
   }
 
-  /** Whether there were requests in the last minutes; false in the modes without batches. */
-  get followed(): boolean {
-    return this.#running;
+  /** Whether lbd knows it, and there were requests in the last minutes; false in the modes without batches. */
+  get hasBatch(): boolean {
+    return this.#batch !== undefined;
   }
 
   stop(): void {
@@ -169,7 +177,7 @@ export class Cluster {
   }
 
   #start(): void {
-    if (this.#running || this.#stop.signal.aborted) return;
+    if (this.#running || this.#stop.signal.aborted || performance.now() < this.#refused) return;
     this.#running = true;
     this.#error = undefined;
     inBackground(() => {
@@ -177,6 +185,7 @@ export class Cluster {
         void this.#run(resolve).finally(() => {
           this.#running = false;
           this.#batch = undefined;
+          this.#asked = new Asked();
           resolve();
         });
       });
@@ -189,7 +198,7 @@ export class Cluster {
     let next = 0;
     let n = BATCH_FIRST;
     let most = BATCH_MAX;
-    while (!signal.aborted && performance.now() - this.#used < IDLE_TIME) {
+    do {
       // Replicas behind one address do not count generations alike: each call may find another one.
       const early = next - performance.now();
       if (early > 0) await pause(early, signal);
@@ -219,6 +228,10 @@ export class Cluster {
         }
         const reason = this.#reason(error);
         this.#error = reason;
+        if (this.#batch === undefined && isFinal(reason)) {
+          this.#refused = performance.now() + REFUSED_AGE; // names are often input
+          return;
+        }
         tried();
         await pause(
           Math.max(backoff * (0.8 + Math.random() * 0.4), Math.min(reason.retryAfter, RETRY_AFTER_MAX)),
@@ -226,7 +239,7 @@ export class Cluster {
         );
         backoff = Math.min(2 * backoff, BACKOFF_MAX);
       }
-    }
+    } while (!signal.aborted && !this.forgotten && performance.now() - this.#used < IDLE_TIME);
   }
 
   #reason(error: unknown): LbdError {

@@ -68,6 +68,12 @@ export function like(error: LbdError): LbdError {
   return new Kind(error.message, error);
 }
 
+/** Whether lbd rejects the name of the cluster, or the token: the same call would not help soon. */
+export function isFinal(error: LbdError): boolean {
+  const { code } = error;
+  return error instanceof UnknownClusterError || error instanceof PermissionDeniedError || code === "invalid_argument";
+}
+
 /** The error of a request whose deadline has passed: the same as that of AbortSignal.timeout. */
 export function timeoutError(): DOMException {
   return new DOMException("The deadline of the request has passed", "TimeoutError");

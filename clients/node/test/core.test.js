@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 
-import { Client, UnavailableError } from "lbd-client";
+import { Client, UnavailableError, UnknownClusterError } from "lbd-client";
 
 import { Daemon, status, Upstream, until } from "./stand.js";
 
@@ -144,6 +144,23 @@ test("clusters whose names are special in URLs are followed", async (t) => {
     await push(after);
     await until(async () => (await send()) === after.address, `${cluster} is followed`);
   }
+});
+
+test("names that lbd does not know neither keep it busy, nor clusters from being used", async (t) => {
+  const { client, url, upstream } = await open(t, undefined, { maxAge: 100 });
+  const send = async (to) => (await client.request(to)).text();
+  const calls = (code) => daemon.metric(`lbd_http_requests_total{code="${code}",method="GET",route="/v1/pick"} `);
+  await send(url);
+  const before = await calls(404);
+  for (let i = 0; i < 1100; i++) await assert.rejects(send(`http://later-${i}.lbd/`), UnknownClusterError);
+  assert.equal((await calls(404)) - before, 1100);
+  const known = await calls(200);
+  await until(async () => (await calls(200)) > known + 10, "the cluster that lbd knows is followed");
+  assert.equal((await calls(404)) - before, 1100);
+  for (let i = 0; i < 200; i++) await assert.rejects(send("http://later-1098.lbd/"), UnknownClusterError);
+  assert((await calls(404)) - before < 1150, "the answer is remembered");
+  await daemon.push("later-1099", [upstream.address]);
+  await until(() => send("http://later-1099.lbd/").catch(() => undefined), "the cluster is known");
 });
 
 test("a response that was forgotten is no longer in flight", async (t) => {

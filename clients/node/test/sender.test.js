@@ -9,6 +9,7 @@ import { hostname, tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { Client, DroppedError, PermissionDeniedError, UnavailableError, UnknownClusterError } from "lbd-client";
 import { Deadline } from "../dist/deadline.js";
@@ -465,6 +466,43 @@ test("a path without a route is no error of others", async (t) => {
   await assert.rejects(first("/bad"), { code: "no_route" });
   (await first("/good")).finish();
   await assert.rejects(first("/bad"), { code: "no_route" });
+});
+
+test("a path that lbd rejects is no error of others", async (t) => {
+  const { lbd, calls } = await fake(t, (_, __, query) =>
+    query.get("path") === "/bad"
+      ? [400, { code: "invalid_argument" }]
+      : [200, { generation: 1, picks: [{ address: "127.0.0.1:1", cluster: "orders" }] }],
+  );
+  const client = open(t, { lbd });
+  const first = (path, name = "shop") =>
+    client.call(`xds:///${name}`, new Deadline(10_000), true, `&path=${path}`).first();
+  const rejected = () => calls.filter(({ query }) => query.get("path") === "/bad").length;
+  await assert.rejects(first("/bad", "other"), { code: "invalid_argument" });
+  await assert.rejects(first("/bad"), { code: "invalid_argument" });
+  (await first("/good")).finish();
+  await assert.rejects(first("/bad"), { code: "invalid_argument" });
+  const before = rejected();
+  await sleep(1100); // lbd is asked for the other target again
+  (await first("/good", "other")).finish();
+  assert.equal(rejected(), before);
+});
+
+test("clusters beyond the limit are not followed, also while lbd is unreachable", async (t) => {
+  const { lbd, calls } = await fake(t, () => [502, {}]);
+  const client = open(t, { lbd });
+  for (let i = 0; i < 1010; i++) {
+    await assert.rejects(client.call(String(i), new Deadline(60_000), true).first(), UnavailableError);
+  }
+  const count = (those) => calls.filter(({ query }) => those(Number(query.get("cluster")))).length;
+  const last = (n) => until(() => count((name) => name === 1009) >= n, "the last cluster is followed");
+  await last(2);
+  const before = count((name) => name < 1000);
+  await last(5);
+  assert.equal(
+    count((name) => name < 1000),
+    before,
+  );
 });
 
 test("a TLS handshake that does not end is a connection that failed", async (t) => {
