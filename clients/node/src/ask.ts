@@ -15,6 +15,16 @@ const HASH_MAX = 1024;
 /** Batches of a cluster, at most: one for each hash key, or path and headers. */
 const ASKED_MAX = 1000;
 
+/** Length of their queries, at most. */
+const ASKED_LENGTH = 4 * 1024 * 1024;
+
+/**
+ * Bytes of the name of a cluster, and of what a request asks, at most. lbd permits 512, and 32 KiB with all that a retry
+ * excludes: its answer to what is much longer has no code.
+ */
+export const NAME_MAX = 512;
+export const ASKS_MAX = 24 * 1024;
+
 /** What requests to a host are for. */
 export interface Host {
   /** Default: what is before .lbd in the host, unless there is a target. */
@@ -116,6 +126,8 @@ export class Asked {
   /** What lbd has answered last, without what is excluded; before any answer, what was asked first. */
   last: string | undefined;
   #generation = 0;
+  /** Of all queries. */
+  #length = 0;
   readonly #batches = new Map<string, Batch>();
 
   get size(): number {
@@ -138,7 +150,7 @@ export class Asked {
     this.#answered(query);
     if (generation > this.#generation || (followed && generation !== this.#generation)) {
       this.#generation = generation;
-      this.#batches.clear();
+      for (const old of this.#batches.keys()) this.#delete(old);
     }
     if (generation === this.#generation) this.#add(batch);
   }
@@ -148,9 +160,17 @@ export class Asked {
   }
 
   #add(batch: Batch): void {
-    this.#batches.delete(batch.query);
-    this.#batches.set(batch.query, batch);
-    if (this.#batches.size <= ASKED_MAX) return;
-    for (const [oldest] of this.#batches) return void this.#batches.delete(oldest);
+    const { query } = batch;
+    this.#delete(query);
+    this.#batches.set(query, batch);
+    this.#length += query.length;
+    for (const oldest of this.#batches.keys()) {
+      if (this.#batches.size <= ASKED_MAX && this.#length <= ASKED_LENGTH) return;
+      this.#delete(oldest);
+    }
+  }
+
+  #delete(query: string): void {
+    if (this.#batches.delete(query)) this.#length -= query.length;
   }
 }

@@ -4,11 +4,11 @@ import { randomBytes } from "node:crypto";
 import { hostname } from "node:os";
 
 import { Api } from "./api.js";
-import type { Route } from "./ask.js";
+import { ASKS_MAX, NAME_MAX, type Route } from "./ask.js";
 import { type Asking, Call, type Context } from "./call.js";
 import { Cluster } from "./cluster.js";
 import type { Deadline } from "./deadline.js";
-import { UnavailableError } from "./errors.js";
+import { ofAnswer, UnavailableError } from "./errors.js";
 import { Hooks } from "./hooks.js";
 import { Sender } from "./sender.js";
 import { type Resolved, resolve, type Settings } from "./settings.js";
@@ -84,6 +84,10 @@ export class Client {
    * @internal
    */
   call(cluster: string, deadline: Deadline, repeatable: boolean, asks = "", request?: Asking): Call {
+    if (asks.length > ASKS_MAX || Buffer.byteLength(cluster) > NAME_MAX) {
+      const detail = "the name of the cluster has more than 512 bytes, or what the request asks more than 24 KiB";
+      throw ofAnswer(cluster.slice(0, NAME_MAX), 400, { code: "invalid_argument", detail }, 0);
+    }
     this.#unreported = true;
     return new Call(this.#context, this.#cluster(cluster), deadline, repeatable, asks, request);
   }

@@ -186,6 +186,30 @@ test("a response that was forgotten is no longer in flight", async (t) => {
 });
 
 for (const mode of /** @type {const} */ (["batch", "pick", "lease"])) {
+  test(`what is too long for lbd is an error of the request: ${mode}`, async (t) => {
+    const { cluster, upstream } = await open(t);
+    await daemon.pushTarget("shop", [{ prefix: "/a", cluster }]);
+    const states = [];
+    const client = new Client({
+      lbd: daemon.lbd,
+      mode,
+      hosts: { "shop.lbd": { target: "shop" } },
+      fallback: "127.0.0.1:1",
+      onState: (state) => states.push(state),
+    });
+    t.after(() => client.close());
+    const send = async (to) => (await client.request(to)).text();
+    for (const url of [
+      `http://shop.lbd/${"%2F".repeat(100_000)}`,
+      `http://${"a".repeat(100_000)}.lbd/`,
+      `http://shop.lbd/a${"a".repeat(5000)}`, // lbd says so
+    ]) {
+      await assert.rejects(send(url), { name: "UnavailableError", code: "invalid_argument", message: /^.{1,900}$/ });
+      assert.equal(await send("http://shop.lbd/a"), upstream.address);
+    }
+    assert.deepEqual(states, []);
+  });
+
   test(`a request waits for another priority: ${mode}`, async (t) => {
     const probing = new Daemon();
     t.after(() => probing.close());

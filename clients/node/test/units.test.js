@@ -165,6 +165,15 @@ describe("Asked", () => {
     }
     assert.equal(asked.size, 1000);
     assert.deepEqual(known("0", "1999", "2999"), ["2999"]);
+    const long = "x".repeat(24 * 1024);
+    for (let i = 0; i < 400; i++) {
+      put(i + long, 3);
+      assert.deepEqual(known("c"), ["c"]);
+    }
+    assert.equal(asked.size, 171); // 4 MiB
+    put("d", 4);
+    for (let i = 0; i < 200; i++) put(i + long, 4);
+    assert.equal(asked.size, 170);
   });
 
   test("knows what was answered last, before that what was asked first, without what is excluded", () => {
