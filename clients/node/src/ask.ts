@@ -137,7 +137,6 @@ export class Asked {
   get(query: string): Batch | undefined {
     const batch = this.#batches.get(query);
     if (batch !== undefined) this.#add(batch);
-    if (batch !== undefined || this.last === undefined) this.#answered(query);
     return batch;
   }
 
@@ -146,8 +145,7 @@ export class Asked {
    * generation that lbd has: one of an earlier generation comes too late.
    */
   put(batch: Batch, followed: boolean): void {
-    const { generation = this.#generation, query } = batch;
-    this.#answered(query);
+    const { generation = this.#generation } = batch;
     if (generation > this.#generation || (followed && generation !== this.#generation)) {
       this.#generation = generation;
       for (const old of this.#batches.keys()) this.#delete(old);
@@ -155,12 +153,9 @@ export class Asked {
     if (generation === this.#generation) this.#add(batch);
   }
 
-  #answered(query: string): void {
-    [this.last] = query.split(EXCLUDE);
-  }
-
   #add(batch: Batch): void {
     const { query } = batch;
+    [this.last] = query.split(EXCLUDE);
     this.#delete(query);
     this.#batches.set(query, batch);
     this.#length += query.length;

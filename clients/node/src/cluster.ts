@@ -58,6 +58,8 @@ export class Cluster {
   readonly asides = new Asides();
   readonly connects = new Connects();
   #asked = new Asked();
+  /** Calls under way, by what is asked. */
+  readonly #calls = new Map<string, Promise<Batch>>();
   readonly #api: Api;
   readonly #hooks: Hooks;
   readonly #known: (cluster: string) => Cluster;
@@ -103,8 +105,7 @@ export class Cluster {
 
   /** The batch for what is asked; waits for it. Rejects with an LbdError if there is none in time. */
   async wait(query: string, deadline: Deadline): Promise<Batch> {
-    const known = this.#asked.get(query);
-    this.#start();
+    this.#start(query);
     if (this.#batch === undefined) await within(this.#first, deadline.left());
     const batch = this.current(query);
     if (batch !== undefined) return batch;
@@ -113,7 +114,7 @@ export class Cluster {
     const code = this.#error?.code;
     // The error may be that of what another request asks.
     if (last !== undefined || code === "no_route" || (code === "invalid_argument" && query !== "")) {
-      return await this.#ask(query, deadline, known, last);
+      return await this.#ask(query, deadline, last);
     }
     if (this.#error !== undefined) throw like(this.#error);
     const reason = this.#stop.signal.aborted ? "the client is closed" : "lbd did not answer in time";
@@ -125,17 +126,13 @@ export class Cluster {
     return this.#error !== undefined && performance.now() - made >= this.#staleFor;
   }
 
-  /** The batch for what is asked: known, unless it is old. While lbd is unreachable, it may be older, or last. */
-  async #ask(query: string, deadline: Deadline, known?: Batch, last?: Batch): Promise<Batch> {
+  /** The batch for what is asked: the known one, unless it is old. While lbd is unreachable, it may be older, or last. */
+  async #ask(query: string, deadline: Deadline, last?: Batch): Promise<Batch> {
+    const known = this.#asked.get(query);
     const useful = () => known !== undefined && this.#error?.code === "" && !this.#isStale(known);
     if (known !== undefined && (performance.now() < known.until || useful())) return known;
-    const fetch = async () => {
-      const batch = await this.#fetch(query, BATCH_MIN);
-      this.#asked.put(batch, false);
-      return batch;
-    };
     try {
-      const batch = await within(fetch(), deadline.left());
+      const batch = await within(this.#fetchAsked(query), deadline.left());
       if (batch === undefined) throw timeoutError();
       return batch;
     } catch (error) {
@@ -176,10 +173,12 @@ export class Cluster {
     this.#stop.abort();
   }
 
-  #start(): void {
+  /** Begins to follow the cluster. query is that of the first batch, unless lbd has answered another one. */
+  #start(query: string): void {
     if (this.#running || this.#stop.signal.aborted || performance.now() < this.#refused) return;
     this.#running = true;
     this.#error = undefined;
+    this.#asked.last ??= query.split(EXCLUDE)[0];
     inBackground(() => {
       this.#first = new Promise((resolve) => {
         void this.#run(resolve).finally(() => {
@@ -202,7 +201,7 @@ export class Cluster {
       // Replicas behind one address do not count generations alike: each call may find another one.
       const early = next - performance.now();
       if (early > 0) await pause(early, signal);
-      const query = this.#asked.last ?? "";
+      const { last: query = "" } = this.#asked;
       const size = query === "" ? n : BATCH_MIN;
       try {
         const batch = await this.#fetch(query, size);
@@ -240,6 +239,22 @@ export class Cluster {
         backoff = Math.min(2 * backoff, BACKOFF_MAX);
       }
     } while (!signal.aborted && !this.forgotten && performance.now() - this.#used < IDLE_TIME);
+  }
+
+  /** Gets the batch for what is asked, with one call for all requests that need it at the same time. */
+  #fetchAsked(query: string): Promise<Batch> {
+    const fetch = async () => {
+      try {
+        const batch = await this.#fetch(query, BATCH_MIN);
+        this.#asked.put(batch, false);
+        return batch;
+      } finally {
+        this.#calls.delete(query);
+      }
+    };
+    const call = this.#calls.get(query) ?? fetch();
+    this.#calls.set(query, call);
+    return call;
   }
 
   #reason(error: unknown): LbdError {

@@ -455,6 +455,42 @@ test("a request without a key is retried at any endpoint, also if the batch that
   assert.deepEqual(tried, [addresses, addresses]);
 });
 
+test("requests that need the batch of a key at the same time wait for one call, each within its deadline", async (t) => {
+  const begun = deferred();
+  const end = deferred();
+  let failed = false;
+  const { lbd, calls } = await fake(t, async (path, _, query) => {
+    if (path !== "/v1/pick") return deferred().promise;
+    if (query.get("hash") === "b") {
+      begun.resolve(undefined);
+      await end.promise;
+    }
+    if (query.get("hash") === "c" && !failed) {
+      failed = true;
+      return [503, { code: "no_ready_endpoint" }];
+    }
+    return [200, { generation: 1, picks: [{ address: "127.0.0.1:1" }] }];
+  });
+  const states = [];
+  const client = open(t, { lbd, maxAge: 600_000, onState: (state) => states.push(state) });
+  const pick = async (hash, timeout) =>
+    (await client.call("orders", new Deadline(timeout), true, `&hash=${hash}`).first()).finish();
+  const asked = () => calls.filter(({ query }) => query.get("hash") === "b").length;
+  await pick("a", 60_000);
+  const late = pick("b", 50);
+  await begun.promise;
+  const others = Array.from({ length: 100 }, () => pick("b", 60_000));
+  await assert.rejects(late, { name: "TimeoutError" }); // the call does not end with it
+  end.resolve(undefined);
+  await Promise.all([...others, pick("b", 60_000)]);
+  assert.equal(asked(), 1);
+  await pick("b", 60_000);
+  assert.equal(asked(), 1);
+  await assert.rejects(pick("c", 60_000), { code: "no_ready_endpoint" });
+  await pick("c", 60_000);
+  assert.deepEqual(states, []);
+});
+
 test("a path without a route is no error of others", async (t) => {
   const { lbd } = await fake(t, (_, __, query) =>
     query.get("path") === "/bad"
