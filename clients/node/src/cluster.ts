@@ -1,5 +1,7 @@
 // The batch of one cluster, and the background task that keeps it up to date.
 
+import { setMaxListeners } from "node:events";
+
 import { type Api, CALL_TIMEOUT } from "./api.js";
 import { Asides, Connects } from "./aside.js";
 import { Asked, EXCLUDE, TARGET } from "./ask.js";
@@ -89,6 +91,7 @@ export class Cluster {
     this.#hooks = hooks;
     this.#maxAge = maxAge;
     this.#staleFor = staleFor;
+    setMaxListeners(0, this.#stop.signal); // each call has one
   }
 
   /** The counts of a cluster that was chosen. */

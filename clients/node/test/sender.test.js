@@ -491,6 +491,18 @@ test("requests that need the batch of a key at the same time wait for one call, 
   assert.deepEqual(states, []);
 });
 
+test("calls for many keys at the same time give no warning", async (t) => {
+  const { lbd } = await fake(t, () => [200, { generation: 1, picks: [{ address: "127.0.0.1:1" }] }]);
+  const warnings = [];
+  const onWarning = (warning) => warnings.push(warning);
+  process.on("warning", onWarning);
+  t.after(() => process.off("warning", onWarning));
+  const client = open(t, { lbd });
+  const pick = async (i) => (await client.call("orders", new Deadline(60_000), true, `&hash=${i}`).first()).finish();
+  await Promise.all(Array.from({ length: 100 }, (_, i) => pick(i)));
+  assert.deepEqual(warnings, []);
+});
+
 test("a path without a route is no error of others", async (t) => {
   const { lbd } = await fake(t, (_, __, query) =>
     query.get("path") === "/bad"
