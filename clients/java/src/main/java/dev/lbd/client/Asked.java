@@ -54,6 +54,7 @@ final class Asked {
 
   synchronized void clear() {
     batches.clear();
+    generation = Batch.NO_GENERATION;
     last = "";
   }
 }

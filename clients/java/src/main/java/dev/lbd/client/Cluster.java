@@ -48,6 +48,7 @@ final class Cluster {
   // Guarded by lock.
   private Thread thread;
   private boolean tried;
+  private Deadline refused = Deadline.after(Duration.ZERO); // error is the answer until then
 
   Cluster(String name, LbdClient client) {
     this.name = name;
@@ -111,12 +112,13 @@ final class Cluster {
     Batch kept = asked.get(query); // of the last generation, which current may not be
     LbdException last = error;
     boolean fresh = kept != null && (!kept.end().passed() || (last != null && !isStale(kept)));
-    return fresh && (usable(current) || isOfOneRequest(last)) ? kept : null;
+    return fresh && (usable(current) || isOfOther(last, query)) ? kept : null;
   }
 
-  /** Returns whether an error says nothing of other requests. */
-  private static boolean isOfOneRequest(LbdException error) {
-    return error != null && error.code().equals("no_route");
+  /** Returns whether an error may say nothing of a request: it is that of another one. */
+  private static boolean isOfOther(LbdException error, String query) {
+    String code = error == null ? "" : error.code();
+    return code.equals("no_route") || (code.equals("invalid_argument") && !query.isEmpty());
   }
 
   /** Returns the last batch, or null. */
@@ -155,7 +157,7 @@ final class Cluster {
     try {
       last = awaitAny(deadline);
     } catch (UnavailableException e) {
-      if (!isOfOneRequest(e)) {
+      if (!isOfOther(e, query)) {
         throw e;
       }
     }
@@ -198,7 +200,8 @@ final class Cluster {
     boolean stale;
     lock.lockInterruptibly();
     try {
-      if (thread == null && !stopped) {
+      if (thread == null && !stopped && refused.passed()) {
+        tried = false;
         Thread follower = Background.thread("lbd " + name, this::run);
         follower.start();
         thread = follower;
@@ -222,16 +225,6 @@ final class Cluster {
       client.hooks().stale(reason);
     }
     throw reason;
-  }
-
-  /** Returns whether the thread is there: there were requests in the last minutes. */
-  boolean isFollowed() {
-    lock.lock();
-    try {
-      return thread != null;
-    } finally {
-      lock.unlock();
-    }
   }
 
   /** Ends the thread, without waiting for it. */
@@ -289,6 +282,10 @@ final class Cluster {
           continue;
         }
         publish(null, failure);
+        if (batch == null && failure.isFinal()) { // names are often input
+          end(REFUSED_AGE);
+          return;
+        }
         long pause = (long) (backoff * 1e9 * ThreadLocalRandom.current().nextDouble(0.8, 1.2));
         Duration asked = failure.retryAfter();
         asked = asked.compareTo(MAX_RETRY_AFTER) > 0 ? MAX_RETRY_AFTER : asked;
@@ -298,7 +295,9 @@ final class Cluster {
       if (used) {
         used = false;
         usedAt = System.nanoTime();
-      } else if (System.nanoTime() - usedAt > IDLE_NANOS && forget()) {
+      }
+      if (System.nanoTime() - usedAt > IDLE_NANOS || !client.knows(this)) {
+        end(Duration.ZERO);
         return;
       }
     }
@@ -310,20 +309,15 @@ final class Cluster {
     return (int) Math.min(Math.max(n, BATCH_MIN), most);
   }
 
-  /** Ends the thread of a cluster without requests, unless there was one just now. */
-  private boolean forget() {
+  /** Ends the thread. The error is the answer to requests for some time. */
+  private void end(Duration refusal) {
     lock.lock();
     try {
-      if (used) {
-        return false;
-      }
       thread = null;
       batch = null;
-      error = null;
       asked.clear();
-      tried = false;
+      refused = Deadline.after(refusal);
       slot.drop();
-      return true;
     } finally {
       lock.unlock();
     }

@@ -113,7 +113,7 @@ public final class LbdClient implements Closeable {
     Cluster known = clusters.get(cluster);
     if (known == null) {
       if (clusters.size() >= MAX_CLUSTERS) {
-        clusters.values().removeIf(idle -> !idle.isFollowed());
+        clusters.values().removeIf(any -> any.batch() == null);
       }
       if (clusters.size() >= MAX_CLUSTERS) {
         throw new UnavailableException(
@@ -125,6 +125,11 @@ public final class LbdClient implements Closeable {
       }
     }
     return new Call(this, known, ask, deadline, repeatable);
+  }
+
+  /** Returns whether it is the cluster for its name: it was not forgotten. */
+  boolean knows(Cluster cluster) {
+    return clusters.get(cluster.name()) == cluster;
   }
 
   private Cluster newCluster(String name) {

@@ -62,6 +62,13 @@ public abstract sealed class LbdException extends IOException
     return of(getClass(), getMessage(), cluster, code, retryAfter, getCause());
   }
 
+  /** Returns whether lbd rejects the name or the token: the same call would not help soon. */
+  final boolean isFinal() {
+    return this instanceof UnknownClusterException
+        || this instanceof PermissionDeniedException
+        || code.equals("invalid_argument");
+  }
+
   /** Returns the error for an answer of lbd that rejects. Problem is its body (RFC 9457). */
   static LbdException ofAnswer(
       String cluster, int status, Map<String, Object> problem, Duration wait) {

@@ -49,7 +49,15 @@ class ApiTest {
   @TempDir Path directory;
 
   private static Attempt pick(LbdClient lbd) throws Exception {
-    return lbd.call("orders", Deadline.after(Duration.ofSeconds(5)), true).first();
+    return pick(lbd, "orders");
+  }
+
+  private static Attempt pick(LbdClient lbd, String cluster) throws Exception {
+    return pick(lbd, cluster, Ask.NOTHING);
+  }
+
+  private static Attempt pick(LbdClient lbd, String cluster, Ask ask) throws Exception {
+    return lbd.call(cluster, ask, Deadline.after(Duration.ofSeconds(5)), true).first();
   }
 
   private Path tokens(String token) throws IOException {
@@ -620,6 +628,89 @@ class ApiTest {
         LbdClient.builder().address("http://127.0.0.1:1").mode(Mode.PICK).build()) {
       for (int i = 0; i < 3000; i++) {
         lbd.call("orders-" + i, Deadline.NEVER, true);
+      }
+    }
+  }
+
+  /** Returns how many clusters have a thread. */
+  private static long followed(String prefix) {
+    return Thread.getAllStackTraces().keySet().stream()
+        .filter(thread -> thread.getName().startsWith("lbd " + prefix))
+        .count();
+  }
+
+  @Test
+  void namesThatLbdDoesNotKnowNeitherKeepItBusyNorClustersFromBeingUsed() throws Exception {
+    try (Daemon daemon = new Daemon();
+        LbdClient lbd =
+            LbdClient.builder().address(daemon.lbd()).maxAge(Duration.ofMinutes(10)).build()) {
+      daemon.push("orders", "127.0.0.1:1");
+      pick(lbd).close();
+      for (int i = 0; i < 1100; i++) {
+        String name = "later-" + i;
+        assertThrows(UnknownClusterException.class, () -> pick(lbd, name), name);
+      }
+      Daemon.until("none of them is followed", () -> followed("later-") == 0);
+      assertEquals(1, followed("orders"));
+      pick(lbd).close();
+      assertEquals(1, daemon.picks(200));
+      assertEquals(1100, daemon.picks(404));
+      for (int i = 0; i < 200; i++) {
+        assertThrows(UnknownClusterException.class, () -> pick(lbd, "later-1098"));
+      }
+      assertTrue(daemon.picks(404) < 1150, "the answer is remembered");
+      daemon.push("later-1099", "127.0.0.1:1");
+      Daemon.until("it is known", () -> knows(lbd, "later-1099"));
+    }
+  }
+
+  private static boolean knows(LbdClient lbd, String cluster) throws Exception {
+    try {
+      pick(lbd, cluster).close();
+      return true;
+    } catch (UnknownClusterException e) {
+      return false;
+    }
+  }
+
+  @Test
+  void doesNotFollowForgottenClustersWhileLbdIsUnreachable() throws Exception {
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  head(socket);
+                  answer(socket, 502, "{}");
+                });
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).build()) {
+      for (int i = 0; i < 1010; i++) {
+        String name = "any-" + i;
+        assertThrows(UnavailableException.class, () -> pick(lbd, name), name);
+      }
+      Daemon.until("10 clusters are followed", () -> followed("any-") == 10);
+      assertEquals(10, followed("any-100")); // 1000 to 1009
+    }
+  }
+
+  @Test
+  void failsNoOtherPathThanThatWhichLbdRejects() throws Exception {
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  if (head(socket).contains("&path=%2Fbad")) {
+                    answer(socket, 400, "{\"code\":\"invalid_argument\"}");
+                  } else {
+                    String pick = "{\"address\":\"127.0.0.1:1\",\"cluster\":\"orders\"}";
+                    answer(socket, 200, "{\"generation\":1,\"picks\":[" + pick + "]}");
+                  }
+                });
+        LbdClient lbd = LbdClient.builder().address(fake.lbd()).build()) {
+      for (int i = 0; i < 2; i++) {
+        UnavailableException error =
+            assertThrows(
+                UnavailableException.class,
+                () -> pick(lbd, "xds:///shop", Ask.NOTHING.path("/bad")));
+        assertEquals("invalid_argument", error.code());
+        pick(lbd, "xds:///shop", Ask.NOTHING.path("/good")).close();
       }
     }
   }

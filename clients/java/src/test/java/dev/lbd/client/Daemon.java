@@ -209,6 +209,12 @@ final class Daemon implements AutoCloseable {
         "lbd_leases_finished_total{cluster=\"" + cluster + "\",outcome=\"" + outcome + "\"}");
   }
 
+  /** Returns the calls for picks that lbd has answered with a status. */
+  int picks(int status) throws IOException {
+    return metric(
+        "lbd_http_requests_total{code=\"" + status + "\",method=\"GET\",route=\"/v1/pick\"}");
+  }
+
   private int metric(String series) throws IOException {
     return call("GET", "/metrics", null)
         .lines()
