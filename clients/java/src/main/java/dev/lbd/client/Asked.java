@@ -1,5 +1,8 @@
 package dev.lbd.client;
 
+import java.util.LinkedHashMap;
+import java.util.Map;
+
 /**
  * The batches of a cluster for what requests ask, all of one generation: those that were used last.
  * Safe for threads.
@@ -9,9 +12,11 @@ final class Asked {
   static final String EXCLUDE = "&exclude=";
 
   static final int MAX = 1000;
+  static final int MAX_BYTES = 4 * 1024 * 1024; // of queries
 
   // Guarded by this.
-  private final Recent<String, Batch> batches = new Recent<>(MAX); // by query
+  private final Map<String, Batch> batches = new LinkedHashMap<>(16, 0.75f, true); // by query
+  private int bytes;
   private long generation = Batch.NO_GENERATION;
   private String last = "";
 
@@ -46,14 +51,21 @@ final class Asked {
     if (of != Batch.NO_GENERATION && (of > generation || (published && of != generation))) {
       generation = of;
       batches.clear();
+      bytes = 0;
     }
     if (of == Batch.NO_GENERATION || of == generation) {
-      batches.put(batch.query(), batch);
+      bytes += batches.put(batch.query(), batch) == null ? batch.query().length() : 0;
+    }
+    var oldest = batches.keySet().iterator();
+    while (batches.size() > MAX || bytes > MAX_BYTES) {
+      bytes -= oldest.next().length();
+      oldest.remove();
     }
   }
 
   synchronized void clear() {
     batches.clear();
+    bytes = 0;
     generation = Batch.NO_GENERATION;
     last = "";
   }

@@ -19,6 +19,8 @@ public final class Call {
   private static final int MAX_HURRIED = 3; // connects with less time
   private static final Duration OTHER_TIME = Duration.ofSeconds(1); // for endpoints not tried yet
   private static final Duration OTHER_PAUSE = Duration.ofMillis(200);
+  // lbd permits 32 KiB with what is excluded: its answer to what is much longer has no code.
+  private static final int MAX_QUERY = 24 * 1024;
   private static final String ALL_EXCLUDED = "all_excluded";
 
   private final LbdClient client;
@@ -38,10 +40,14 @@ public final class Call {
   private boolean again; // its address is one that was tried before
   private boolean fallback; // its address is not from lbd
 
-  Call(LbdClient client, Cluster cluster, Ask ask, Deadline deadline, boolean repeatable) {
+  Call(LbdClient client, Cluster cluster, Ask ask, Deadline deadline, boolean repeatable)
+      throws UnavailableException {
     this.client = client;
     this.cluster = cluster;
     this.query = ask.query(cluster.name());
+    if (query.length() > MAX_QUERY) {
+      throw UnavailableException.tooLong(cluster.name(), "the request asks more than 24 KiB");
+    }
     this.choice = ask.choice();
     this.context = client.hooks().begin();
     this.deadline = deadline;

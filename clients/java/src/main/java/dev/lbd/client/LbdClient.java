@@ -1,6 +1,7 @@
 package dev.lbd.client;
 
 import java.io.Closeable;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Locale;
 import java.util.Optional;
@@ -17,6 +18,7 @@ import java.util.concurrent.ConcurrentHashMap;
 public final class LbdClient implements Closeable {
   private static final String SUFFIX = ".lbd";
   private static final int MAX_CLUSTERS = 1000;
+  private static final int MAX_NAME = 512; // bytes, as lbd permits
   private static final Duration CLOSE_TIMEOUT = Duration.ofSeconds(1);
   private static final Set<String> IDEMPOTENT = Set.of("GET", "HEAD", "OPTIONS", "PUT", "DELETE");
 
@@ -103,7 +105,8 @@ public final class LbdClient implements Closeable {
    * @param deadline deadline of the request with all of its tries
    * @param repeatable whether the request may be sent again: it is idempotent, and so is its body
    * @return the request
-   * @throws UnavailableException the client is closed, or uses too many clusters
+   * @throws UnavailableException the client is closed, or uses too many clusters; the name has more
+   *     than 512 bytes, or what the request asks more than 24 KiB
    */
   public Call call(String cluster, Ask ask, Deadline deadline, boolean repeatable)
       throws UnavailableException {
@@ -112,6 +115,10 @@ public final class LbdClient implements Closeable {
     }
     Cluster known = clusters.get(cluster);
     if (known == null) {
+      if (cluster.getBytes(StandardCharsets.UTF_8).length > MAX_NAME) {
+        throw UnavailableException.tooLong(
+            cluster.substring(0, MAX_NAME / 4), "its name has more than 512 bytes");
+      }
       if (clusters.size() >= MAX_CLUSTERS) {
         clusters.values().removeIf(any -> any.batch() == null);
       }

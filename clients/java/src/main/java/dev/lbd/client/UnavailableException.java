@@ -15,4 +15,10 @@ public final class UnavailableException extends LbdException {
   UnavailableException(String cluster, String reason, Throwable cause) {
     this("cluster " + cluster + ": " + reason, cluster, "", Duration.ZERO, cause);
   }
+
+  /** Makes the error for what is too long for lbd. */
+  static UnavailableException tooLong(String cluster, String reason) {
+    String message = "cluster " + cluster + ": " + reason + " (invalid_argument)";
+    return new UnavailableException(message, cluster, "invalid_argument", Duration.ZERO, null);
+  }
 }

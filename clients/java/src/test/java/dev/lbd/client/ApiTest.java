@@ -39,6 +39,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.regex.Pattern;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -713,6 +714,52 @@ class ApiTest {
         pick(lbd, "xds:///shop", Ask.NOTHING.path("/good")).close();
       }
     }
+  }
+
+  @ParameterizedTest
+  @EnumSource(Mode.class)
+  void failsWhatIsTooLongForLbd(Mode mode) throws Exception {
+    List<State> states = new CopyOnWriteArrayList<>();
+    LbdListener listener =
+        new LbdListener() {
+          @Override
+          public void onState(State state) {
+            states.add(state);
+          }
+        };
+    try (Daemon daemon = new Daemon();
+        LbdClient lbd =
+            LbdClient.builder()
+                .address(daemon.lbd())
+                .mode(mode)
+                .fallback("127.0.0.1:9")
+                .listener(listener)
+                .build()) {
+      daemon.push("orders", "127.0.0.1:1");
+      daemon.pushRoute("shop", "/a", "orders");
+      Map<String, Ask> tooLong =
+          Map.of(
+              "xds:///shop",
+              Ask.NOTHING.path("/".repeat(300_000)),
+              "xds:///" + "shop".repeat(30_000),
+              Ask.NOTHING,
+              "ü".repeat(300),
+              Ask.NOTHING);
+      for (var entry : tooLong.entrySet()) {
+        assertTooLong(() -> pick(lbd, entry.getKey(), entry.getValue()));
+      }
+      assertTooLong(() -> pick(lbd, "xds:///shop", Ask.NOTHING.path("/a".repeat(2500)))); // for lbd
+      try (Attempt attempt = pick(lbd, "xds:///shop", Ask.NOTHING.path("/a"))) {
+        assertEquals("127.0.0.1:1", attempt.address());
+      }
+      assertEquals(List.of(), states);
+    }
+  }
+
+  private static void assertTooLong(Executable pick) {
+    UnavailableException error = assertThrows(UnavailableException.class, pick);
+    assertEquals("invalid_argument", error.code());
+    assertTrue(error.getMessage().length() < 1000);
   }
 
   @Test

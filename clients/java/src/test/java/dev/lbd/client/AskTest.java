@@ -90,6 +90,20 @@ class AskTest {
     put("answered", 3, false);
     put("answered&exclude=a", 3, false);
     assertEquals("answered", asked.last());
+    assertKnown(true, "c");
+    int some = Asked.MAX_BYTES / (24 * 1024);
+    for (int i = 0; i < 2 * some; i++) {
+      put(i + "x".repeat(24 * 1024), 3, false);
+      assertKnown(true, "c");
+    }
+    assertKnown(false, "answered");
+    assertKnown(false, (some - 1) + "x".repeat(24 * 1024));
+    assertKnown(true, (some + 1) + "x".repeat(24 * 1024));
+    put("d", 4, false);
+    for (int i = 0; i < some; i++) {
+      put(i + "x".repeat(24 * 1024), 4, false);
+    }
+    assertKnown(true, "0" + "x".repeat(24 * 1024));
     asked.clear();
     assertKnown(false, "answered");
     assertEquals("answered", asked.last()); // the first one
