@@ -2,8 +2,15 @@ package dev.lbd.client;
 
 import java.io.IOException;
 import java.time.Duration;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.locks.Condition;
 import java.util.concurrent.locks.ReentrantLock;
 
@@ -23,6 +30,8 @@ final class Cluster {
   private static final Duration MIN_PAUSE = Duration.ofMillis(100);
   private static final Duration MAX_RETRY_AFTER = Duration.ofSeconds(60);
   private static final long IDLE_NANOS = Duration.ofMinutes(5).toNanos();
+  private static final ExecutorService CALLS =
+      Executors.newCachedThreadPool(task -> Background.thread("lbd asks", task));
   private static final String LATE = "lbd did not answer in time";
   private static final double BACKOFF_FIRST = 0.1;
   private static final double BACKOFF_MAX = 5;
@@ -39,6 +48,7 @@ final class Cluster {
   private final Api.Slot slot = new Api.Slot();
 
   private final Asked asked = new Asked();
+  private final Map<String, Future<Batch>> calls = new ConcurrentHashMap<>(); // by query
 
   private volatile Batch batch;
   private volatile LbdException error; // of the last call to lbd, or null
@@ -169,16 +179,16 @@ final class Cluster {
   private Batch ask(String query, Batch last, Deadline deadline)
       throws LbdException, InterruptedException {
     try {
-      Batch fresh = fetch(null, query, BATCH_MIN, deadline);
-      asked.put(fresh, false);
-      return fresh;
-    } catch (LbdException e) {
-      throw e;
-    } catch (IOException e) {
-      if (deadline.passed()) {
-        throw new UnavailableException(name, LATE, null);
+      return calls
+          .computeIfAbsent(query, this::call)
+          .get(deadline.left().toNanos(), TimeUnit.NANOSECONDS);
+    } catch (TimeoutException e) {
+      throw new UnavailableException(name, LATE, null);
+    } catch (ExecutionException e) {
+      if (e.getCause() instanceof LbdException rejection) {
+        throw rejection.copy();
       }
-      LbdException reason = unreachable(e);
+      LbdException reason = unreachable(e.getCause());
       error = reason;
       Batch known = known(query);
       if (known != null) {
@@ -189,6 +199,21 @@ final class Cluster {
       }
       return last; // better another endpoint than none
     }
+  }
+
+  /** Begins a call for all requests that need the batch for a query at the same time. */
+  private Future<Batch> call(String query) {
+    return CALLS.submit(
+        () -> {
+          try {
+            Batch known = known(query); // of a call that has just ended
+            Batch fresh = known == null ? fetch(null, query, BATCH_MIN) : known;
+            asked.put(fresh, false);
+            return fresh;
+          } finally {
+            calls.remove(query);
+          }
+        });
   }
 
   private LbdException unreachable(Throwable cause) {
@@ -265,7 +290,7 @@ final class Cluster {
         // Replicas behind one address do not count alike: each call may find another generation.
         pause(soon.left().toNanos());
         String query = asked.last();
-        Batch fresh = fetch(slot, query, query.isEmpty() ? n : BATCH_MIN, Deadline.NEVER);
+        Batch fresh = fetch(slot, query, query.isEmpty() ? n : BATCH_MIN);
         soon = Deadline.after(MIN_PAUSE);
         publish(fresh, null);
         follow(fresh);
@@ -355,17 +380,16 @@ final class Cluster {
     }
   }
 
-  private Batch fetch(Api.Slot slot, String query, int n, Deadline deadline)
-      throws IOException, InterruptedException {
+  private Batch fetch(Api.Slot slot, String query, int n) throws IOException, InterruptedException {
     String target = "/v1/pick?" + Host.parameter(name) + "&n=" + n + "&reports=true";
-    target += "&wait=" + Api.duration(deadline.atMost(BATCH_WAIT)) + query;
+    target += "&wait=" + Api.duration(BATCH_WAIT) + query;
     // A change makes all clients get a batch at the same time: their next ones are apart.
     double part = ThreadLocalRandom.current().nextDouble(0.8, 1);
     Duration maxAge = client.settings().maxAge();
     Duration lasts = Duration.ofNanos((long) (maxAge.toNanos() * part));
     try {
       Duration timeout = BATCH_WAIT.plusSeconds(1);
-      var answer = client.api().call(slot, name, "GET", target, null, timeout, deadline);
+      var answer = client.api().call(slot, name, "GET", target, null, timeout, Deadline.NEVER);
       return Batch.ofAnswer(name, query, lasts, answer, client::counts);
     } catch (DroppedException | CircuitBrokenException e) {
       return Batch.ofRefusal(query, Deadline.after(maxAge).atMost(REFUSED_AGE), e);

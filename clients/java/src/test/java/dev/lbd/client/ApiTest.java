@@ -34,6 +34,9 @@ import java.util.TreeSet;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -713,6 +716,64 @@ class ApiTest {
         assertEquals("invalid_argument", error.code());
         pick(lbd, "xds:///shop", Ask.NOTHING.path("/good")).close();
       }
+    }
+  }
+
+  private static final String BATCH =
+      "{\"generation\":1,\"picks\":[{\"address\":\"127.0.0.1:1\"}]}";
+
+  /** A call does not end with the request that began it. */
+  @Test
+  void makesOneCallForAllRequestsThatNeedTheBatchOfAKey() throws Exception {
+    AtomicInteger calls = new AtomicInteger();
+    AtomicInteger failed = new AtomicInteger();
+    CountDownLatch begun = new CountDownLatch(1);
+    CountDownLatch end = new CountDownLatch(1);
+    ExecutorService requests = Executors.newCachedThreadPool();
+    try (Fake fake =
+            new Fake(
+                socket -> {
+                  String line = head(socket);
+                  if (line.contains("/v1/clusters/")) {
+                    end.await();
+                  } else if (line.contains("&hash=b")) {
+                    calls.incrementAndGet();
+                    begun.countDown();
+                    end.await();
+                  } else if (line.contains("&hash=c") && failed.getAndIncrement() == 0) {
+                    answer(socket, 503, "{\"code\":\"no_ready_endpoint\"}");
+                  }
+                  answer(socket, 200, BATCH);
+                });
+        LbdClient lbd =
+            LbdClient.builder().address(fake.lbd()).maxAge(Duration.ofMinutes(10)).build()) {
+      Ask ask = Ask.NOTHING.hash("b");
+      pick(lbd, "orders", Ask.NOTHING.hash("a")).close();
+      Deadline soon = Deadline.after(Duration.ofMillis(50));
+      LbdException error =
+          assertThrows(
+              UnavailableException.class, () -> lbd.call("orders", ask, soon, true).first());
+      assertTrue(error.getMessage().contains("in time"), error.getMessage());
+      begun.await();
+      List<Future<?>> picks = new ArrayList<>();
+      for (int i = 0; i < 100; i++) {
+        picks.add(
+            requests.submit(
+                () -> {
+                  pick(lbd, "orders", ask).close();
+                  return null;
+                }));
+      }
+      end.countDown();
+      for (Future<?> pick : picks) {
+        pick.get();
+      }
+      pick(lbd, "orders", ask).close();
+      assertEquals(1, calls.get());
+      assertThrows(UnavailableException.class, () -> pick(lbd, "orders", Ask.NOTHING.hash("c")));
+      pick(lbd, "orders", Ask.NOTHING.hash("c")).close();
+    } finally {
+      requests.shutdown();
     }
   }
 
