@@ -100,8 +100,8 @@ class AskTest {
     assertKnown(false, (some - 1) + "x".repeat(24 * 1024));
     assertKnown(true, (some + 1) + "x".repeat(24 * 1024));
     put("d", 4, false);
-    for (int i = 0; i < some; i++) {
-      put(i + "x".repeat(24 * 1024), 4, false);
+    for (int i = 0; i < 2 * some; i++) {
+      put(i / 2 + "x".repeat(24 * 1024), 4, false);
     }
     assertKnown(true, "0" + "x".repeat(24 * 1024));
     asked.clear();
