@@ -366,18 +366,9 @@ web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	cd web && npm ci --no-fund --no-audit
 	@touch $@
 
-$(ESBUILD): tools/go.mod
-	go build -C tools -o $@ github.com/evanw/esbuild/cmd/esbuild
-	@touch $@
-
-$(NFPM): tools/go.mod
-	go build -C tools -o $@ github.com/goreleaser/nfpm/v2/cmd/nfpm
-	@touch $@
-
-# Built once per version: tools/go.mod pins it, and the go command's cache makes later builds quick.
-$(GOLANGCI): tools/go.mod
-	go build -C tools -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	@touch $@
+# tools/go.mod pins the versions, and the go command keeps the programs that it has built.
+$(ESBUILD) $(NFPM) $(GOLANGCI): tools/go.mod
+	mkdir -p bin && cp "$$(go tool -C tools -n $(notdir $@))" $@
 
 .PHONY: clean
 clean: ## Remove what was built
