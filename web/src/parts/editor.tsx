@@ -46,8 +46,11 @@ export function Editor({ body, verdict, onInput, editor }: {
       editor.current = null;
     };
   }, []);
-  // The marks of a version move with the text, until the verdict about the next one.
-  useEffect(() => open?.setMarks(verdict?.problem?.errors ?? [], verdict?.answer?.warnings ?? []), [open, verdict]);
+  // The marks of a version move with the text, until the verdict about the next one. One that arrives as the text
+  // changes is about another text: its marks would be elsewhere, and close the message that the user reads.
+  useEffect(() => {
+    if (!verdict || verdict.body === latest.current.body()) open?.setMarks(verdict?.problem?.errors ?? [], verdict?.answer?.warnings ?? []);
+  }, [open, verdict]);
   return (
     <div>
       <div class="editor" ref={host} />
