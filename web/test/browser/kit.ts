@@ -15,7 +15,7 @@ const flags = [
 ];
 
 /** How long something may take on a busy machine, in milliseconds. */
-export const patience = 180_000;
+export const patience = 60_000;
 
 export const openBrowser = (...more: string[]): Promise<Browser> =>
   chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: [...flags, ...more] });
