@@ -58,8 +58,8 @@ func (c endpointChanges) SetEndpoint(ctx context.Context, r *EndpointRequest) (*
 	return res, err
 }
 
-func (r *EndpointRequest) set(raw []byte) (after []byte, added bool, err error) {
-	return decode.SetEndpoint(raw, r.Cluster, r.Address, &r.Edit)
+func (r *EndpointRequest) set(e store.Entry) (after []byte, added bool, err error) {
+	return decode.SetEndpoint(e.Raw, isDecoded(e), r.Cluster, r.Address, &r.Edit)
 }
 
 // isSet reports whether a registered endpoint has what an edit would set. It may report false also if it has.
@@ -124,11 +124,11 @@ func (c endpointChanges) RenewEndpoint(cluster, address string) (due time.Time, 
 // UnknownEndpoint if there is none, with UnknownCluster if there is no assignment, and with Blocked
 // if the endpoints of the cluster come from another source.
 func (c endpointChanges) RemoveEndpoint(ctx context.Context, r *EndpointRequest) (*PushResult, error) {
-	return c.apply(ctx, r, func(raw []byte) (after []byte, added bool, err error) {
-		if raw == nil {
+	return c.apply(ctx, r, func(e store.Entry) (after []byte, added bool, err error) {
+		if e.Raw == nil {
 			return nil, false, notPushed(r.key())
 		}
-		after, removed, err := decode.RemoveEndpoints(raw, r.Address)
+		after, removed, err := decode.RemoveEndpoints(e.Raw, isDecoded(e), r.Address)
 		if err == nil && removed == 0 {
 			err = fault.Errorf(fault.UnknownEndpoint, "%s has no endpoint %s", r.key(), r.Address).Of(r.Cluster, "")
 		}
@@ -140,9 +140,15 @@ func (r *EndpointRequest) key() resource.Key {
 	return resource.Key{Type: Endpoints, Name: r.Cluster}
 }
 
-// edit returns an assignment after a change, and whether the endpoint is new. raw is nil if there is no
+// edit returns an assignment after a change, and whether the endpoint is new. The entry has no Raw if there is no
 // assignment.
-type edit func(raw []byte) (after []byte, added bool, err error)
+type edit func(store.Entry) (after []byte, added bool, err error)
+
+// isDecoded reports whether this daemon has decoded the text of an entry: its addresses have their canonical spelling.
+func isDecoded(e store.Entry) bool {
+	_, ok := e.Value.(resource.Item)
+	return ok
+}
 
 // editedEndpoint is the result of an edit.
 type editedEndpoint struct {
@@ -168,7 +174,7 @@ func (c endpointChanges) apply(ctx context.Context, r *EndpointRequest, by edit)
 		}
 		done := ready
 		if done == nil || !bytes.Equal(done.before, before.Raw) {
-			again, err := c.edited(r, before.Raw, by, letOthersRun)
+			again, err := c.edited(r, before, by, letOthersRun)
 			if err != nil {
 				return err
 			}
@@ -197,7 +203,7 @@ func (c endpointChanges) prepare(ctx context.Context, r *EndpointRequest, by edi
 		return nil, fault.FromContext(err)
 	}
 	defer turn.End()
-	done, err := c.edited(r, now.Raw, by, turn.Pause)
+	done, err := c.edited(r, now, by, turn.Pause)
 	if err != nil {
 		return nil, nil //nolint:nilnil // the assignment may be another one in the transaction, which reports it
 	}
@@ -205,8 +211,8 @@ func (c endpointChanges) prepare(ctx context.Context, r *EndpointRequest, by edi
 }
 
 // edited makes the change, and validates the assignment.
-func (c endpointChanges) edited(r *EndpointRequest, raw []byte, by edit, pause func() error) (*editedEndpoint, error) {
-	after, added, err := by(raw)
+func (c endpointChanges) edited(r *EndpointRequest, before store.Entry, by edit, pause func() error) (*editedEndpoint, error) {
+	after, added, err := by(before)
 	if wrong, ok := errors.AsType[*decode.EndpointError](err); ok {
 		return nil, fault.Errorf(fault.InvalidArgument, "%v", wrong).Of(r.Cluster, "")
 	}
@@ -219,7 +225,7 @@ func (c endpointChanges) edited(r *EndpointRequest, raw []byte, by edit, pause f
 	if err != nil {
 		return nil, decodeError(r.key().String(), r.Cluster, err)
 	}
-	return &editedEndpoint{before: raw, Decoded: d, added: added}, nil
+	return &editedEndpoint{before: before.Raw, Decoded: d, added: added}, nil
 }
 
 // otherSource returns an error if a cluster without a pushed assignment has endpoints: a push of one

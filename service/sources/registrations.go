@@ -145,8 +145,8 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 		options: ChangeOptions{From: "lbd", Message: difference.Clip(says, changelog.MaxMessage), AllowEmpty: true},
 		cluster: x.Cluster, current: keyed(key), own: true, res: &PushResult{},
 	}
-	done, err := r.endpoints.edited(&EndpointRequest{Cluster: x.Cluster}, x.Raw, func(raw []byte) (after []byte, added bool, err error) {
-		after, _, err = decode.RemoveEndpoints(raw, x.Addresses...)
+	done, err := r.endpoints.edited(&EndpointRequest{Cluster: x.Cluster}, store.Entry{Raw: x.Raw}, func(e store.Entry) (after []byte, added bool, err error) {
+		after, _, err = decode.RemoveEndpoints(e.Raw, false, x.Addresses...)
 		return after, false, err
 	}, letOthersRun)
 	if err != nil {

@@ -1,7 +1,7 @@
 package decode
 
 import (
-	"cmp"
+	"bytes"
 	"fmt"
 	"net"
 	"slices"
@@ -11,6 +11,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -46,10 +47,11 @@ func (e *EndpointError) Error() string { return e.Field + ": " + e.Reason }
 
 // SetEndpoint returns an assignment with an endpoint that is added, or changed as edit says. The
 // endpoint is the one that has the address, host:port, as its own or as an additional one. raw is the Raw
-// of a ClusterLoadAssignment, or nil for an assignment without endpoints. The result, which is
+// of a ClusterLoadAssignment, or nil for an assignment without endpoints; canonicalHosts says that each address in it has
+// its canonical spelling, as in what was decoded of hand-written text. The result, which is
 // protobuf too, is not validated: decode it. An error is an *EndpointError, or that of a raw that is no
 // ClusterLoadAssignment.
-func SetEndpoint(raw []byte, name, address string, edit *EndpointEdit) (changed []byte, added bool, err error) {
+func SetEndpoint(raw []byte, canonicalHosts bool, name, address string, edit *EndpointEdit) (changed []byte, added bool, err error) {
 	own, err := parseEndpointAddress(address)
 	if err != nil {
 		return nil, false, err
@@ -58,100 +60,211 @@ func SetEndpoint(raw []byte, name, address string, edit *EndpointEdit) (changed 
 	if err != nil {
 		return nil, false, err
 	}
-	a.ClusterName = cmp.Or(a.ClusterName, name)
-	from, at := a.find(own)
-	added = from == nil
-	e := own.endpoint()
-	if !added {
-		e = from.GetLbEndpoints()[at]
+	if len(a.head) == 0 {
+		a.head = protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), name)
 	}
-	to, err := a.locality(from, edit)
+	found, err := a.find(canonicalHosts, own)
 	if err != nil {
 		return nil, false, err
 	}
-	if err := edit.apply(e); err != nil {
+	is := placedEndpoint{LbEndpoint: own.endpoint()}
+	if added = len(found) == 0; !added {
+		is = found[0]
+	}
+	to, err := a.locality(is.group, edit)
+	if err != nil {
 		return nil, false, err
 	}
-	if to != from {
-		if !added {
-			from.LbEndpoints = slices.Delete(from.GetLbEndpoints(), at, at+1)
-		}
-		to.LbEndpoints = append(to.GetLbEndpoints(), e)
+	if err := edit.apply(is.LbEndpoint); err != nil {
+		return nil, false, err
 	}
-	changed, err = a.marshal()
-	return changed, added, err
+	element, err := canonical.Marshal(&endpointv3.LocalityLbEndpoints{LbEndpoints: []*endpointv3.LbEndpoint{is.LbEndpoint}})
+	if err != nil {
+		return nil, false, fmt.Errorf("encode the endpoint: %w", err)
+	}
+	switch from := is.group; {
+	case to == from:
+		to.endpoints = [][]byte{to.list[:is.begin], element, to.list[is.end:]}
+	case from != nil:
+		from.endpoints = [][]byte{from.list[:is.begin], from.list[is.end:]}
+		fallthrough
+	default:
+		to.endpoints = append(to.endpoints, element)
+	}
+	return a.marshal(), added, nil
 }
 
 // RemoveEndpoints returns an assignment without some endpoints, as SetEndpoint does, and how many of
 // them were there. Their localities stay, without endpoints if there are no others: they keep their weights,
 // and there is no gap in the priorities.
-func RemoveEndpoints(raw []byte, addresses ...string) (changed []byte, removed int, err error) {
-	gone := make(map[endpointAddress]bool, len(addresses))
-	for _, text := range addresses {
-		address, err := parseEndpointAddress(text)
-		if err != nil {
+func RemoveEndpoints(raw []byte, canonicalHosts bool, addresses ...string) (changed []byte, removed int, err error) {
+	gone := make([]endpointAddress, len(addresses))
+	for i, text := range addresses {
+		if gone[i], err = parseEndpointAddress(text); err != nil {
 			return nil, 0, err
 		}
-		gone[address] = true
 	}
 	a, err := editAssignment(raw)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, group := range a.GetEndpoints() {
-		before := len(group.GetLbEndpoints())
-		group.LbEndpoints = slices.DeleteFunc(group.GetLbEndpoints(), func(e *endpointv3.LbEndpoint) bool {
-			return slices.ContainsFunc(addressesOf(e), func(a endpointAddress) bool { return gone[a] })
-		})
-		removed += before - len(group.GetLbEndpoints())
+	found, err := a.find(canonicalHosts, gone...)
+	if err != nil || len(found) == 0 {
+		return raw, 0, err
 	}
-	if removed == 0 {
-		return raw, 0, nil
+	for _, is := range slices.Backward(found) { // the last part is the one that has it
+		first, rest := is.group.endpoints[0][:is.begin], is.group.endpoints[0][is.end:]
+		is.group.endpoints = slices.Insert(is.group.endpoints[1:], 0, first, rest)
 	}
-	changed, err = a.marshal()
-	return changed, removed, err
+	return a.marshal(), len(found), nil
 }
 
-// assignmentEdit is an assignment that is changed.
+// assignmentEdit is a ClusterLoadAssignment that is changed. Of the endpoints, it decodes only those that change.
 type assignmentEdit struct {
-	*endpointv3.ClusterLoadAssignment
+	head, tail []byte // its fields before and after the localities
+	groups     []*groupEdit
+}
+
+// groupEdit is one of its localities.
+type groupEdit struct {
+	*endpointv3.LocalityLbEndpoints // without its endpoints
+
+	head, tail []byte   // its fields before and after the endpoints
+	list       []byte   // the endpoints before the change, with their tags
+	endpoints  [][]byte // the parts of those after the change
+}
+
+// placedEndpoint is an endpoint, and its place in the list of its locality.
+type placedEndpoint struct {
+	*endpointv3.LbEndpoint
+
+	group      *groupEdit
+	begin, end int
 }
 
 func editAssignment(raw []byte) (*assignmentEdit, error) {
-	a := &assignmentEdit{&endpointv3.ClusterLoadAssignment{}}
-	if err := proto.Unmarshal(raw, a.ClusterLoadAssignment); err != nil {
+	if a := readEdit(raw); a != nil {
+		return a, nil
+	}
+	m := &endpointv3.ClusterLoadAssignment{}
+	if err := proto.Unmarshal(raw, m); err != nil {
 		return nil, fmt.Errorf("the assignment cannot be read: %s", plain(err))
 	}
-	return a, nil
-}
-
-func (a *assignmentEdit) marshal() ([]byte, error) {
-	raw, err := canonical.Marshal(a.ClusterLoadAssignment)
+	raw, err := canonical.Marshal(m)
 	if err != nil {
 		return nil, fmt.Errorf("encode the assignment: %w", err)
 	}
-	return raw, nil
+	return readEdit(raw), nil
 }
 
-// find returns the locality that has the endpoint, and the place of the endpoint in it; nil if there is
-// none.
-func (a *assignmentEdit) find(address endpointAddress) (group *endpointv3.LocalityLbEndpoints, at int) {
-	for _, group := range a.GetEndpoints() {
-		for i, e := range group.GetLbEndpoints() {
-			if slices.Contains(addressesOf(e), address) {
-				return group, i
+// readEdit returns nil if the fields are not in the order of their numbers.
+func readEdit(raw []byte) *assignmentEdit {
+	head, groups, tail, ok := splitList(raw)
+	if !ok {
+		return nil
+	}
+	a := &assignmentEdit{head: head, tail: tail}
+	for len(groups) > 0 {
+		body, n := protowire.ConsumeBytes(groups[1:])
+		groups = groups[1+n:]
+		g := readGroupEdit(body)
+		if g == nil {
+			return nil
+		}
+		a.groups = append(a.groups, g)
+	}
+	return a
+}
+
+func readGroupEdit(body []byte) *groupEdit {
+	g := &groupEdit{LocalityLbEndpoints: &endpointv3.LocalityLbEndpoints{}}
+	var ok bool
+	if g.head, g.list, g.tail, ok = splitList(body); !ok || proto.Unmarshal(slices.Concat(g.head, g.tail), g.LocalityLbEndpoints) != nil {
+		return nil
+	}
+	g.endpoints = [][]byte{g.list}
+	return g
+}
+
+// listTag is the tag of field 2: the localities of an assignment, and the endpoints of a locality.
+const listTag = 2<<3 | byte(protowire.BytesType)
+
+// splitList splits a message at its field 2. It reports false if the fields are not in the order of their numbers.
+func splitList(m []byte) (head, list, tail []byte, ok bool) {
+	take := func(belongs func(n protowire.Number, tag byte) bool) (fields []byte) {
+		at := 0
+		for at < len(m) {
+			n, _, size := protowire.ConsumeField(m[at:])
+			if size < 0 || !belongs(n, m[at]) {
+				break
+			}
+			at += size
+		}
+		fields, m = m[:at:at], m[at:]
+		return fields
+	}
+	head = take(func(n protowire.Number, _ byte) bool { return n < 2 })
+	list = take(func(_ protowire.Number, tag byte) bool { return tag == listTag })
+	tail = take(func(n protowire.Number, _ byte) bool { return n > 2 })
+	return head, list, tail, len(m) == 0
+}
+
+// marshal returns the assignment after the change.
+func (a *assignmentEdit) marshal() []byte {
+	parts := [][]byte{a.head}
+	for _, g := range a.groups {
+		size := len(g.head) + len(g.tail)
+		for _, part := range g.endpoints {
+			size += len(part)
+		}
+		parts = append(parts, protowire.AppendVarint([]byte{listTag}, uint64(size)), g.head)
+		parts = append(append(parts, g.endpoints...), g.tail)
+	}
+	return slices.Concat(append(parts, a.tail)...)
+}
+
+// find returns the endpoints that have one of some addresses, in their order.
+func (a *assignmentEdit) find(canonicalHosts bool, addresses ...endpointAddress) (found []placedEndpoint, err error) {
+	var text []byte // that these endpoints have
+	if canonicalHosts && len(addresses) == 1 {
+		text = protowire.AppendString(protowire.AppendTag(nil, 2, protowire.BytesType), addresses[0].host)
+	}
+	wanted := make(map[endpointAddress]bool, len(addresses))
+	for _, address := range addresses {
+		wanted[address] = true
+	}
+	for _, g := range a.groups {
+		for at, hit := 0, -1; at < len(g.list); {
+			if hit < at {
+				next := bytes.Index(g.list[at:], text)
+				if next < 0 {
+					break
+				}
+				hit = at + next
+			}
+			begin := at
+			body, n := protowire.ConsumeBytes(g.list[at+1:])
+			if at += 1 + n; hit >= at {
+				continue
+			}
+			is := placedEndpoint{&endpointv3.LbEndpoint{}, g, begin, at}
+			if err := proto.Unmarshal(body, is.LbEndpoint); err != nil {
+				return nil, fmt.Errorf("the assignment cannot be read: %s", plain(err))
+			}
+			if slices.ContainsFunc(addressesOf(is.LbEndpoint), func(a endpointAddress) bool { return wanted[a] }) {
+				found = append(found, is)
 			}
 		}
 	}
-	return nil, 0
+	return found, nil
 }
 
 // locality returns the locality that has the endpoint after the change; it adds one if necessary. from is the one
 // that has the endpoint before; nil if it is new.
-func (a *assignmentEdit) locality(from *endpointv3.LocalityLbEndpoints, edit *EndpointEdit) (*endpointv3.LocalityLbEndpoints, error) {
-	var found []*endpointv3.LocalityLbEndpoints
-	for _, g := range a.GetEndpoints() {
-		if (edit.Locality == nil || localityOf(g) == *edit.Locality) && (edit.Priority == nil || g.GetPriority() == *edit.Priority) {
+func (a *assignmentEdit) locality(from *groupEdit, edit *EndpointEdit) (*groupEdit, error) {
+	var found []*groupEdit
+	for _, g := range a.groups {
+		if (edit.Locality == nil || localityOf(g.LocalityLbEndpoints) == *edit.Locality) && (edit.Priority == nil || g.GetPriority() == *edit.Priority) {
 			found = append(found, g)
 		}
 	}
@@ -176,19 +289,19 @@ func (a *assignmentEdit) ambiguous(edit *EndpointEdit) error {
 }
 
 // addLocality adds a locality. It has no weight, so no other may have one: it would get no load.
-func (a *assignmentEdit) addLocality(from *endpointv3.LocalityLbEndpoints, edit *EndpointEdit) (*endpointv3.LocalityLbEndpoints, error) {
+func (a *assignmentEdit) addLocality(from *groupEdit, edit *EndpointEdit) (*groupEdit, error) {
 	var id resource.Locality
 	var priority uint32
 	ids, priorities := map[resource.Locality]bool{}, map[uint32]bool{}
-	for _, g := range a.GetEndpoints() {
-		id, priority = localityOf(g), g.GetPriority() // the only ones, or they are not used
+	for _, g := range a.groups {
+		id, priority = localityOf(g.LocalityLbEndpoints), g.GetPriority() // the only ones, or they are not used
 		ids[id], priorities[priority] = true, true
 	}
 	switch {
 	case edit.Locality != nil:
 		id = *edit.Locality
 	case from != nil:
-		id = localityOf(from)
+		id = localityOf(from.LocalityLbEndpoints)
 	case len(ids) > 1:
 		return nil, a.ambiguous(edit)
 	}
@@ -200,17 +313,22 @@ func (a *assignmentEdit) addLocality(from *endpointv3.LocalityLbEndpoints, edit 
 	case len(priorities) > 1:
 		return nil, &EndpointError{"priority", fmt.Sprintf("required: locality %s is new, and there are several priorities; there are %s", localityName(id), a.names())}
 	}
-	for _, g := range a.GetEndpoints() {
+	for _, g := range a.groups {
 		if g.GetLoadBalancingWeight().GetValue() > 0 {
 			return nil, &EndpointError{"locality", fmt.Sprintf("%s is not in priority %d, and a new one would need a weight, because others have one; push the assignment with it; there are %s",
 				localityName(id), priority, a.names())}
 		}
 	}
-	g := &endpointv3.LocalityLbEndpoints{Priority: priority}
+	m := &endpointv3.LocalityLbEndpoints{Priority: priority}
 	if id != (resource.Locality{}) {
-		g.Locality = &corev3.Locality{Region: id.Region, Zone: id.Zone, SubZone: id.SubZone}
+		m.Locality = &corev3.Locality{Region: id.Region, Zone: id.Zone, SubZone: id.SubZone}
 	}
-	a.Endpoints = append(a.Endpoints, g)
+	body, err := canonical.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode the locality: %w", err)
+	}
+	g := readGroupEdit(body)
+	a.groups = append(a.groups, g)
 	return g, nil
 }
 
@@ -219,16 +337,16 @@ const maxNamedLocalities = 10
 
 // names lists the localities, with their priorities if there are several.
 func (a *assignmentEdit) names() string {
-	several := slices.ContainsFunc(a.GetEndpoints(), func(g *endpointv3.LocalityLbEndpoints) bool {
-		return g.GetPriority() != a.GetEndpoints()[0].GetPriority()
+	several := slices.ContainsFunc(a.groups, func(g *groupEdit) bool {
+		return g.GetPriority() != a.groups[0].GetPriority()
 	})
 	var names []string
-	for i, g := range a.GetEndpoints() {
+	for i, g := range a.groups {
 		if i == maxNamedLocalities {
-			names = append(names, fmt.Sprintf("and %d more", len(a.GetEndpoints())-i))
+			names = append(names, fmt.Sprintf("and %d more", len(a.groups)-i))
 			break
 		}
-		name := localityName(localityOf(g))
+		name := localityName(localityOf(g.LocalityLbEndpoints))
 		if several {
 			name += fmt.Sprintf(" (priority %d)", g.GetPriority())
 		}

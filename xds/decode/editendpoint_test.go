@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/lbd-dev/lbd/xds/decode"
 	"github.com/lbd-dev/lbd/xds/resource"
 )
@@ -127,7 +130,7 @@ func TestSetEndpoint(t *testing.T) {
 		"a mistyped address":       {address: "10.0.0:80", err: `address: is "10.0.0", which is neither an IP address nor a host name`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw, added, err := decode.SetEndpoint(stored(t, c.before), "orders", c.address, &c.edit)
+			raw, added, err := decode.SetEndpoint(stored(t, c.before), true, "orders", c.address, &c.edit)
 			if c.err != "" {
 				if own, ok := errors.AsType[*decode.EndpointError](err); !ok || own.Error() != c.err {
 					t.Errorf("got  %v\nwant %s", err, c.err)
@@ -154,19 +157,29 @@ func TestRemoveEndpoints(t *testing.T) {
 		"another":          {groups(group("a", 0, 7, at("a"))), "b:80", "r/a p0 w7: a:80", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			raw, removed, err := decode.RemoveEndpoints(stored(t, c.before), strings.Fields(c.addresses)...)
+			raw, removed, err := decode.RemoveEndpoints(stored(t, c.before), true, strings.Fields(c.addresses)...)
 			noError(t, err)
 			if after := listed(t, raw); after != c.after || removed != c.removed {
 				t.Errorf("got  %s, %v\nwant %s, %v", after, removed, c.after, c.removed)
 			}
 		})
 	}
-	if _, _, err := decode.RemoveEndpoints(nil, "80"); err == nil {
+	if _, _, err := decode.RemoveEndpoints(nil, true, "80"); err == nil {
 		t.Error("an address without port is accepted")
 	}
-	if _, _, err := decode.RemoveEndpoints([]byte{1}, "a:80"); err == nil || errors.As(err, new(*decode.EndpointError)) {
+	if _, _, err := decode.RemoveEndpoints([]byte{1}, true, "a:80"); err == nil || errors.As(err, new(*decode.EndpointError)) {
 		t.Errorf("no protobuf: %v", err)
 	}
+}
+
+// normal reports whether an assignment is as protobuf writes it.
+func normal(t *testing.T, raw []byte) bool {
+	t.Helper()
+	m := &endpointv3.ClusterLoadAssignment{}
+	noError(t, proto.Unmarshal(raw, m))
+	again, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	noError(t, err)
+	return string(again) == string(raw)
 }
 
 // What an edit returns is canonical, and the same edit again changes nothing; without the endpoint, the
@@ -213,19 +226,25 @@ func FuzzEditEndpoint(f *testing.F) {
 		if err != nil {
 			return // a store has only what was accepted
 		}
-		after, added, err := decode.SetEndpoint(before.Raw, "orders", address, &edit)
+		after, added, err := decode.SetEndpoint(before.Raw, true, "orders", address, &edit)
+		if slow, _, other := decode.SetEndpoint(before.Raw, false, "orders", address, &edit); string(slow) != string(after) || fmt.Sprint(other) != fmt.Sprint(err) {
+			t.Fatalf("with canonical hosts %x, %v; else %x, %v", after, err, slow, other)
+		}
 		if err != nil {
 			return
+		}
+		if normal(t, before.Raw) && !normal(t, after) {
+			t.Fatalf("not canonical: %x", after)
 		}
 		d, err := decode.One(resource.TypeAssignment, after, o)
 		if err != nil {
 			expected(t, err)
 			return
 		}
-		if again, twice, err := decode.SetEndpoint(d.Raw, "orders", address, &edit); err != nil || twice || string(again) != string(d.Raw) {
+		if again, twice, err := decode.SetEndpoint(d.Raw, true, "orders", address, &edit); err != nil || twice || string(again) != string(d.Raw) {
 			t.Fatalf("the same edit again: %v, %v", twice, err)
 		}
-		rest, removed, err := decode.RemoveEndpoints(d.Raw, address)
+		rest, removed, err := decode.RemoveEndpoints(d.Raw, true, address)
 		if err != nil || removed != 1 {
 			t.Fatalf("not removed: %v", err)
 		}
