@@ -168,10 +168,19 @@ func TestAt(t *testing.T) {
 			contents := map[resource.Key][]byte{}
 			for range 1 + draw.IntN(3) {
 				var raw []byte
-				if n := draw.IntN(4); n > 0 {
-					raw = bytes.Repeat([]byte{byte('a' + draw.IntN(3)), byte(draw.Uint32())}, n*n*4)
+				k := key(fmt.Sprint(draw.IntN(5)))
+				switch before := m.states[m.index()][k]; {
+				case len(before) > 0 && draw.IntN(2) == 0: // most of it stays
+					at := draw.IntN(len(before))
+					raw = slices.Concat(before[:at], []byte{byte(draw.Uint32())}, before[min(len(before), at+draw.IntN(3)):])
+				default:
+					n := draw.IntN(4)
+					raw = bytes.Repeat([]byte{byte('a' + draw.IntN(3)), byte(draw.Uint32())}, n*n*(4+100*draw.IntN(2)))
 				}
-				contents[key(fmt.Sprint(draw.IntN(5)))] = raw
+				if len(raw) == 0 {
+					raw = nil
+				}
+				contents[k] = raw
 			}
 			m.commit(contents, !silent || draw.IntN(4) > 0, most)
 		}
@@ -181,6 +190,27 @@ func TestAt(t *testing.T) {
 		}
 		if n := len(m.records()); m.limits.Changes > 0 && n != m.limits.Changes {
 			t.Errorf("%d records are left", n)
+		}
+	}
+}
+
+// TestRecordsAreSmall: the record of a small change of a large content is small.
+func TestRecordsAreSmall(t *testing.T) {
+	m := newModel(t)
+	large := make([]byte, 1<<20)
+	for i := range large {
+		large[i] = byte(rand.Uint32())
+	}
+	for i := range 10 {
+		large[i*100_000]++
+		m.commit(map[resource.Key][]byte{key("a"): bytes.Clone(large)}, true, 1<<20)
+	}
+	if unknown := m.at(); unknown != 0 {
+		t.Errorf("%d contents are unknown", unknown)
+	}
+	for _, e := range m.records() {
+		if len(e.Raw) > 1000 {
+			t.Errorf("a record has %d bytes", len(e.Raw))
 		}
 	}
 }

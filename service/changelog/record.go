@@ -64,7 +64,7 @@ type Record struct {
 	Count int `json:"count"`
 
 	details  []byte // compressed, JSON of []Detail
-	contents []byte // compressed: Before of each Detail, in order; nil if they are not kept
+	contents []byte // compressed: of each Detail, in order, Before without what After has as well; nil if they are not kept
 	kept     bool
 }
 
@@ -77,7 +77,14 @@ type Detail struct {
 	After  string `json:"after,omitempty"`
 	// Size is that of the content before, in bytes.
 	Size int64 `json:"size,omitempty"`
+	// Prefix and Suffix are how many bytes at its begin and its end the content after has as well. They are not in the
+	// record.
+	Prefix int64 `json:"prefix,omitempty"`
+	Suffix int64 `json:"suffix,omitempty"`
 }
+
+// own is the size of what the record has of the content before.
+func (d *Detail) own() int64 { return d.Size - d.Prefix - d.Suffix }
 
 // Key returns the key of the resource.
 func (d *Detail) Key() resource.Key { return difference.Change{Resource: d.Resource}.Key() }
@@ -139,8 +146,12 @@ func (r *Record) Encode(of []Replaced, most int64, hash func([]byte) string) []b
 	for i, c := range of {
 		d := Detail{Resource: c.Key.String(), Change: c.Change.Change}
 		if c.Before != nil {
-			d.Before, d.Size = hash(c.Before), int64(len(c.Before))
-			before = append(before, c.Before)
+			prefix, suffix := shared(c.Before, c.After)
+			if prefix+suffix < len(c.Before)/2 { // otherwise it is worth that what the content was before depends on the later ones
+				prefix, suffix = 0, 0
+			}
+			d.Before, d.Size, d.Prefix, d.Suffix = hash(c.Before), int64(len(c.Before)), int64(prefix), int64(suffix)
+			before = append(before, c.Before[prefix:len(c.Before)-suffix])
 			size += d.Size
 		}
 		if c.After != nil {
@@ -163,8 +174,30 @@ func (r *Record) Encode(of []Replaced, most int64, hash func([]byte) string) []b
 	return out
 }
 
+// shared returns how many bytes two contents have in common at their begins and at their ends.
+func shared(a, b []byte) (prefix, suffix int) {
+	most := min(len(a), len(b))
+	for prefix+block <= most && bytes.Equal(a[prefix:prefix+block], b[prefix:prefix+block]) {
+		prefix += block
+	}
+	for prefix < most && a[prefix] == b[prefix] {
+		prefix++
+	}
+	a, b, most = a[prefix:], b[prefix:], most-prefix
+	for suffix+block <= most && bytes.Equal(a[len(a)-suffix-block:len(a)-suffix], b[len(b)-suffix-block:len(b)-suffix]) {
+		suffix += block
+	}
+	for suffix < most && a[len(a)-suffix-1] == b[len(b)-suffix-1] {
+		suffix++
+	}
+	return prefix, suffix
+}
+
+// block is how many bytes shared compares at a time.
+const block = 256
+
 // format is that of records.
-const format = 1
+const format = 2
 
 var errDamaged = errors.New("the record is damaged")
 
@@ -207,7 +240,7 @@ func (r *Record) Details() ([]Detail, error) {
 		return nil, errDamaged
 	}
 	for _, d := range all {
-		if d.Size < 0 || d.Size > maxContents || (d.Size > 0 && d.Before == "") {
+		if d.Size < 0 || d.Size > maxContents || (d.Size > 0 && d.Before == "") || d.Prefix < 0 || d.Suffix < 0 || d.own() < 0 {
 			return nil, errDamaged
 		}
 	}
@@ -220,31 +253,32 @@ func (r *Record) Author() string { return cmp.Or(r.Caller, r.Address) }
 // Kept reports whether the record has the contents that the change replaced.
 func (r *Record) Kept() bool { return r.kept }
 
-// replaced returns the contents that the change replaced, for each of its details; nil where there
-// was none, or if they are not kept. reserve is called before they are expanded, unless it is nil.
+// replaced returns what the record has of the contents that the change replaced, for each of its details; nil where there
+// was none, or if they are not kept. reserve is called with the size of the contents, unless it is nil.
 func (r *Record) replaced(of []Detail, reserve func(bytes int) error) ([][]byte, error) {
 	out := make([][]byte, len(of))
 	if !r.kept {
 		return out, nil
 	}
-	var size int64
-	for _, d := range of {
-		if size += d.Size; size > maxContents {
+	var size, own int64
+	for i := range of {
+		if size += of[i].Size; size > maxContents {
 			return nil, errDamaged
 		}
+		own += of[i].own()
 	}
 	if reserve != nil {
 		if err := reserve(int(size)); err != nil {
 			return nil, err
 		}
 	}
-	all, err := expand(r.contents, size)
-	if err != nil || int64(len(all)) != size {
+	all, err := expand(r.contents, own)
+	if err != nil || int64(len(all)) != own {
 		return nil, errDamaged
 	}
 	for i, d := range of {
 		if d.Before != "" {
-			out[i], all = all[:d.Size:d.Size], all[d.Size:]
+			out[i], all = all[:d.own():d.own()], all[d.own():]
 		}
 	}
 	return out, nil

@@ -170,18 +170,44 @@ func (q *Query) undo(state map[resource.Key]Content, r *Record) error {
 		return err
 	}
 	for i, d := range details {
-		c := Content{Raw: before[i], Hash: d.Before}
-		switch {
-		case q.Of != nil && !q.Of(d.Key()):
+		key := d.Key()
+		if q.Of != nil && !q.Of(key) {
 			continue
-		case d.Before != "" && !r.kept:
-			c.Unknown = ErrNotKept
-		case d.Before != "" && q.Hash(c.Raw) != d.Before:
-			return errDamaged
 		}
-		state[d.Key()] = c
+		c := Content{Hash: d.Before}
+		switch {
+		case d.Before == "":
+		case !r.kept:
+			c.Unknown = ErrNotKept
+		default:
+			if c.Raw, c.Unknown = q.before(state, &d, before[i]); c.Unknown == nil && q.Hash(c.Raw) != d.Before {
+				return errDamaged
+			}
+		}
+		state[key] = c
 	}
 	return nil
+}
+
+// before returns a content before a change: what the record has of it, between what the content after the change has as
+// well. The error is why it is not known.
+func (q *Query) before(state map[resource.Key]Content, d *Detail, own []byte) ([]byte, error) {
+	if d.Prefix+d.Suffix == 0 {
+		return own, nil
+	}
+	after, changed := state[d.Key()]
+	if !changed {
+		after.Raw, _ = q.Now(d.Key())
+		after.Hash = q.now(d.Key())
+	}
+	switch n := int64(len(after.Raw)); {
+	case after.Unknown != nil:
+		return nil, after.Unknown
+	case after.Hash != d.After || d.Prefix+d.Suffix > n:
+		return nil, ErrNoRecord
+	default:
+		return slices.Concat(after.Raw[:d.Prefix], own, after.Raw[n-d.Suffix:]), nil
+	}
 }
 
 // check compares a state with what the last change before it left of each resource.
