@@ -146,10 +146,7 @@ func (r *Record) Encode(of []Replaced, most int64, hash func([]byte) string) []b
 	for i, c := range of {
 		d := Detail{Resource: c.Key.String(), Change: c.Change.Change}
 		if c.Before != nil {
-			prefix, suffix := shared(c.Before, c.After)
-			if prefix+suffix < len(c.Before)/2 { // otherwise it is worth that what the content was before depends on the later ones
-				prefix, suffix = 0, 0
-			}
+			prefix, suffix := store.Shared(c.Before, c.After)
 			d.Before, d.Size, d.Prefix, d.Suffix = hash(c.Before), int64(len(c.Before)), int64(prefix), int64(suffix)
 			before = append(before, c.Before[prefix:len(c.Before)-suffix])
 			size += d.Size
@@ -173,28 +170,6 @@ func (r *Record) Encode(of []Replaced, most int64, hash func([]byte) string) []b
 	}
 	return out
 }
-
-// shared returns how many bytes two contents have in common at their begins and at their ends.
-func shared(a, b []byte) (prefix, suffix int) {
-	most := min(len(a), len(b))
-	for prefix+block <= most && bytes.Equal(a[prefix:prefix+block], b[prefix:prefix+block]) {
-		prefix += block
-	}
-	for prefix < most && a[prefix] == b[prefix] {
-		prefix++
-	}
-	a, b, most = a[prefix:], b[prefix:], most-prefix
-	for suffix+block <= most && bytes.Equal(a[len(a)-suffix-block:len(a)-suffix], b[len(b)-suffix-block:len(b)-suffix]) {
-		suffix += block
-	}
-	for suffix < most && a[len(a)-suffix-1] == b[len(b)-suffix-1] {
-		suffix++
-	}
-	return prefix, suffix
-}
-
-// block is how many bytes shared compares at a time.
-const block = 256
 
 // format is that of records.
 const format = 2

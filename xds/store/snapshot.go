@@ -206,3 +206,30 @@ func same(a, b *Entry) bool {
 	}
 	return bytes.Equal(a.Raw, b.Raw)
 }
+
+// Shared returns how many bytes two values have in common at their begins and at their ends; 0 if that is less than half
+// of one of them: it is not worth that what was one of them depends on the other.
+func Shared(was, is []byte) (prefix, suffix int) {
+	a, b := was, is
+	most := min(len(a), len(b))
+	for prefix+block <= most && bytes.Equal(a[prefix:prefix+block], b[prefix:prefix+block]) {
+		prefix += block
+	}
+	for prefix < most && a[prefix] == b[prefix] {
+		prefix++
+	}
+	a, b, most = a[prefix:], b[prefix:], most-prefix
+	for suffix+block <= most && bytes.Equal(a[len(a)-suffix-block:len(a)-suffix], b[len(b)-suffix-block:len(b)-suffix]) {
+		suffix += block
+	}
+	for suffix < most && a[len(a)-suffix-1] == b[len(b)-suffix-1] {
+		suffix++
+	}
+	if prefix+suffix < max(len(was), len(is))/2 {
+		return 0, 0
+	}
+	return prefix, suffix
+}
+
+// block is how many bytes Shared compares at a time.
+const block = 256

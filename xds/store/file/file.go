@@ -67,13 +67,13 @@ func (f *file) commit(before, after *store.Snapshot, changed []resource.Key) err
 			return err
 		}
 	}
-	err := f.append(after, changed)
+	err := f.append(before, after, changed)
 	full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 	if deletes && full && f.reserved {
 		f.reserved = false
 		if os.Remove(f.path+reserveSuffix) == nil {
 			f.compactAt = 0
-			err = f.append(after, changed)
+			err = f.append(before, after, changed)
 		}
 	}
 	return err
@@ -98,7 +98,7 @@ func (f *file) reserve() error {
 
 // append appends the changed keys of after. After an error, the file is restored before the
 // next commit at the latest.
-func (f *file) append(after *store.Snapshot, changed []resource.Key) error {
+func (f *file) append(before, after *store.Snapshot, changed []resource.Key) error {
 	if err := f.ready(); err != nil {
 		return err
 	}
@@ -106,7 +106,8 @@ func (f *file) append(after *store.Snapshot, changed []resource.Key) error {
 	w := newWriter(f.os, end)
 	for _, key := range changed {
 		if e, found := after.Get(key); found {
-			w.put(&e)
+			was, _ := before.Get(key)
+			w.put(&e, was.Raw)
 		} else {
 			w.delete(key)
 		}

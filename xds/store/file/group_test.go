@@ -223,7 +223,7 @@ func TestAFailedCommitIsAsIfItHadNeverBeen(t *testing.T) {
 			f.os = writable
 			// All of the refused write has reached the disk all the same.
 			w := newWriter(f.os, f.end)
-			w.put(&store.Entry{Key: clusterKey("a"), Raw: []byte("1"), Updated: begin})
+			w.put(&store.Entry{Key: clusterKey("a"), Raw: []byte("1"), Updated: begin}, nil)
 			if err := errors.Join(w.commit(s.Snapshot().Index()+1), readOnly.Close()); err != nil {
 				t.Error(err)
 			}

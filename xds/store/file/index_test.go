@@ -93,7 +93,7 @@ func TestIndicesThatDoNotGrow(t *testing.T) {
 			_, start := encodeHeader(0)
 			w := newWriter(f, start)
 			for i := range c.commits {
-				w.put(entry(c.entries[i]))
+				w.put(entry(c.entries[i]), nil)
 				noError(t, w.commit(c.commits[i]))
 			}
 			header, _ := encodeHeader(w.end.size)

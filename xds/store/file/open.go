@@ -223,7 +223,7 @@ func writeSnapshot(f *os.File, s *store.Snapshot) (position, error) {
 	_, start := encodeHeader(0)
 	w := newWriter(f, start)
 	for e := range s.All() {
-		w.put(&e)
+		w.put(&e, nil)
 	}
 	err := w.commit(s.Index())
 	if err == nil {

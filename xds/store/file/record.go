@@ -22,6 +22,8 @@ import (
 //	record  size of the body 4, checksum 4, body
 //	body    operation 1, and then
 //	        put:    time in Unix nanoseconds 8, index 8, size of the key 2, key, value
+//	        patch:  as a put, but for the value: how many bytes at the begin and at the end of the
+//	                value before stay, 4 each, and what replaces those between
 //	        delete: key
 //	        commit: index 8
 //	key     type, NUL, name
@@ -46,19 +48,21 @@ const (
 
 	recordHead = 8
 	putHead    = 19 // of the body of a put, before the key
+	patchHead  = 8  // of the value of a patch
 	commitSize = 9  // of the body of a commit
 	maxBody    = putHead + store.MaxKeySize + store.MaxValueSize
 )
 
 // schemaVersion is that of the files that are written, and read. Magic, version and their
 // checksum are what no later version may change.
-const schemaVersion = 3
+const schemaVersion = 4
 
 // The operations.
 const (
 	opPut    = 1
 	opDelete = 2
 	opCommit = 3
+	opPatch  = 4
 )
 
 // A position is the end of a record: the size of the file up to it, and its checksum.
@@ -125,11 +129,18 @@ func (w *writer) record(parts ...[]byte) {
 	w.end = position{w.end.size + recordHead + int64(size), sum}
 }
 
-func (w *writer) put(e *store.Entry) {
+// put writes an entry, or how it differs from what the file has of its key, if that is less. before is nil if the file
+// has nothing.
+func (w *writer) put(e *store.Entry, before []byte) {
+	op, value := byte(opPut), [][]byte{nil, e.Raw}
+	if prefix, suffix := store.Shared(before, e.Raw); prefix+suffix > patchHead {
+		sizes := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(prefix)), uint32(suffix))
+		op, value = opPatch, [][]byte{sizes, e.Raw[prefix : len(e.Raw)-suffix]}
+	}
 	key := store.EncodeKey(e.Key)
-	head := binary.BigEndian.AppendUint64([]byte{opPut}, uint64(e.Updated.UnixNano()))
+	head := binary.BigEndian.AppendUint64([]byte{op}, uint64(e.Updated.UnixNano()))
 	head = binary.BigEndian.AppendUint64(head, e.Index)
-	w.record(binary.BigEndian.AppendUint16(head, uint16(len(key))), key, e.Raw)
+	w.record(binary.BigEndian.AppendUint16(head, uint16(len(key))), key, value[0], value[1])
 }
 
 func (w *writer) delete(key resource.Key) { w.record([]byte{opDelete}, store.EncodeKey(key)) }
@@ -181,10 +192,10 @@ func (r *reader) next() error {
 	return nil
 }
 
-// change decodes a put or a delete.
-func (r *reader) change() (key resource.Key, e *store.Entry, err error) {
+// change decodes a put, a patch or a delete. before returns what the file has of a key; nil for nothing.
+func (r *reader) change(before func(resource.Key) *store.Entry) (key resource.Key, e *store.Entry, err error) {
 	encoded := r.body[1:]
-	if r.body[0] == opPut {
+	if r.body[0] != opDelete {
 		if len(r.body) < putHead {
 			return key, nil, fmt.Errorf("%w: a put of %d bytes", errUnreadable, len(r.body))
 		}
@@ -193,16 +204,34 @@ func (r *reader) change() (key resource.Key, e *store.Entry, err error) {
 			return key, nil, fmt.Errorf("%w: a key of %d bytes", errUnreadable, size)
 		}
 		updated := time.Unix(0, int64(binary.BigEndian.Uint64(r.body[1:]))).UTC()
-		e = &store.Entry{Raw: slices.Clone(encoded[size:]), Updated: updated, Index: binary.BigEndian.Uint64(r.body[9:])}
+		e = &store.Entry{Raw: encoded[size:], Updated: updated, Index: binary.BigEndian.Uint64(r.body[9:])}
 		encoded = encoded[:size]
 	}
 	if key, err = store.DecodeKey(encoded); err != nil {
 		return key, nil, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	if e != nil {
-		e.Key = key
+	if e == nil {
+		return key, nil, nil
 	}
-	return key, e, nil
+	e.Key = key
+	if r.body[0] == opPut {
+		e.Raw = slices.Clone(e.Raw)
+		return key, e, nil
+	}
+	e.Raw, err = patched(before(key), e.Raw)
+	return key, e, err
+}
+
+// patched returns the value that a patch makes of an entry, which may be nil.
+func patched(before *store.Entry, patch []byte) ([]byte, error) {
+	if before == nil || len(patch) < patchHead {
+		return nil, fmt.Errorf("%w: a patch of nothing", errUnreadable)
+	}
+	prefix, suffix, size := int(binary.BigEndian.Uint32(patch)), int(binary.BigEndian.Uint32(patch[4:])), len(before.Raw)
+	if prefix > size || suffix > size-prefix || prefix+suffix+len(patch)-patchHead > store.MaxValueSize {
+		return nil, fmt.Errorf("%w: a patch of another value", errUnreadable)
+	}
+	return slices.Concat(before.Raw[:prefix], patch[patchHead:], before.Raw[size-suffix:]), nil
 }
 
 // commit decodes a commit that adds pending. last is the index of the commit before it, and
@@ -235,10 +264,15 @@ func replay(in io.Reader, start position, left int64) (*store.Snapshot, position
 			break
 		}
 		switch r.body[0] {
-		case opPut, opDelete:
+		case opPut, opPatch, opDelete:
 			var key resource.Key
 			var e *store.Entry
-			if key, e, err = r.change(); err == nil {
+			if key, e, err = r.change(func(key resource.Key) *store.Entry {
+				if e, changed := pending[key]; changed {
+					return e
+				}
+				return entries[key]
+			}); err == nil {
 				pending[key] = e
 			}
 		case opCommit:

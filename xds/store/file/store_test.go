@@ -1,10 +1,12 @@
 package file
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -231,4 +233,38 @@ func TestWriteNamedLeavesWhatIsThere(t *testing.T) {
 	noError(t, writeNamed(storeFile(dir), &store.Snapshot{}))
 	checkFiles(t, dir, 1)
 	checkReopened(t, s, dir, map[resource.Key]string{clusterKey("a"): "1"})
+}
+
+// A small change of a large value writes little, and is there after the next start.
+func TestSmallChangesOfLargeValues(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	raw := bytes.Repeat([]byte("0123456789"), 10_000)
+	put(t, s, clusterKey("a"), string(raw))
+	size := func() (n int64) {
+		inWriter(t, s, func(f *file) { n = f.end.size })
+		return n
+	}
+	before := size()
+	const changes = 20
+	for i := range changes {
+		at := i * 4999
+		switch raw[at] = 'x'; i % 3 {
+		case 1:
+			raw = slices.Insert(raw, at, 'y')
+		case 2:
+			raw = slices.Delete(raw, at, at+1)
+		}
+		put(t, s, clusterKey("a"), string(raw))
+	}
+	if n := (size() - before) / changes; n > 200 {
+		t.Errorf("%d bytes for a change", n)
+	}
+	update(t, s, func(tx *store.Tx) error { // the value before is that of the same key, not of the same commit
+		tx.Delete(clusterKey("a"))
+		return nil
+	})
+	put(t, s, clusterKey("a"), string(raw[1:]))
+	closeStore(t, s)
+	checkContents(t, open(t, dir, Options{}).Snapshot(), map[resource.Key]string{clusterKey("a"): string(raw[1:])})
 }
