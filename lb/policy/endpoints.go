@@ -44,23 +44,25 @@ func (e *Endpoints[C, T]) update(values []*resource.Endpoint) (changed bool, err
 	}
 	order := make([]*Member[T], 0, len(values))
 	var fresh []*Member[T]
-	var byAddress map[string]*Member[T] // made for the first value that is not next in turn
-	next := 0
+	added := map[string]bool{} // the lowest addresses of fresh ones
+	was := places[T]{of: e.Order}
+	next := 0 // where the next one most likely was
 	for _, value := range values {
 		if len(value.Addresses) == 0 {
 			continue
 		}
-		if next < len(e.Order) && e.Order[next].Endpoint == value && !e.Order[next].kept {
-			m := e.Order[next]
-			m.kept = true
-			order = append(order, m)
-			next++
-			continue
+		at := next
+		if at == len(e.Order) || e.Order[at].kept || e.Order[at].Endpoint != value {
+			lowest := slices.Min(value.Addresses)
+			if added[lowest] {
+				continue
+			}
+			at = was.find(lowest)
 		}
-		if byAddress == nil {
-			byAddress = e.byAddress(len(values))
+		var m *Member[T]
+		if at >= 0 {
+			m = e.Order[at]
 		}
-		m := byAddress[slices.Min(value.Addresses)]
 		switch {
 		case m != nil && m.kept:
 			continue
@@ -82,11 +84,14 @@ func (e *Endpoints[C, T]) update(values []*resource.Endpoint) (changed bool, err
 				}
 				continue
 			}
-			byAddress[slices.Min(value.Addresses)] = m
+			added[slices.Min(value.Addresses)] = true
 			fresh = append(fresh, m)
 		}
 		m.kept = true
 		order = append(order, m)
+		if at-next < maxSearches { // those between are no more there; one that comes from afar was moved
+			next = max(next, at+1)
+		}
 		for next < len(e.Order) && e.Order[next].kept {
 			next++
 		}
@@ -104,15 +109,32 @@ func (e *Endpoints[C, T]) update(values []*resource.Endpoint) (changed bool, err
 	return changed, err
 }
 
-// byAddress returns each endpoint by its lowest address, which does not depend on their
-// order, with room for n. It is made for an update only: it takes more memory than the
-// endpoints' states.
-func (e *Endpoints[C, T]) byAddress(n int) map[string]*Member[T] {
-	all := make(map[string]*Member[T], max(n, len(e.Order)))
-	for _, m := range e.Order {
-		all[slices.Min(m.Endpoint.Addresses)] = m
+// places finds endpoints by their lowest addresses, which do not depend on the order of the addresses. The map takes more
+// memory than the endpoints' states, and the time of many searches: it is made for an update only that has many.
+type places[T any] struct {
+	of        []*Member[T]
+	searches  int
+	byAddress map[string]int
+}
+
+// maxSearches is how many endpoints are looked for one by one.
+const maxSearches = 8
+
+// find returns the place of an endpoint, or -1.
+func (p *places[T]) find(lowest string) int {
+	if p.searches++; p.searches <= maxSearches {
+		return slices.IndexFunc(p.of, func(m *Member[T]) bool { return slices.Min(m.Endpoint.Addresses) == lowest })
 	}
-	return all
+	if p.byAddress == nil {
+		p.byAddress = make(map[string]int, len(p.of))
+		for i, m := range p.of {
+			p.byAddress[slices.Min(m.Endpoint.Addresses)] = i
+		}
+	}
+	if at, ok := p.byAddress[lowest]; ok {
+		return at
+	}
+	return -1
 }
 
 // connect begins at a random endpoint, so that clients with the same list do not all
