@@ -77,8 +77,8 @@ type Detail struct {
 	After  string `json:"after,omitempty"`
 	// Size is that of the content before, in bytes.
 	Size int64 `json:"size,omitempty"`
-	// Prefix and Suffix are how many bytes at its begin and its end the content after has as well. They are not in the
-	// record.
+	// Prefix and Suffix are how many bytes at its beginning and its end the content after has as well. They are not in
+	// the record.
 	Prefix int64 `json:"prefix,omitempty"`
 	Suffix int64 `json:"suffix,omitempty"`
 }
@@ -143,10 +143,15 @@ func (r *Record) Encode(of []Replaced, most int64, hash func([]byte) string) []b
 	details := make([]Detail, len(of))
 	var before [][]byte
 	var size int64
+	shares := false
 	for i, c := range of {
 		d := Detail{Resource: c.Key.String(), Change: c.Change.Change}
 		if c.Before != nil {
 			prefix, suffix := store.Shared(c.Before, c.After)
+			if prefix+suffix < minShared {
+				prefix, suffix = 0, 0
+			}
+			shares = shares || prefix+suffix > 0
 			d.Before, d.Size, d.Prefix, d.Suffix = hash(c.Before), int64(len(c.Before)), int64(prefix), int64(suffix)
 			before = append(before, c.Before[prefix:len(c.Before)-suffix])
 			size += d.Size
@@ -161,6 +166,10 @@ func (r *Record) Encode(of []Replaced, most int64, hash func([]byte) string) []b
 	}
 	head, _ := json.Marshal(r) // always possible
 	all, _ := json.Marshal(details)
+	format := byte(formatWhole)
+	if shares {
+		format = formatShared
+	}
 	out := store.AppendString([]byte{format}, head)
 	out = store.AppendString(out, compress(all))
 	if size <= maxContents {
@@ -171,8 +180,15 @@ func (r *Record) Encode(of []Replaced, most int64, hash func([]byte) string) []b
 	return out
 }
 
-// format is that of records.
-const format = 2
+// minShared is the least that a content has to share with the one after for that not to be in the record: what depends on
+// the content after is unknown if that is.
+const minShared = 4 << 10
+
+// The formats of records: without, and with contents that share something with those after.
+const (
+	formatWhole  = 1
+	formatShared = 2
+)
 
 var errDamaged = errors.New("the record is damaged")
 
@@ -182,8 +198,8 @@ func Decode(e store.Entry) (*Record, error) {
 	if len(e.Raw) == 0 {
 		return nil, errDamaged
 	}
-	if e.Raw[0] != format {
-		return nil, fmt.Errorf("the record has format %d; this lbd knows %d", e.Raw[0], format)
+	if f := e.Raw[0]; f != formatWhole && f != formatShared {
+		return nil, fmt.Errorf("the record has format %d; this lbd knows %d and %d", f, formatWhole, formatShared)
 	}
 	head, rest, ok := store.CutString(e.Raw[1:])
 	if !ok || json.Unmarshal(head, r) != nil || r.Count < 0 || len(r.Changes) > r.Count {
@@ -215,7 +231,7 @@ func (r *Record) Details() ([]Detail, error) {
 		return nil, errDamaged
 	}
 	for _, d := range all {
-		if d.Size < 0 || d.Size > maxContents || (d.Size > 0 && d.Before == "") || d.Prefix < 0 || d.Suffix < 0 || d.own() < 0 {
+		if d.Size < 0 || d.Size > maxContents || (d.Size > 0 && d.Before == "") || d.Prefix < 0 || d.Suffix < 0 || d.Prefix > d.Size || d.Suffix > d.Size-d.Prefix {
 			return nil, errDamaged
 		}
 	}
@@ -229,7 +245,7 @@ func (r *Record) Author() string { return cmp.Or(r.Caller, r.Address) }
 func (r *Record) Kept() bool { return r.kept }
 
 // replaced returns what the record has of the contents that the change replaced, for each of its details; nil where there
-// was none, or if they are not kept. reserve is called with the size of the contents, unless it is nil.
+// was none, or if they are not kept. reserve is called with the size of the contents before they are expanded, unless it is nil.
 func (r *Record) replaced(of []Detail, reserve func(bytes int) error) ([][]byte, error) {
 	out := make([][]byte, len(of))
 	if !r.kept {

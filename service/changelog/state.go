@@ -145,6 +145,11 @@ func (q *Query) At(index uint64) (map[resource.Key]Content, error) {
 		}
 	}
 	maps.DeleteFunc(was, func(key resource.Key, c Content) bool { return c.Unknown == nil && c.Hash == q.now(key) })
+	for key, c := range was {
+		if c.Raw != nil && q.Hash(c.Raw) != c.Hash {
+			return nil, fmt.Errorf("%s: %w", key, errDamaged)
+		}
+	}
 	return was, nil
 }
 
@@ -180,9 +185,7 @@ func (q *Query) undo(state map[resource.Key]Content, r *Record) error {
 		case !r.kept:
 			c.Unknown = ErrNotKept
 		default:
-			if c.Raw, c.Unknown = q.before(state, &d, before[i]); c.Unknown == nil && q.Hash(c.Raw) != d.Before {
-				return errDamaged
-			}
+			c.Raw, c.Unknown = q.before(state, &d, before[i])
 		}
 		state[key] = c
 	}

@@ -59,7 +59,7 @@ func (c endpointChanges) SetEndpoint(ctx context.Context, r *EndpointRequest) (*
 }
 
 func (r *EndpointRequest) set(e store.Entry) (after []byte, added bool, err error) {
-	return decode.SetEndpoint(e.Raw, isDecoded(e), r.Cluster, r.Address, &r.Edit)
+	return decode.SetEndpoint(e.Raw, canonicalHosts(e), r.Cluster, r.Address, &r.Edit)
 }
 
 // isSet reports whether a registered endpoint has what an edit would set. It may report false also if it has.
@@ -128,7 +128,7 @@ func (c endpointChanges) RemoveEndpoint(ctx context.Context, r *EndpointRequest)
 		if e.Raw == nil {
 			return nil, false, notPushed(r.key())
 		}
-		after, removed, err := decode.RemoveEndpoints(e.Raw, isDecoded(e), r.Address)
+		after, removed, err := decode.RemoveEndpoints(e.Raw, canonicalHosts(e), r.Address)
 		if err == nil && removed == 0 {
 			err = fault.Errorf(fault.UnknownEndpoint, "%s has no endpoint %s", r.key(), r.Address).Of(r.Cluster, "")
 		}
@@ -144,10 +144,11 @@ func (r *EndpointRequest) key() resource.Key {
 // assignment.
 type edit func(store.Entry) (after []byte, added bool, err error)
 
-// isDecoded reports whether this daemon has decoded the text of an entry: its addresses have their canonical spelling.
-func isDecoded(e store.Entry) bool {
-	_, ok := e.Value.(resource.Item)
-	return ok
+// canonicalHosts reports whether the addresses in an entry are known to have their canonical spelling. A decoder does
+// not look at those of localities that it leaves out.
+func canonicalHosts(e store.Entry) bool {
+	i, ok := e.Value.(resource.Item)
+	return ok && i.Assignment != nil && i.Assignment.LeftOut == 0 && !i.Respelled
 }
 
 // editedEndpoint is the result of an edit.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/lbd-dev/lbd/service/fault"
 	"github.com/lbd-dev/lbd/service/sources"
@@ -43,6 +45,40 @@ func TestEndpointsAreChangedConcurrently(t *testing.T) {
 	if got := pushedEndpoints(t, s); got != n/2 {
 		t.Errorf("%d endpoints instead of %d", got, n/2)
 	}
+}
+
+// An endpoint is found in whatever spelling it is stored: in a locality that is left out, which a decoder does not look at.
+func TestEndpointsOfLocalitiesThatAreLeftOut(t *testing.T) {
+	s, _ := servicetest.Start(t, "", nil)
+	body := servicetest.Assignment(nil,
+		servicetest.Place("a", 0, 1, []servicetest.Object{servicetest.Endpoint("10.0.0.1"), servicetest.Endpoint("10.0.0.2")}),
+		servicetest.Place("b", 0, 0, []servicetest.Object{servicetest.Endpoint("Host-B")}))
+	servicetest.Push(t, s, sources.Endpoints, "orders", body)
+	r := &sources.EndpointRequest{Cluster: "orders", Address: "host-b:80", Edit: sources.EndpointEdit{Weight: new(uint32(2))}}
+	res, err := s.Sources.SetEndpoint(t.Context(), r)
+	if servicetest.Must(t, err); res.New {
+		t.Error("there are two of it")
+	}
+	_, err = s.Sources.RemoveEndpoint(t.Context(), r)
+	servicetest.Must(t, err)
+	servicetest.Expect(t, "endpoints", pushedEndpoints(t, s), 2)
+}
+
+// Fields that protobuf keeps although it does not know them stop neither a change of an endpoint nor its expiry.
+func TestEndpointsBesideUnknownFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, stop := servicetest.Start(t, "", nil)
+		defer stop()
+		register(t, s, "10.0.0.1:80", 10*time.Second)
+		register(t, s, "10.0.0.2:80", time.Hour)
+		stored, err := s.Sources.Pushed(t.Context(), "", sources.Endpoints, "orders", sources.Protobuf)
+		servicetest.Must(t, err)
+		_, err = s.Sources.Push(t.Context(), &sources.PushRequest{Kind: sources.Endpoints, Cluster: "orders", Format: sources.Protobuf, Body: append(stored.Body.Bytes(), 0x10, 1)})
+		servicetest.Must(t, err)
+		register(t, s, "10.0.0.3:80", time.Hour)
+		time.Sleep(time.Minute)
+		servicetest.Expect(t, "endpoints", pushedEndpoints(t, s), 2)
+	})
 }
 
 // aggregate is a Cluster made of another one.

@@ -337,6 +337,7 @@ func (p *pushes) decodeContent(key resource.Key, raw []byte, pause func() error)
 	if err != nil {
 		return nil, decodeError(key.String(), clusterOf(key), err)
 	}
+	d.Respelled = !bytes.Equal(d.Raw, raw)
 	d.Raw = raw // exactly what was pushed
 	return d, nil
 }

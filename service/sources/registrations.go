@@ -145,8 +145,12 @@ func (r *registrations) remove(seen *store.Snapshot, x registration.Expired) (ok
 		options: ChangeOptions{From: "lbd", Message: difference.Clip(says, changelog.MaxMessage), AllowEmpty: true},
 		cluster: x.Cluster, current: keyed(key), own: true, res: &PushResult{},
 	}
-	done, err := r.endpoints.edited(&EndpointRequest{Cluster: x.Cluster}, store.Entry{Raw: x.Raw}, func(e store.Entry) (after []byte, added bool, err error) {
-		after, _, err = decode.RemoveEndpoints(e.Raw, false, x.Addresses...)
+	was, _ := seen.Get(key)
+	if !bytes.Equal(was.Raw, x.Raw) {
+		was = store.Entry{Raw: x.Raw}
+	}
+	done, err := r.endpoints.edited(&EndpointRequest{Cluster: x.Cluster}, was, func(e store.Entry) (after []byte, added bool, err error) {
+		after, _, err = decode.RemoveEndpoints(e.Raw, canonicalHosts(e), x.Addresses...)
 		return after, false, err
 	}, letOthersRun)
 	if err != nil {

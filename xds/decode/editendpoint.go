@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -48,7 +49,7 @@ func (e *EndpointError) Error() string { return e.Field + ": " + e.Reason }
 // SetEndpoint returns an assignment with an endpoint that is added, or changed as edit says. The
 // endpoint is the one that has the address, host:port, as its own or as an additional one. raw is the Raw
 // of a ClusterLoadAssignment, or nil for an assignment without endpoints; canonicalHosts says that each address in it has
-// its canonical spelling, as in what was decoded of hand-written text. The result, which is
+// its canonical spelling. The result, which is
 // protobuf too, is not validated: decode it. An error is an *EndpointError, or that of a raw that is no
 // ClusterLoadAssignment.
 func SetEndpoint(raw []byte, canonicalHosts bool, name, address string, edit *EndpointEdit) (changed []byte, added bool, err error) {
@@ -112,9 +113,17 @@ func RemoveEndpoints(raw []byte, canonicalHosts bool, addresses ...string) (chan
 	if err != nil || len(found) == 0 {
 		return raw, 0, err
 	}
-	for _, is := range slices.Backward(found) { // the last part is the one that has it
-		first, rest := is.group.endpoints[0][:is.begin], is.group.endpoints[0][is.end:]
-		is.group.endpoints = slices.Insert(is.group.endpoints[1:], 0, first, rest)
+	for i, is := range found {
+		g, rest := is.group, 0 // of the list that is not in the parts yet
+		if i == 0 || found[i-1].group != g {
+			g.endpoints = nil
+		} else {
+			rest = found[i-1].end
+		}
+		g.endpoints = append(g.endpoints, g.list[rest:is.begin])
+		if i+1 == len(found) || found[i+1].group != g {
+			g.endpoints = append(g.endpoints, g.list[is.end:])
+		}
 	}
 	return a.marshal(), len(found), nil
 }
@@ -154,10 +163,13 @@ func editAssignment(raw []byte) (*assignmentEdit, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the assignment: %w", err)
 	}
-	return readEdit(raw), nil
+	if a := readEdit(raw); a != nil {
+		return a, nil
+	}
+	return nil, errors.New("the assignment cannot be read: its fields are out of order")
 }
 
-// readEdit returns nil if the fields are not in the order of their numbers.
+// readEdit returns nil if a list has another field in between.
 func readEdit(raw []byte) *assignmentEdit {
 	head, groups, tail, ok := splitList(raw)
 	if !ok {
@@ -189,13 +201,14 @@ func readGroupEdit(body []byte) *groupEdit {
 // listTag is the tag of field 2: the localities of an assignment, and the endpoints of a locality.
 const listTag = 2<<3 | byte(protowire.BytesType)
 
-// splitList splits a message at its field 2. It reports false if the fields are not in the order of their numbers.
+// splitList splits a message at its field 2. It reports false if there are other fields within the list, or a tag that is
+// longer than it must be.
 func splitList(m []byte) (head, list, tail []byte, ok bool) {
-	take := func(belongs func(n protowire.Number, tag byte) bool) (fields []byte) {
+	take := func(belongs func(n protowire.Number, element bool, tag byte) bool) (fields []byte) {
 		at := 0
 		for at < len(m) {
-			n, _, size := protowire.ConsumeField(m[at:])
-			if size < 0 || !belongs(n, m[at]) {
+			n, typ, size := protowire.ConsumeField(m[at:])
+			if size < 0 || !belongs(n, n == 2 && typ == protowire.BytesType, m[at]) {
 				break
 			}
 			at += size
@@ -203,9 +216,9 @@ func splitList(m []byte) (head, list, tail []byte, ok bool) {
 		fields, m = m[:at:at], m[at:]
 		return fields
 	}
-	head = take(func(n protowire.Number, _ byte) bool { return n < 2 })
-	list = take(func(_ protowire.Number, tag byte) bool { return tag == listTag })
-	tail = take(func(n protowire.Number, _ byte) bool { return n > 2 })
+	head = take(func(n protowire.Number, _ bool, _ byte) bool { return n < 2 })
+	list = take(func(_ protowire.Number, element bool, tag byte) bool { return element && tag == listTag })
+	tail = take(func(_ protowire.Number, element bool, _ byte) bool { return !element })
 	return head, list, tail, len(m) == 0
 }
 

@@ -1,8 +1,10 @@
 package decode_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +133,9 @@ func TestSetEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw, added, err := decode.SetEndpoint(stored(t, c.before), true, "orders", c.address, &c.edit)
+			if slow, _, _ := decode.SetEndpoint(stored(t, c.before), false, "orders", c.address, &c.edit); !bytes.Equal(slow, raw) {
+				t.Errorf("without canonical hosts: %x, not %x", slow, raw)
+			}
 			if c.err != "" {
 				if own, ok := errors.AsType[*decode.EndpointError](err); !ok || own.Error() != c.err {
 					t.Errorf("got  %v\nwant %s", err, c.err)
@@ -169,6 +174,43 @@ func TestRemoveEndpoints(t *testing.T) {
 	}
 	if _, _, err := decode.RemoveEndpoints([]byte{1}, true, "a:80"); err == nil || errors.As(err, new(*decode.EndpointError)) {
 		t.Errorf("no protobuf: %v", err)
+	}
+}
+
+// Fields that protobuf does not know, or not of that type, are before or behind a list; a tag that is longer than it must
+// be, and a field within a list, are written again.
+func TestEditsUnusualBytes(t *testing.T) {
+	list := stored(t, groups(group("a", 0, 7, at("a"), at("b"), at("c")), group("b", 0, 1, at("d"))))
+	odd := map[string][]byte{
+		"a list that is a number":        append(slices.Clone(list), 0x10, 1),
+		"a name that is a number":        append([]byte{0x08, 1}, list...),
+		"another name at the end":        append(slices.Clone(list), 0x0a, 6, 'o', 'r', 'd', 'e', 'r', 's'),
+		"an unknown field":               append(slices.Clone(list), 0xa2, 6, 1, 'x'),
+		"an unknown group":               append(slices.Clone(list), 0xa3, 6, 0xa4, 6),
+		"a long tag":                     append(slices.Clone(list), 0x92, 0, 0),
+		"a field between two localities": append(slices.Clone(list), 0x10, 1, 0x12, 0),
+	}
+	body := []byte{0x18, 2, 0x12, 0, 0x10, 1} // of a locality: its weight, which has another type, an endpoint, a number
+	odd["a locality of such fields"] = append(append(slices.Clone(list), 0x12, byte(len(body))), body...)
+	for name, raw := range odd {
+		t.Run(name, func(t *testing.T) {
+			for _, canonical := range []bool{false, true} {
+				rest, removed, err := decode.RemoveEndpoints(raw, canonical, "b:80")
+				noError(t, err)
+				again, added, err := decode.SetEndpoint(rest, canonical, "orders", "c:80", &decode.EndpointEdit{Weight: new(uint32(2))})
+				noError(t, err)
+				m := &endpointv3.ClusterLoadAssignment{}
+				noError(t, proto.Unmarshal(again, m))
+				if e := m.GetEndpoints()[0].GetLbEndpoints(); removed != 1 || added || len(e) != 2 || e[1].GetLoadBalancingWeight().GetValue() != 2 {
+					t.Errorf("%d removed, %v added: %v", removed, added, e)
+				}
+				before := &endpointv3.ClusterLoadAssignment{}
+				noError(t, proto.Unmarshal(raw, before))
+				if !bytes.Equal(m.ProtoReflect().GetUnknown(), before.ProtoReflect().GetUnknown()) {
+					t.Errorf("the unknown fields are %x", m.ProtoReflect().GetUnknown())
+				}
+			}
+		})
 	}
 }
 

@@ -13,6 +13,8 @@ type Item struct {
 	// Shareable is true if nothing in the endpoints of an Assignment had to be reported, so
 	// that a later version may share them: see Previous in the options of package decode.
 	Shareable bool
+	// Respelled is true if Raw has addresses in another spelling than an Assignment.
+	Respelled bool
 	Value
 }
 

@@ -17,6 +17,8 @@ import (
 const (
 	// minGarbage is the minimum number of outdated bytes before a compaction.
 	minGarbage = 1 << 20
+	// maxPatched is how many bytes of values patches may make at a start, beside 64 times those of all values.
+	maxPatched = 256 << 20
 	// compactPeriod is the time after which a compaction that failed is repeated: the disk may have space again.
 	compactPeriod = time.Minute
 
@@ -33,6 +35,11 @@ type file struct {
 	logger *slog.Logger
 	os     *os.File
 	end    position // of the last commit
+
+	// whole: it can have no patches, as a file of an older version.
+	whole bool
+	// patched is the sum of the sizes of the values that patches make, which the next start has to copy.
+	patched int64
 
 	// torn: behind the end may be what a failed commit wrote, even all of it.
 	torn bool
@@ -106,7 +113,10 @@ func (f *file) append(before, after *store.Snapshot, changed []resource.Key) err
 	w := newWriter(f.os, end)
 	for _, key := range changed {
 		if e, found := after.Get(key); found {
-			was, _ := before.Get(key)
+			var was store.Entry
+			if !f.whole {
+				was, _ = before.Get(key)
+			}
 			w.put(&e, was.Raw)
 		} else {
 			w.delete(key)
@@ -117,7 +127,7 @@ func (f *file) append(before, after *store.Snapshot, changed []resource.Key) err
 		err = f.os.Sync()
 	}
 	if err == nil {
-		f.end = w.end
+		f.end, f.patched = w.end, f.patched+w.patched
 		err = f.identity() // the file may have lost its name meanwhile
 	}
 	if err != nil {
@@ -163,11 +173,11 @@ func (f *file) acknowledge() {
 	f.unsynced = true
 }
 
-// compact replaces the file by one with s only, if that is less than half of it. If it fails,
-// the old file stays in use.
+// compact replaces the file by one with s only, if that is less than half of it, or if its patches take long to read. If it
+// fails, the old file stays in use.
 func (f *file) compact(s *store.Snapshot) {
 	compacted := sizeWith(s)
-	if f.end.size < 2*compacted+minGarbage || f.end.size < f.compactAt && compacted > f.compacted/2 || f.ready() != nil {
+	if f.end.size < 2*compacted+minGarbage && f.patched < 64*compacted+maxPatched || f.end.size < f.compactAt && compacted > f.compacted/2 || f.ready() != nil {
 		return
 	}
 	f.compactAt = 0
@@ -198,7 +208,7 @@ func (f *file) replace(s *store.Snapshot) error {
 	}
 	f.renamed = true
 	_ = closeLocked(f.os) // all of it is in the new one
-	f.os, f.end, f.torn = opened, end, false
+	f.os, f.end, f.torn, f.whole, f.patched = opened, end, false, false, 0
 	_ = f.ready() // else the next commit does it
 	return nil
 }

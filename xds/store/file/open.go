@@ -89,7 +89,7 @@ func (f *file) load() (*store.Snapshot, error) {
 		}
 		return nil, err
 	}
-	f.end = l.end
+	f.end, f.whole, f.patched = l.end, l.whole, l.patched
 	if l.unfinished != nil {
 		f.logger.Warn("the last write to the store was not finished: it is discarded, and was not acknowledged",
 			"file", f.path, "bytes", info.Size()-l.end.size, "reason", l.unfinished)
@@ -109,6 +109,8 @@ type contents struct {
 	snapshot     *store.Snapshot
 	end          position // of the last commit
 	acknowledged int64
+	whole        bool  // of wholeVersion
+	patched      int64 // as replay returns it
 	unfinished   error // why what follows the last commit cannot be read; nil if nothing does
 }
 
@@ -122,12 +124,12 @@ func readLog(in io.ReaderAt, size int64) (c contents, err error) {
 	switch {
 	case err != nil:
 		return c, damage{error: err}
-	case version != schemaVersion:
+	case version != schemaVersion && version != wholeVersion:
 		return c, &SchemaError{Found: version, Supported: schemaVersion}
 	}
 	left := size - headerSize
-	c.acknowledged = acknowledged
-	c.snapshot, c.end, c.unfinished = replay(io.NewSectionReader(in, headerSize, left), start, left)
+	c.acknowledged, c.whole = acknowledged, version == wholeVersion
+	c.snapshot, c.end, c.patched, c.unfinished = replay(io.NewSectionReader(in, headerSize, left), start, left)
 	if c.unfinished != nil && !errors.Is(c.unfinished, errUnreadable) {
 		return c, c.unfinished
 	}

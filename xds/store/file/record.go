@@ -22,7 +22,7 @@ import (
 //	record  size of the body 4, checksum 4, body
 //	body    operation 1, and then
 //	        put:    time in Unix nanoseconds 8, index 8, size of the key 2, key, value
-//	        patch:  as a put, but for the value: how many bytes at the begin and at the end of the
+//	        patch:  as a put, but for the value: how many bytes at the beginning and at the end of the
 //	                value before stay, 4 each, and what replaces those between
 //	        delete: key
 //	        commit: index 8
@@ -53,9 +53,12 @@ const (
 	maxBody    = putHead + store.MaxKeySize + store.MaxValueSize
 )
 
-// schemaVersion is that of the files that are written, and read. Magic, version and their
-// checksum are what no later version may change.
-const schemaVersion = 4
+// schemaVersion is that of the files that are written. A file of wholeVersion is read, and has no patches until it is
+// compacted. Magic, version and their checksum are what no later version may change.
+const (
+	schemaVersion = 4
+	wholeVersion  = 3
+)
 
 // The operations.
 const (
@@ -73,7 +76,11 @@ type position struct {
 
 // encodeHeader returns a header with an acknowledged size, and the position after it.
 func encodeHeader(acknowledged int64) ([]byte, position) {
-	b := binary.BigEndian.AppendUint32([]byte(magic), schemaVersion)
+	return headerOf(schemaVersion, acknowledged)
+}
+
+func headerOf(version uint32, acknowledged int64) ([]byte, position) {
+	b := binary.BigEndian.AppendUint32([]byte(magic), version)
 	sum := store.Checksum(0, b)
 	b = binary.BigEndian.AppendUint32(b, sum)
 	b = binary.BigEndian.AppendUint64(b, uint64(acknowledged))
@@ -94,7 +101,7 @@ func decodeHeader(b []byte) (version uint32, acknowledged int64, start position,
 	if sum != binary.BigEndian.Uint32(b[sumOffset:]) {
 		return 0, 0, start, errors.New("header: checksum mismatch")
 	}
-	if version = binary.BigEndian.Uint32(b[versionOffset:]); version != schemaVersion {
+	if version = binary.BigEndian.Uint32(b[versionOffset:]); version != schemaVersion && version != wholeVersion {
 		return version, 0, start, nil
 	}
 	if store.Checksum(0, b[ackOffset:ackOffset+8]) != binary.BigEndian.Uint32(b[ackOffset+8:headerSize]) {
@@ -105,8 +112,9 @@ func decodeHeader(b []byte) (version uint32, acknowledged int64, start position,
 
 // A writer appends records. Errors are returned by commit.
 type writer struct {
-	out *bufio.Writer
-	end position
+	out     *bufio.Writer
+	end     position
+	patched int64 // the sizes of the values that patches make
 }
 
 func newWriter(f *os.File, end position) *writer {
@@ -129,18 +137,20 @@ func (w *writer) record(parts ...[]byte) {
 	w.end = position{w.end.size + recordHead + int64(size), sum}
 }
 
-// put writes an entry, or how it differs from what the file has of its key, if that is less. before is nil if the file
-// has nothing.
+// put writes an entry: whole, or how it differs from the value before, if that takes less. before is nil if the file has
+// none, or no patches.
 func (w *writer) put(e *store.Entry, before []byte) {
-	op, value := byte(opPut), [][]byte{nil, e.Raw}
+	op, value := byte(opPut), e.Raw
+	var sizes []byte
 	if prefix, suffix := store.Shared(before, e.Raw); prefix+suffix > patchHead {
-		sizes := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(prefix)), uint32(suffix))
-		op, value = opPatch, [][]byte{sizes, e.Raw[prefix : len(e.Raw)-suffix]}
+		sizes = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(prefix)), uint32(suffix))
+		op, value = opPatch, e.Raw[prefix:len(e.Raw)-suffix]
+		w.patched += int64(len(e.Raw))
 	}
 	key := store.EncodeKey(e.Key)
 	head := binary.BigEndian.AppendUint64([]byte{op}, uint64(e.Updated.UnixNano()))
 	head = binary.BigEndian.AppendUint64(head, e.Index)
-	w.record(binary.BigEndian.AppendUint16(head, uint16(len(key))), key, value[0], value[1])
+	w.record(binary.BigEndian.AppendUint16(head, uint16(len(key))), key, sizes, value)
 }
 
 func (w *writer) delete(key resource.Key) { w.record([]byte{opDelete}, store.EncodeKey(key)) }
@@ -164,6 +174,8 @@ type reader struct {
 	left int64 // what the file still has
 	end  position
 	body []byte // of the last record; the next one overwrites it
+
+	patched int64 // the sizes of the values that patches have made
 }
 
 // next reads a record into r.body. Its error wraps errUnreadable, or is the disk's.
@@ -219,6 +231,7 @@ func (r *reader) change(before func(resource.Key) *store.Entry) (key resource.Ke
 		return key, e, nil
 	}
 	e.Raw, err = patched(before(key), e.Raw)
+	r.patched += int64(len(e.Raw))
 	return key, e, err
 }
 
@@ -252,9 +265,9 @@ func (r *reader) commit(pending store.Changes, last uint64, first bool) (index u
 }
 
 // replay reads the records of a file from start to its end, left bytes later. It returns the
-// snapshot of the last commit, and its end. The error is why the rest is not a commit; it wraps
-// errUnreadable unless the disk failed.
-func replay(in io.Reader, start position, left int64) (*store.Snapshot, position, error) {
+// snapshot of the last commit, its end, and the sizes of the values that patches have made. The error is why the rest
+// is not a commit; it wraps errUnreadable unless the disk failed.
+func replay(in io.Reader, start position, left int64) (*store.Snapshot, position, int64, error) {
 	r := &reader{in: bufio.NewReaderSize(in, 256<<10), left: left, end: start}
 	entries, pending := store.Changes{}, store.Changes{}
 	end, index := start, uint64(0)
@@ -290,5 +303,5 @@ func replay(in io.Reader, start position, left int64) (*store.Snapshot, position
 		err = fmt.Errorf("%w: the last commit has no end", errUnreadable)
 	}
 	s, _ := (&store.Snapshot{}).Apply(entries, index)
-	return s.At(index), end, err
+	return s.At(index), end, r.patched, err
 }

@@ -3,8 +3,11 @@ package file
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/lbd-dev/lbd/xds/store"
@@ -31,14 +34,48 @@ func resealed(data []byte) []byte {
 	return data
 }
 
+// A patch of another value than the one in the file is no sound record.
+func TestPatched(t *testing.T) {
+	patch := func(prefix, suffix uint32, between string) []byte {
+		return append(append(be32(prefix), be32(suffix)...), between...)
+	}
+	value := &store.Entry{Raw: []byte("abc")}
+	for _, c := range []struct {
+		before *store.Entry
+		patch  []byte
+		want   string // empty for an error
+	}{
+		{value, patch(1, 1, "x"), "axc"},
+		{value, patch(3, 0, ""), "abc"},
+		{value, patch(0, 0, "xyz"), "xyz"},
+		{nil, patch(0, 0, "x"), ""},
+		{value, patch(0, 0, "")[:7], ""},
+		{value, patch(4, 0, "x"), ""},
+		{value, patch(2, 2, "x"), ""},
+		{value, patch(math.MaxUint32, math.MaxUint32, "x"), ""},
+		{value, patch(3, 0, strings.Repeat("x", store.MaxValueSize-2)), ""},
+	} {
+		got, err := patched(c.before, c.patch)
+		if string(got) != c.want || errors.Is(err, errUnreadable) != (c.want == "") {
+			t.Errorf("%v and %.20q: %.20q, %v", c.before, c.patch, got, err)
+		}
+	}
+}
+
 // FuzzReadLog reads any bytes as a file. What it accepts is written as the same file.
 func FuzzReadLog(f *testing.F) {
 	dir := f.TempDir()
 	s, err := Open(dir, Options{})
 	noError(f, err)
 	fill(f, s, 3, 10)
-	if _, err := s.Update(f.Context(), func(tx *store.Tx) error { tx.Delete(clusterKey("cluster-00001")); return nil }); err != nil {
-		f.Fatal(err)
+	large := bytes.Repeat([]byte("0123456789"), 50)
+	for _, change := range []func(tx *store.Tx) error{
+		func(tx *store.Tx) error { tx.Delete(clusterKey("cluster-00001")); return nil },
+		func(tx *store.Tx) error { return tx.Put(clusterKey("large"), large) },
+		func(tx *store.Tx) error { return tx.Put(clusterKey("large"), large[1:]) }, // a patch
+	} {
+		_, err := s.Update(f.Context(), change)
+		noError(f, err)
 	}
 	noError(f, s.Close())
 	data, err := os.ReadFile(storeFile(dir))

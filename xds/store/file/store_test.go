@@ -260,11 +260,74 @@ func TestSmallChangesOfLargeValues(t *testing.T) {
 	if n := (size() - before) / changes; n > 200 {
 		t.Errorf("%d bytes for a change", n)
 	}
-	update(t, s, func(tx *store.Tx) error { // the value before is that of the same key, not of the same commit
+	want := map[resource.Key]string{clusterKey("a"): string(raw)}
+	s = reopen(t, s, dir)
+	checkContents(t, s.Snapshot(), want)
+	update(t, s, func(tx *store.Tx) error {
+		tx.Delete(clusterKey("a"))
+		return tx.Put(clusterKey("a"), raw[1:])
+	})
+	want[clusterKey("a")] = string(raw[1:])
+	s = reopen(t, s, dir)
+	checkContents(t, s.Snapshot(), want)
+	update(t, s, func(tx *store.Tx) error {
 		tx.Delete(clusterKey("a"))
 		return nil
 	})
-	put(t, s, clusterKey("a"), string(raw[1:]))
+	put(t, s, clusterKey("a"), string(raw))
+	want[clusterKey("a")] = string(raw)
+	before = size()
+	inWriter(t, s, func(f *file) { f.patched = 64*f.end.size + maxPatched })
+	if after := size(); after >= before {
+		t.Errorf("what takes long to read is not compacted: %d bytes after %d", after, before)
+	}
+	checkContents(t, reopen(t, s, dir).Snapshot(), want)
+}
+
+func reopen(t *testing.T, s *Store, dir string) *Store {
+	t.Helper()
 	closeStore(t, s)
-	checkContents(t, open(t, dir, Options{}).Snapshot(), map[resource.Key]string{clusterKey("a"): string(raw[1:])})
+	return open(t, dir, Options{})
+}
+
+// A file of the version before is read, gets no patches, which that version does not know, and becomes one of this
+// version when it is compacted.
+func TestOlderSchema(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, Options{})
+	raw := bytes.Repeat([]byte("0123456789"), 10_000)
+	put(t, s, clusterKey("a"), string(raw))
+	closeStore(t, s)
+	data, err := os.ReadFile(storeFile(dir))
+	noError(t, err)
+	c, err := readLog(bytes.NewReader(data), int64(len(data)))
+	noError(t, err)
+	older, start := headerOf(wholeVersion, 0)
+	noError(t, os.WriteFile(storeFile(dir), older, fileMode))
+	f, err := os.OpenFile(storeFile(dir), os.O_RDWR, fileMode)
+	noError(t, err)
+	w := newWriter(f, start)
+	for e := range c.snapshot.All() {
+		w.put(&e, nil)
+	}
+	noError(t, w.commit(c.snapshot.Index()))
+	noError(t, f.Close())
+
+	s = open(t, dir, Options{})
+	put(t, s, clusterKey("a"), string(raw[1:]))
+	inWriter(t, s, func(f *file) {
+		if !f.whole || f.patched > 0 {
+			t.Error("a file of the older version has a patch")
+		}
+	})
+	s = reopen(t, s, dir)
+	for i := range 30 {
+		put(t, s, clusterKey("a"), string(raw[i:]))
+	}
+	inWriter(t, s, func(f *file) {
+		if f.whole || f.patched == 0 {
+			t.Error("the file is not of this version after its compaction")
+		}
+	})
+	checkContents(t, reopen(t, s, dir).Snapshot(), map[resource.Key]string{clusterKey("a"): string(raw[29:])})
 }
