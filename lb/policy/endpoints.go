@@ -89,7 +89,7 @@ func (e *Endpoints[C, T]) update(values []*resource.Endpoint) (changed bool, err
 		}
 		m.kept = true
 		order = append(order, m)
-		if at-next < maxSearches { // those between are no more there; one that comes from afar was moved
+		if at-next < maxSearches { // those between are gone; one from far behind was moved
 			next = max(next, at+1)
 		}
 		for next < len(e.Order) && e.Order[next].kept {

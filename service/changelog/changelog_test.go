@@ -175,7 +175,7 @@ func TestAt(t *testing.T) {
 					raw = slices.Concat(before[:at], []byte{byte(draw.Uint32())}, before[min(len(before), at+draw.IntN(3)):])
 				default:
 					n := draw.IntN(4)
-					raw = bytes.Repeat([]byte{byte('a' + draw.IntN(3)), byte(draw.Uint32())}, n*n*(4+2000*draw.IntN(2)))
+					raw = bytes.Repeat([]byte{byte('a' + draw.IntN(3)), byte(draw.Uint32())}, n*n*(4+300*draw.IntN(2)))
 				}
 				if len(raw) == 0 {
 					raw = nil

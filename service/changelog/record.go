@@ -1,7 +1,7 @@
 // Package changelog keeps the history of pushed resources: who changed what, when, and what that
 // replaced.
 //
-// Each change leaves a [Record] in the store, in the transaction of the change itself. A record holds the contents that the change replaced, so that
+// Each change leaves a [Record] in the store, in the transaction of the change itself. A record holds what the change replaced, so that
 // the resources of an earlier index follow from those of now and the records since ([Query.At]).
 package changelog
 
@@ -182,7 +182,7 @@ func (r *Record) Encode(of []Replaced, most int64, hash func([]byte) string) []b
 
 // minShared is the least that a content has to share with the one after for that not to be in the record: what depends on
 // the content after is unknown if that is.
-const minShared = 4 << 10
+const minShared = 1 << 10
 
 // The formats of records: without, and with contents that share something with those after.
 const (

@@ -207,7 +207,7 @@ func same(a, b *Entry) bool {
 	return bytes.Equal(a.Raw, b.Raw)
 }
 
-// Shared returns how many bytes two values have in common at their begins and at their ends; 0 if that is less than half
+// Shared returns how many bytes two values have in common at their beginnings and at their ends; 0 if that is less than half
 // of one of them: it is not worth that what was one of them depends on the other.
 func Shared(was, is []byte) (prefix, suffix int) {
 	a, b := was, is
