@@ -20,7 +20,7 @@ func updateRows() []row {
 	return slices.Concat([]row{
 		changeRow("update", text+", protobuf, no store", "lbd-update", subjectUnmarshal, "unmarshal", bound{atMost, 1}),
 		changeRow("update-store", text+", protobuf, store", "lbd-update-store", subjectUnmarshal, "unmarshal", bound{atMost, 1.5}),
-		changeRow("update-json", text+", JSON, no store", "lbd-update-json", subjectUnmarshalJSON, "unmarshal-json", bound{}),
+		changeRow("update-json", text+", JSON, no store", "lbd-update-json", subjectUnmarshalJSON, "unmarshal-json", bound{atMost, 0.25}),
 	}, duringRows(), []row{durableRow()})
 }
 

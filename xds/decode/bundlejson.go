@@ -63,7 +63,7 @@ func (d *bundling) jsonResource(at string, t resource.Type, o text.Object, body 
 		name = cmp.Or(o.Text("cluster_name"), o.Text("clusterName"))
 	}
 	return d.item(at, resource.Key{Type: t, Name: name}, func(v *report, it *resource.Item) error {
-		return decodeItem(v, it, func(m proto.Message) error { return readJSON(v, body, d.options.Format, m) })
+		return decodeJSON(v, it, body)
 	})
 }
 

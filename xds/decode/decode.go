@@ -57,7 +57,7 @@ func decodeOne(r *report, it *resource.Item, body []byte) (err error) {
 	defer rejectPanic(r.key, &err)
 	r.sole = true
 	if r.Format != FormatProtobuf {
-		return decodeItem(r, it, func(m proto.Message) error { return readText(r, body, m) })
+		return decodeText(r, it, body)
 	}
 	value, err := unwrapBinary(r, body)
 	if err != nil {
@@ -70,12 +70,8 @@ func decodeOne(r *report, it *resource.Item, body []byte) (err error) {
 // one-pass decoder first.
 func decodeBinary(r *report, it *resource.Item, body []byte) (err error) {
 	defer rejectPanic(r.key, &err)
-	if r.key.Type == resource.TypeAssignment && !r.reflective {
-		attempt, value := *r, *it
-		if readAssignment(&attempt, &value, body) {
-			*r, *it = attempt, value
-			return rawSize(r, it, (&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor())
-		}
+	if ok, err := onePass(r, it, body); ok {
+		return err
 	}
 	return decodeItem(r, it, func(m proto.Message) error {
 		if err := unmarshal(body, m); err != nil {
@@ -84,6 +80,16 @@ func decodeBinary(r *report, it *resource.Item, body []byte) (err error) {
 		walk(r, m)
 		return nil
 	})
+}
+
+// onePass is decodeItem for an assignment as protobuf, with the one-pass decoder. It reports false if that gave up.
+func onePass(r *report, it *resource.Item, body []byte) (ok bool, err error) {
+	attempt, value := *r, *it
+	if r.key.Type != resource.TypeAssignment || r.reflective || !readAssignment(&attempt, &value, body) {
+		return false, nil
+	}
+	*r, *it = attempt, value
+	return true, rawSize(r, it, (&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor())
 }
 
 // decodeItem is the reflective decoder. It decodes and validates a resource of the report's
@@ -144,18 +150,28 @@ func rejectPanic(k resource.Key, err *error) {
 	}
 }
 
-// readText reads body, which is JSON, YAML or a list, into m, in any envelope. It reports unknown
-// fields and enum values.
-func readText(r *report, body []byte, m proto.Message) (err error) {
+// decodeText is decodeItem for a resource as JSON, YAML or a list, in any envelope.
+func decodeText(r *report, it *resource.Item, body []byte) (err error) {
 	if r.Format == FormatYAML {
 		if body, err = fromYAML(body, &r.Options); err != nil {
 			return err
 		}
 	}
 	if r.Format == FormatText || isList(body) && r.byHand {
-		return readList(body, r.Format, m)
+		return decodeItem(r, it, func(m proto.Message) error { return readList(body, r.Format, m) })
 	}
-	return readJSON(r, body, r.Format, m)
+	return decodeJSON(r, it, body)
+}
+
+// decodeJSON is decodeItem for a resource as JSON. It tries the one-pass decoder first.
+func decodeJSON(r *report, it *resource.Item, body []byte) (err error) {
+	defer rejectPanic(r.key, &err)
+	if raw, ok := assignmentJSON(r, body); ok {
+		if ok, err := onePass(r, it, raw); ok {
+			return err
+		}
+	}
+	return decodeItem(r, it, func(m proto.Message) error { return readJSON(r, body, r.Format, m) })
 }
 
 // rejectOtherType rejects a resource that is written by hand with only unknown fields: one

@@ -16,8 +16,8 @@
 //	  ├ problems, warnings, notes ─ Place adds line and column
 //	  └ encode: the message as deterministic protobuf, which is stored
 //
-// Most of what changes are ClusterLoadAssignments as protobuf, of thousands of endpoints, so
-// these have a decoder of their own. There are two:
+// Most of what changes are ClusterLoadAssignments of thousands of endpoints, so these have a
+// decoder of their own. There are two:
 //
 //   - The reflective decoder reads all types, in all formats, as above. It makes a proto
 //     message, looks for unknown fields and for fields that are not applied, validates,
@@ -31,7 +31,10 @@
 //
 // What the one-pass decoder gives up on, the reflective decoder reads from the start. So only
 // that one reports what is wrong with a resource, and both have the same results: FuzzOnePass
-// compares them.
+// and FuzzOnePassJSON compare them.
+//
+// The one-pass decoder reads JSON, too, which [assignmentJSON] writes as protobuf first, without
+// messages. It gives up in the same way.
 //
 // fieldTable lists, for each field of each message, whether lbd applies it. A field that
 // is set and not applied causes a warning. All these messages are Go structs. Messages of

@@ -113,3 +113,67 @@ func (w *wire) wrapped(num protowire.Number) (value uint32, present bool) {
 	m.end()
 	return value, present
 }
+
+// appendTag appends the tag of a field below 16.
+func appendTag(b []byte, num protowire.Number, typ protowire.Type) []byte {
+	return append(b, byte(num)<<3|byte(typ))
+}
+
+// appendUint appends a varint.
+func appendUint[T int | uint32](b []byte, v T) []byte {
+	if v < 1<<7 {
+		return append(b, byte(v))
+	}
+	return protowire.AppendVarint(b, uint64(v))
+}
+
+// appendBytes appends a string or a message.
+func appendBytes(b []byte, num protowire.Number, s []byte) []byte {
+	return append(appendUint(appendTag(b, num, protowire.BytesType), len(s)), s...)
+}
+
+// appendText appends a string without presence.
+func appendText[S []byte | string](b []byte, num protowire.Number, s S) []byte {
+	if len(s) == 0 {
+		return b
+	}
+	return append(appendUint(appendTag(b, num, protowire.BytesType), len(s)), s...)
+}
+
+// appendUint32 appends a uint32 without presence.
+func appendUint32(b []byte, num protowire.Number, v uint32) []byte {
+	if v == 0 {
+		return b
+	}
+	return appendUint(appendTag(b, num, protowire.VarintType), v)
+}
+
+// appendWrapped appends a google.protobuf.UInt32Value.
+func appendWrapped(b []byte, num protowire.Number, v uint32) []byte {
+	b, from := beginMessage(b, num)
+	return endMessage(appendUint32(b, 1, v), from)
+}
+
+// beginMessage begins a message. endMessage, with from, writes its size when its content is appended.
+func beginMessage(b []byte, num protowire.Number) (_ []byte, from int) {
+	b = append(appendTag(b, num, protowire.BytesType), 0)
+	return b, len(b)
+}
+
+func endMessage(b []byte, from int) []byte {
+	size := len(b) - from
+	if more := protowire.SizeVarint(uint64(size)) - 1; more > 0 {
+		b = append(b, make([]byte, more)...)
+		copy(b[from+more:], b[from:])
+	}
+	appendUint(b[:from-1], size)
+	return b
+}
+
+// appendAddress appends field 1, an Address with a SocketAddress.
+func appendAddress[S []byte | string](b []byte, host S, port uint32) []byte {
+	b, from := beginMessage(b, 1)
+	b, at := beginMessage(b, 1)
+	b = appendUint(appendTag(appendText(b, 2, host), 3, protowire.VarintType), port)
+	return endMessage(endMessage(b, at), from)
+}

@@ -42,7 +42,7 @@ func ordinary(tb testing.TB) []ordinaryAssignment {
 			`{"category":"lb","drop_percentage":{"numerator":5}},{"category":"throttle","drop_percentage":{"numerator":7,"denominator":"MILLION"}}]}}`},
 		{"Envoy's factor", `{"endpoints":[{` + placed + `"lb_endpoints":[` + plain + `]}],"policy":{"overprovisioning_factor":140}}`},
 	} {
-		d, err := One(resource.TypeAssignment, []byte(c.text), Options{Name: "orders"})
+		d, err := One(resource.TypeAssignment, []byte(c.text), Options{Name: "orders", reflective: true})
 		if err != nil {
 			tb.Fatalf("%s: %v", c.name, err)
 		}

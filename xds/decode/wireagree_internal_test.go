@@ -7,6 +7,9 @@ package decode
 import (
 	"math/rand/v2"
 	"testing"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
 )
 
 // TestDecodersAgree is a part of FuzzOnePass for each run of the tests.
@@ -19,5 +22,8 @@ func TestDecodersAgree(t *testing.T) {
 			body = randomAssignment(random)
 		}
 		compareSeries(t, body, random.Uint64())
+		if m := (&endpointv3.ClusterLoadAssignment{}); proto.Unmarshal(body, m) == nil {
+			compareTextSeries(t, asJSON(t, body, random.IntN(4)), random.Uint64())
+		}
 	}
 }

@@ -1,0 +1,18 @@
+package text_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/lbd-dev/lbd/xds/decode/text"
+)
+
+// TestScannerDepth: what nests deeper would take a large stack.
+func TestScannerDepth(t *testing.T) {
+	for depth, want := range map[int]bool{text.MaxDepth: true, text.MaxDepth + 1: false} {
+		s := text.Scan([]byte(strings.Repeat("[", depth) + strings.Repeat("]", depth)))
+		if s.Value(); s.End() != want {
+			t.Errorf("%d lists in lists: read is %v", depth, !want)
+		}
+	}
+}
