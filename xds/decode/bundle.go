@@ -5,8 +5,6 @@ import (
 	"errors"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
@@ -107,7 +105,7 @@ func (d *bundling) list(body []byte) error {
 		return errListOfOther(d.options.Format)
 	}
 	return d.item("", resource.Key{Type: resource.TypeAssignment, Name: d.options.Name}, func(v *report, it *resource.Item) error {
-		return decodeItem(v, it, func(m proto.Message) error { return readList(body, d.options.Format, m) })
+		return decodeList(v, it, body)
 	})
 }
 

@@ -158,7 +158,7 @@ func decodeText(r *report, it *resource.Item, body []byte) (err error) {
 		}
 	}
 	if r.Format == FormatText || isList(body) && r.byHand {
-		return decodeItem(r, it, func(m proto.Message) error { return readList(body, r.Format, m) })
+		return decodeList(r, it, body)
 	}
 	return decodeJSON(r, it, body)
 }

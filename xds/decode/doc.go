@@ -33,8 +33,9 @@
 // that one reports what is wrong with a resource, and both have the same results: FuzzOnePass
 // and FuzzOnePassJSON compare them.
 //
-// The one-pass decoder reads JSON, too, which [assignmentJSON] writes as protobuf first, without
-// messages. It gives up in the same way.
+// The one-pass decoder reads texts, too, which are written as protobuf first, without messages:
+// JSON by [assignmentJSON], which gives up in the same way, and lists. YAML becomes JSON: in one
+// pass if it is as most people write it (package text), else by a parser.
 //
 // fieldTable lists, for each field of each message, whether lbd applies it. A field that
 // is set and not applied causes a warning. All these messages are Go structs. Messages of

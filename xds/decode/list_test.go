@@ -65,6 +65,8 @@ func TestListsThatAreRejected(t *testing.T) {
 		{decode.FormatText, resource.TypeAssignment, "10.0.0.1:1 eu/a/b/c", "is no locality"},
 		{decode.FormatText, resource.TypeAssignment, "10.0.0.1:1 1 eu/a x", `"x" is too much`},
 		{decode.FormatText, resource.TypeAssignment, "10.0.0.1:1\n10.0.0.1:1", "10.0.0.1:1, which"},
+		{decode.FormatText, resource.TypeAssignment, "h:1\n\xff:1", "line 2: is not valid UTF-8"},
+		{decode.FormatJSON, resource.TypeAssignment, "[\"\xff:1\"]", "neither an IP address nor a host name"},
 		{decode.FormatText, resource.TypeCluster, "10.0.0.1:1", "only valid for the endpoints of a cluster"},
 		{decode.FormatJSON, resource.TypeCluster, `["10.0.0.1:1"]`, "only valid for the endpoints of a cluster"},
 		{decode.FormatJSON, resource.TypeAssignment, `["10.0.0.1:1", 2]`, `[1]: is no string`},
