@@ -71,11 +71,7 @@ func number(s string) (_ json.Number, reason string) {
 func appendJSON(text []byte, value any) []byte {
 	switch value := value.(type) {
 	case string:
-		if simple(value) {
-			return append(append(append(text, '"'), value...), '"')
-		}
-		quoted, _ := json.Marshal(value) // a string does not fail
-		return append(text, quoted...)
+		return appendQuoted(text, value)
 	case nil:
 		return append(text, "null"...)
 	default:
@@ -83,10 +79,20 @@ func appendJSON(text []byte, value any) []byte {
 	}
 }
 
+// appendQuoted appends a string as JSON.
+func appendQuoted(text []byte, s string) []byte {
+	if simple(s) {
+		return append(append(append(text, '"'), s...), '"')
+	}
+	quoted, _ := json.Marshal(s) // a string does not fail
+	return append(text, quoted...)
+}
+
 // simple reports whether json.Marshal only puts s in quotes.
 func simple(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' || c > '~' || strings.IndexByte(`"\<>&`, c) >= 0 {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
 			return false
 		}
 	}

@@ -76,6 +76,14 @@ func FromYAML(body []byte, pause func()) ([]byte, error) {
 	if pause == nil {
 		pause = func() {}
 	}
+	if json, ok := scanYAML(body, pause); ok {
+		return json, nil
+	}
+	return parseYAML(body, pause)
+}
+
+// parseYAML is FromYAML for all forms of YAML.
+func parseYAML(body []byte, pause func()) ([]byte, error) {
 	in := &lineReader{rest: anyVersion(body), pause: pause}
 	d := yaml.NewDecoder(in)
 	document, err := nextDocument(d, in)
