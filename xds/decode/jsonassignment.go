@@ -9,8 +9,6 @@ import (
 	"sync"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -23,15 +21,15 @@ import (
 type jsonAssignment struct {
 	text.Scanner
 	report   *report
-	pauseAt  int // the number of entries before the next call of Pause
-	elements int // of lists of messages
-	typed    bool
+	pauseAt  int    // the number of entries at which Pause is called
+	elements int    // of lists of messages
+	nested   int    // Structs and lists around a value in a Struct
 	fields   []byte // of the message whose fields are sorted
 }
 
 const (
 	jsonPauseEntries = 2048             // between two calls of Pause
-	jsonElements     = 2 * MaxEndpoints // of lists of messages: endpoints, localities and additional addresses
+	jsonElements     = 2 * MaxEndpoints // the most elements of all lists of messages: endpoints, localities and so on
 )
 
 // assignmentJSON returns an assignment as protobuf, or false if it gave up.
@@ -40,13 +38,7 @@ func assignmentJSON(r *report, body []byte) (raw []byte, ok bool) {
 		return nil, false
 	}
 	d := jsonAssignment{Scanner: text.Scan(bytes.TrimPrefix(body, []byte("\ufeff"))), report: r}
-	raw = make([]byte, 0, len(body)/4)
-	first, seen := d, uint32(0)
-	if first.Begin('{'); first.More('}') && first.field(responseMembers(), &seen) != nil {
-		raw = d.response(raw)
-	} else {
-		raw = d.message(raw, assignmentMembers())
-	}
+	raw = d.message(make([]byte, 0, len(body)/4), assignmentMembers())
 	return raw, d.End() && d.Entries <= MaxJSONEntries
 }
 
@@ -64,7 +56,6 @@ type jsonMember struct {
 
 // jsonNames are the fields of each message that are read, in the order in which most programs write them.
 var jsonNames = map[protoreflect.Name][]protoreflect.Name{
-	"DiscoveryResponse":     {"version_info", "resources"},
 	"ClusterLoadAssignment": {"cluster_name", "endpoints", "policy"},
 	"LocalityLbEndpoints":   {"locality", "lb_endpoints", "load_balancing_weight", "priority"},
 	"Locality":              {"region", "zone", "sub_zone"},
@@ -74,11 +65,10 @@ var jsonNames = map[protoreflect.Name][]protoreflect.Name{
 	"Address":               {"socket_address"},
 	"SocketAddress":         {"address", "port_value", "protocol"},
 	"Metadata":              {"filter_metadata"},
+	"Policy":                {"drop_overloads", "overprovisioning_factor"},
+	"DropOverload":          {"category", "drop_percentage"},
+	"FractionalPercent":     {"numerator", "denominator"},
 }
-
-var responseMembers = sync.OnceValue(func() []jsonMember {
-	return jsonMembers((&discoveryv3.DiscoveryResponse{}).ProtoReflect().Descriptor())
-})
 
 var assignmentMembers = sync.OnceValue(func() []jsonMember {
 	return append(jsonMembers((&endpointv3.ClusterLoadAssignment{}).ProtoReflect().Descriptor()), jsonMember{name: `"@type"`})
@@ -107,7 +97,7 @@ func jsonMembers(md protoreflect.MessageDescriptor) (list []jsonMember) {
 	return list
 }
 
-// field reads the name of a member, which must be there once. It returns nil if its value is null.
+// field reads the name of a member, which must be there once. It returns nil if its value is null, except @type.
 func (d *jsonAssignment) field(fields []jsonMember, seen *uint32) *jsonMember {
 	for i := range fields {
 		f := &fields[i]
@@ -115,7 +105,7 @@ func (d *jsonAssignment) field(fields []jsonMember, seen *uint32) *jsonMember {
 			continue
 		}
 		*seen |= 1 << i
-		if d.Colon(); d.Peek() == 'n' && d.Word("null") {
+		if d.Colon(); f.kind != 0 && d.Peek() == 'n' && d.Word("null") {
 			return nil
 		}
 		return f
@@ -133,27 +123,6 @@ func (d *jsonAssignment) pause() {
 		d.pauseAt = d.Entries + jsonPauseEntries
 		d.report.pause()
 	}
-}
-
-// response reads a DiscoveryResponse, and appends the fields of its only resource, an assignment.
-func (d *jsonAssignment) response(b []byte) []byte {
-	var seen uint32
-	resources := 0
-	for d.Begin('{'); d.More('}'); {
-		switch f := d.field(responseMembers(), &seen); {
-		case f == nil:
-		case f.list:
-			for d.Begin('['); d.More(']'); resources++ {
-				b = d.message(b, assignmentMembers())
-			}
-		default:
-			d.String()
-		}
-	}
-	if resources != 1 || !d.typed {
-		d.Fail()
-	}
-	return b
 }
 
 // message appends the fields of a message.
@@ -198,7 +167,7 @@ func (d *jsonAssignment) message(b []byte, fields []jsonMember) []byte {
 func (d *jsonAssignment) value(b []byte, f *jsonMember) []byte {
 	switch {
 	case f.kind == 0:
-		if d.typed = true; string(d.String()) != resource.TypeAssignment.URL() {
+		if string(d.String()) != resource.TypeAssignment.URL() {
 			d.Fail()
 		}
 		return b
@@ -219,25 +188,10 @@ func (d *jsonAssignment) value(b []byte, f *jsonMember) []byte {
 		return appendWrapped(b, f.number, d.Uint32())
 	case f.of == "Struct":
 		return d.entries(b, d.structure)
-	case f.of == "Policy":
-		return appendBytes(b, f.number, d.policy())
 	}
 	d.pause()
 	b, from := beginMessage(b, f.number)
 	return endMessage(d.message(b, f.message), from)
-}
-
-// policy reads the policy, which is small, as the reflective decoder does.
-func (d *jsonAssignment) policy() []byte {
-	m := &endpointv3.ClusterLoadAssignment_Policy{}
-	if protojson.Unmarshal(d.Value(), m) != nil {
-		d.Fail()
-	}
-	content, err := canonical.Marshal(m)
-	if err != nil {
-		d.Fail()
-	}
-	return content
 }
 
 // entries appends field 1, a map whose values are messages that content reads.
@@ -257,7 +211,10 @@ func (d *jsonAssignment) entries(b []byte, content func(b []byte) []byte) []byte
 		b = endMessage(endMessage(content(value), at), from)
 	}
 	if !sorted && !d.Failed {
-		(&wire{failed: &d.Failed}).sort(b[begin:])
+		d.report.pause()
+		if (&wire{failed: &d.Failed}).sort(b[begin:]); d.Failed {
+			d.Fail()
+		}
 	}
 	return b
 }
@@ -272,15 +229,9 @@ func (d *jsonAssignment) structValue(b []byte) []byte {
 	case c == '"':
 		return appendBytes(b, 3, d.String())
 	case c == '{':
-		b, from := beginMessage(b, 5)
-		return endMessage(d.structure(b), from)
+		return d.nest(b, 5, d.structure)
 	case c == '[':
-		b, from := beginMessage(b, 6)
-		for d.Begin('['); d.More(']'); {
-			element, at := beginMessage(b, 1)
-			b = endMessage(d.structValue(element), at)
-		}
-		return endMessage(b, from)
+		return d.nest(b, 6, d.list)
 	case d.Word("null"):
 		return append(b, 1<<3, 0)
 	case d.Word("false"):
@@ -293,4 +244,26 @@ func (d *jsonAssignment) structValue(b []byte) []byte {
 		d.Fail()
 	}
 	return protowire.AppendFixed64(append(b, 2<<3|byte(protowire.Fixed64Type)), math.Float64bits(number))
+}
+
+// nest appends a field with a Struct or a list in a Struct. Each of them moves what is in it, so that a deep one takes
+// long: it fails early on what readAssignment gives up on.
+func (d *jsonAssignment) nest(b []byte, num protowire.Number, content func(b []byte) []byte) []byte {
+	if d.nested++; d.nested > maxStructDepth {
+		d.Fail()
+	}
+	b, from := beginMessage(b, num)
+	b = endMessage(content(b), from)
+	d.report.pause()
+	d.nested--
+	return b
+}
+
+// list appends the fields of a google.protobuf.ListValue.
+func (d *jsonAssignment) list(b []byte) []byte {
+	for d.Begin('['); d.More(']'); {
+		element, at := beginMessage(b, 1)
+		b = endMessage(d.structValue(element), at)
+	}
+	return b
 }

@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -127,7 +128,6 @@ func FuzzOnePassJSON(f *testing.F) {
 			f.Add(asJSON(f, c.body, seed), uint64(4*i+seed))
 		}
 	}
-	f.Add([]byte(`{"version_info":"1","resources":[{"@type":"`+resource.TypeAssignment.URL()+`","cluster_name":"orders"}]}`), uint64(0))
 	f.Fuzz(compareTextSeries)
 }
 
@@ -148,8 +148,7 @@ func TestOrdinaryJSONTakesOnePass(t *testing.T) {
 		bodies[name] = `{"endpoints":[{"priority":0,"lb_endpoints":[` + endpoint + `],"locality":{"zone":""}}],"policy":null}`
 	}
 	bodies["a type"] = `{"@type":"` + resource.TypeAssignment.URL() + `","cluster_name":"orders"}`
-	bodies["a response without a version"] = `{"resources":[` + bodies["a type"] + `]}`
-	bodies["a response"] = `{"versionInfo":"1","resources":[` + bodies["a type"] + `]}`
+	bodies["a policy in another order"] = `{"policy":{"overprovisioningFactor":200,"drop_overloads":[{"drop_percentage":{"denominator":"HUNDRED","numerator":5},"category":"a"},{"category":"b"}]}}`
 	bodies["a mark of the order of bytes"] = "\ufeff {}\n"
 	for name, body := range bodies {
 		for _, o := range rules {
@@ -179,7 +178,7 @@ func TestOnePassGivesUpOnJSON(t *testing.T) {
 	typed := `{"@type":"` + resource.TypeAssignment.URL() + `"`
 	for _, body := range []string{
 		"", "{", "{} {}", "[]", "null", `{"endpoints":{}}`, `{"endpoints":[{}],}`, `{"a":1}`, `{"cluster_name":"a","clusterName":"a"}`, `{"cluster_name":7}`, `{"\u0063luster_name":"a"}`,
-		`{"named_endpoints":{}}`, `{"policy":{"a":1}}`, `{"policy":7}`, `{"endpoints":[null]}`, `{"endpoints":[{"priority":0,"priority":0}]}`, `{"endpoints":[{"priority":-1}]}`, `{"endpoints":[{"priority":"1"}]}`, `{"endpoints":[{"priority":1.0}]}`,
+		`{"named_endpoints":{}}`, `{"policy":{"a":1}}`, `{"policy":7}`, `{"policy":{"drop_overloads":[null]}}`, `{"policy":{"drop_overloads":[{"drop_percentage":{"denominator":"MANY"}}]}}`, `{"policy":{"endpoint_stale_after":"1s"}}`, `{"endpoints":[null]}`, `{"endpoints":[{"priority":0,"priority":0}]}`, `{"endpoints":[{"priority":-1}]}`, `{"endpoints":[{"priority":"0"}]}`, `{"endpoints":[{"priority":0.0}]}`,
 		`{"endpoints":[{"priority":00}]}`, `{"endpoints":[{"priority":4294967296}]}`, `{"endpoints":[{"priority":99999999999}]}`, `{"endpoints":[{"metadata":{}}]}`,
 		at(``), at(`"socket_address":{}`), at(`"socket_address":{"address":"10.0.0.1"}`), at(`"socket_address":{"port_value":80}`), at(`"socket_address":{"address":"10.0.0.1","port_value":0}`),
 		at(`"socket_address":{"address":"10.0.0.1","port_value":80,"protocol":"UDP"}`), at(`"socket_address":{"address":"10.0.0.1","port_value":80,"resolver_name":""}`), at(socket + `,` + socket), at(`"pipe":{}`),
@@ -187,8 +186,8 @@ func TestOnePassGivesUpOnJSON(t *testing.T) {
 		metadata(`"a":null`), metadata(`"a":{"b":1},"a":{}`), metadata(`"a":{"b":1,"b":2}`), metadata(`"a":{"@type":"b"}`), metadata(`"a":{"b":1e400}`), metadata(`"a":{"b":01}`), metadata(`"a":{"b":+1}`), metadata(`"a":{"b":1.}`),
 		metadata(`"a":{"b":.5}`), metadata(`"a":{"b":1e}`), metadata(`"a":{"b":-}`), metadata(`"a":{"b":"\ud800"}`), metadata(`"a":{"b":"\x"}`), metadata(`"a":{"b":"` + "\n" + `"}`), metadata(`"a":{"b":"` + "\xff" + `"}`), metadata(`"a":{"b":tru}`),
 		metadata(`"a":{"b":[1 2]}`), metadata(`"a":{"b":[1,]}`), metadata(`"a":{"b"}`), metadata(`"a":{"b":}`), metadata(`"a":{"b":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`),
-		`{"resources":[]}`, `{"resources":[{}]}`, `{"resources":[` + typed + `},` + typed + `}]}`, `{"resources":[` + typed + `,"resources":[]}]}`, `{"cluster_name":"a","resources":[` + typed + `}]}`, typed + `,"resources":[]}`,
-		`{"@type":"a"}`, `{"@type":"` + resource.TypeCluster.URL() + `"}`, `{"nonce":"a","resources":[` + typed + `}]}`,
+		`{"resources":[]}`, `{"resources":[{}]}`, `{"resources":[` + typed + `}]}`, `{"cluster_name":"a","resources":[` + typed + `}]}`, typed + `,"resources":[]}`,
+		`{"@type":"a"}`, `{"@type":"` + resource.TypeCluster.URL() + `"}`, `{"@type":null}`, `{"@type":null,"cluster_name":"orders"}`, `{"cluster_name":"orders","@type":null}`,
 	} {
 		r := rules[0].begin(resource.Key{Type: resource.TypeAssignment})
 		if raw, ok := assignmentJSON(r, []byte(body)); ok && readAssignment(r, &resource.Item{}, raw) {
@@ -220,23 +219,63 @@ func TestOnePassJSONReuses(t *testing.T) {
 	}
 }
 
+// readPausing is assignmentJSON whose Pause returns an error from a call on, and counts the calls.
+func readPausing(body string, from int) (ok bool, calls int, err error) {
+	r := Options{Pause: func() error {
+		if calls++; calls >= from {
+			return errors.New("stop")
+		}
+		return nil
+	}}.begin(resource.Key{Type: resource.TypeAssignment})
+	defer rejectPanic(r.key, &err)
+	_, ok = assignmentJSON(r, []byte(body))
+	return ok, calls, nil
+}
+
+const withMetadata = `{"endpoints":[{"lb_endpoints":[{"metadata":{"filter_metadata":`
+
 // TestOnePassJSONStops: a caller can end the reading of a long body.
 func TestOnePassJSONStops(t *testing.T) {
-	stop := errors.New("stop")
 	for name, body := range map[string]string{
-		"endpoints":  `{"endpoints":[{"lb_endpoints":[{}` + strings.Repeat(",{}", 2*jsonPauseEntries) + `]}]}`,
-		"localities": `{"endpoints":[{}` + strings.Repeat(",{}", 2*jsonPauseEntries) + `]}`,
-		"metadata":   `{"endpoints":[{"lb_endpoints":[{"metadata":{"filter_metadata":{"a":{"b":[0` + strings.Repeat(",0", 2*jsonPauseEntries) + `]}}}}]}]}`,
+		"endpoints":     `{"endpoints":[{"lb_endpoints":[{}` + strings.Repeat(",{}", 2*jsonPauseEntries) + `]}]}`,
+		"localities":    `{"endpoints":[{}` + strings.Repeat(",{}", 2*jsonPauseEntries) + `]}`,
+		"drops":         `{"policy":{"drop_overloads":[{}` + strings.Repeat(",{}", 2*jsonPauseEntries) + `]}}`,
+		"metadata":      withMetadata + `{"a":{"b":[0` + strings.Repeat(",0", 2*jsonPauseEntries) + `]}}}}]}]}`,
+		"maps to sort":  withMetadata + `{"b":{},"a":{}}}}]}]}`,
+		"nested Struct": withMetadata + `{"a":{"b":{}}}}}]}]}`,
+		"nested list":   withMetadata + `{"a":{"b":[]}}}}]}]}`,
 	} {
-		calls := 0
-		o := Options{Pause: func() error {
-			if calls++; calls == 2 {
-				return stop
-			}
-			return nil
-		}}
-		if _, err := One(resource.TypeAssignment, []byte(body), o); !errors.Is(err, stop) {
-			t.Errorf("%s: %v", name, err)
+		if ok, calls, err := readPausing(body, 2); ok || calls != 2 || !errors.As(err, new(*StoppedError)) {
+			t.Errorf("%s: %v, %d calls of Pause, %v", name, ok, calls, err)
+		}
+		if ok, _, err := readPausing(body, math.MaxInt); !ok || err != nil {
+			t.Errorf("%s: %v, %v", name, ok, err)
+		}
+	}
+}
+
+// TestOnePassJSONGivesUpEarly: it does not go on to read, or to move, what is of no use.
+func TestOnePassJSONGivesUpEarly(t *testing.T) {
+	const more, elements = 10 * jsonPauseEntries, 2*jsonElements/jsonPauseEntries + 2
+	for name, c := range map[string]struct {
+		body  string
+		calls int
+	}{
+		"two of a name":  {withMetadata + `{"b":{},"a":{},"a":{}}}}` + strings.Repeat(",{}", more) + `]}]}`, 2},
+		"many elements":  {`{"endpoints":[{"lb_endpoints":[{}` + strings.Repeat(",{}", jsonElements+more) + `]}]}`, elements},
+		"many drops":     {`{"policy":{"drop_overloads":[{}` + strings.Repeat(",{}", jsonElements+more) + `]}}`, elements},
+		"nested Structs": {withMetadata + `{"a":{"b":` + strings.Repeat(`{"c":`, maxStructDepth+1) + "[0" + strings.Repeat(",0", more) + "]" + strings.Repeat("}", maxStructDepth+1) + `}}}}]}]}`, maxStructDepth + 2},
+	} {
+		if ok, calls, err := readPausing(c.body, math.MaxInt); ok || calls > c.calls || err != nil {
+			t.Errorf("%s: %v, %d calls of Pause, of at most %d, %v", name, ok, calls, c.calls, err)
+		}
+	}
+	for depth, want := range map[int]bool{maxStructDepth: true, maxStructDepth + 1: false} {
+		body := withMetadata + `{"a":{"b":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + `}}},"endpoint":{"address":{"socket_address":{"address":"10.0.0.1","port_value":1}}}}]}]}`
+		r := rules[0].begin(resource.Key{Type: resource.TypeAssignment})
+		raw, ok := assignmentJSON(r, []byte(body))
+		if ok != want || ok && !readAssignment(r, &resource.Item{}, raw) {
+			t.Errorf("%d lists in lists: read is %v", depth, ok)
 		}
 	}
 }

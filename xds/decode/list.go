@@ -2,11 +2,9 @@ package decode
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -32,17 +30,11 @@ const (
 
 // endpointList builds an assignment from the entries of a list, as protobuf.
 type endpointList struct {
-	report     *report
-	entries    int
-	endpoints  []byte         // lb_endpoints with their tags, in the order of the entries
-	runs       []endpointRun  // in that order, too
-	localities [][]byte       // each with its tag, if it has a name
-	numbers    map[string]int // of the localities, by their names
-	name       string         // of the last locality
+	report  *report
+	entries int
+	groups  [][]byte       // LocalityLbEndpoints
+	numbers map[string]int // of the groups, by the names of their localities
 }
-
-// endpointRun are endpoints of a locality, one after the other.
-type endpointRun struct{ locality, from, to int }
 
 // isList reports whether a JSON body is a list.
 func isList(body []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("[")) }
@@ -53,28 +45,32 @@ func decodeList(r *report, it *resource.Item, body []byte) (err error) {
 	if r.key.Type != resource.TypeAssignment {
 		return errListOfOther(r.Format)
 	}
-	l := endpointList{report: r, endpoints: make([]byte, 0, len(body))}
+	l := endpointList{report: r}
 	if r.Format == FormatText {
 		err = l.readText(body)
-	} else if !l.scanJSON(body) {
+	} else if r.reflective || !l.scanJSON(body) {
 		l = endpointList{report: r}
 		err = l.readJSON(body)
 	}
 	if err != nil {
 		return err
 	}
-	return decodeBinary(r, it, l.assignment())
+	raw := l.assignment()
+	if err := binarySize(raw, newMessage(r.key.Type).ProtoReflect().Descriptor(), MaxProtobufEntries); err != nil {
+		return err
+	}
+	return decodeBinary(r, it, raw)
 }
 
 // scanJSON reads a list, which is JSON, in one pass. It reports false if there is an error to report.
 func (l *endpointList) scanJSON(body []byte) bool {
 	s := text.Scan(body)
 	for s.Begin('['); s.More(']'); {
-		if entry := string(s.String()); s.Failed || l.add(entry) != "" {
+		if entry := string(s.String()); s.Failed || s.Entries > MaxJSONEntries || l.add(entry) != "" {
 			return false
 		}
 	}
-	return s.End() && s.Entries <= MaxJSONEntries
+	return s.End()
 }
 
 // readJSON reads a list, which is JSON.
@@ -123,24 +119,9 @@ func (l *endpointList) readText(body []byte) error {
 }
 
 // assignment returns the assignment, without a name.
-func (l *endpointList) assignment() []byte {
-	slices.SortStableFunc(l.runs, func(a, b endpointRun) int { return a.locality - b.locality })
-	size := len(l.endpoints)
-	for _, locality := range l.localities {
-		size += len(locality) + 1 + binary.MaxVarintLen32
-	}
-	raw := make([]byte, 0, size)
-	for runs := l.runs; len(runs) > 0; {
-		n, locality := 0, l.localities[runs[0].locality]
-		size := len(locality)
-		for ; n < len(runs) && runs[n].locality == runs[0].locality; n++ {
-			size += runs[n].to - runs[n].from
-		}
-		raw = append(appendUint(appendTag(raw, 2, protowire.BytesType), size), locality...)
-		for _, run := range runs[:n] {
-			raw = append(raw, l.endpoints[run.from:run.to]...)
-		}
-		runs = runs[n:]
+func (l *endpointList) assignment() (raw []byte) {
+	for _, group := range l.groups {
+		raw = appendBytes(raw, 2, group)
 	}
 	return raw
 }
@@ -184,47 +165,45 @@ func (l *endpointList) add(entry string) (reason string) {
 	if n > used {
 		return fmt.Sprintf("%q is too much: %s", strings.Join(strings.Fields(entry)[used:], " "), listForm)
 	}
-	if reason := l.begin(locality); reason != "" {
+	i, reason := l.group(locality)
+	if reason != "" {
 		return reason
 	}
-	b, from := beginMessage(l.endpoints, 2)
+	b, from := beginMessage(l.groups[i], 2)
 	if weight > 0 {
 		b = appendWrapped(b, 4, uint32(weight))
 	}
 	b, at := beginMessage(b, 1)
-	l.endpoints = endMessage(endMessage(appendAddress(b, host, uint32(number)), at), from)
-	l.runs[len(l.runs)-1].to = len(l.endpoints)
+	l.groups[i] = endMessage(endMessage(appendAddress(b, host, uint32(number)), at), from)
 	return ""
 }
 
-// begin begins a run of endpoints of the locality with a name, region/zone or region/zone/sub_zone, or of those
-// without, unless the last one goes on.
-func (l *endpointList) begin(name string) (reason string) {
-	if len(l.runs) > 0 && name == l.name {
-		return ""
+// group returns the index of the group of the locality with a name, region/zone or region/zone/sub_zone, or of the one
+// without.
+func (l *endpointList) group(name string) (i int, reason string) {
+	i, ok := l.numbers[name]
+	if ok {
+		return i, ""
 	}
-	number, ok := l.numbers[name]
-	if !ok {
-		var locality []byte
-		if name != "" {
-			parts := strings.Split(name, "/")
-			if len(parts) < 2 || len(parts) > 3 {
-				return fmt.Sprintf("%q is no locality, REGION/ZONE or REGION/ZONE/SUB_ZONE: %s", name, listForm)
-			}
-			b, from := beginMessage(nil, 1)
-			for i, part := range parts {
-				b = appendText(b, protowire.Number(1+i), part)
-			}
-			locality = endMessage(b, from)
-		}
-		if l.numbers == nil {
-			l.numbers = map[string]int{}
-		}
-		number = len(l.localities)
-		l.numbers[name] = number
-		l.localities = append(l.localities, locality)
+	var b []byte
+	if i = len(l.groups); i == 0 {
+		l.numbers = map[string]int{}
+	} else {
+		b = make([]byte, 0, len(l.groups[i-1])) // most have about the same size
 	}
-	l.name = name
-	l.runs = append(l.runs, endpointRun{locality: number, from: len(l.endpoints)})
-	return ""
+	if name != "" {
+		parts := strings.Split(name, "/")
+		if len(parts) < 2 || len(parts) > 3 {
+			return 0, fmt.Sprintf("%q is no locality, REGION/ZONE or REGION/ZONE/SUB_ZONE: %s", name, listForm)
+		}
+		var from int
+		b, from = beginMessage(b, 1)
+		for k, part := range parts {
+			b = appendText(b, protowire.Number(1+k), part)
+		}
+		b = endMessage(b, from)
+	}
+	l.numbers[name] = i
+	l.groups = append(l.groups, b)
+	return i, ""
 }

@@ -9,44 +9,6 @@ import (
 	"github.com/lbd-dev/lbd/xds/resource"
 )
 
-// TestLists: a list of endpoints is the same resource as the assignment that it stands for.
-func TestLists(t *testing.T) {
-	endpoint := func(host, port, more string) string {
-		return `{"endpoint": {"address": {"socket_address": {"address": "` + host + `", "port_value": ` + port + `}}}` + more + `}`
-	}
-	for name, tt := range map[string]struct{ list, text, want string }{
-		"one": {`["10.0.0.7:8080"]`, "10.0.0.7:8080", `[{"lb_endpoints": [` + endpoint("10.0.0.7", "8080", "") + `]}]`},
-		"IPv6, and a weight": {
-			`["[::1]:80 3"]`, "[::1]:80 3", `[{"lb_endpoints": [` + endpoint("::1", "80", `, "load_balancing_weight": 3`) + `]}]`,
-		},
-		"localities in the order of their first endpoints": {
-			`["10.0.0.1:1 eu/a", "10.0.0.2:1 2 us/b/c", " 10.0.0.3:1   1  eu/a "]`,
-			"# three\n\n10.0.0.1:1 eu/a\r\n10.0.0.2:1\t2 us/b/c\r\n  10.0.0.3:1   1  eu/a \n",
-			`[{"locality": {"region": "eu", "zone": "a"}, "lb_endpoints": [` + endpoint("10.0.0.1", "1", "") + `, ` + endpoint("10.0.0.3", "1", `, "load_balancing_weight": 1`) + `]},
-				{"locality": {"region": "us", "zone": "b", "sub_zone": "c"}, "lb_endpoints": [` + endpoint("10.0.0.2", "1", `, "load_balancing_weight": 2`) + `]}]`,
-		},
-		"none": {`[]`, "", `[]`},
-	} {
-		o := decode.Options{Origin: decode.ByHand, Name: "orders"}
-		want, err := decode.One(resource.TypeAssignment, []byte(`{"endpoints": `+tt.want+`}`), o)
-		if err != nil {
-			t.Fatal(name, err)
-		}
-		bodies := map[decode.Format]string{decode.FormatJSON: tt.list, decode.FormatYAML: tt.list, decode.FormatText: tt.text}
-		if tt.text == "" {
-			delete(bodies, decode.FormatText)
-		}
-		for o.Format, tt.list = range bodies {
-			got, err := decode.One(resource.TypeAssignment, []byte(tt.list), o)
-			if err != nil {
-				t.Errorf("%s, %v: %v", name, o.Format, err)
-			} else if string(got.Raw) != string(want.Raw) {
-				t.Errorf("%s, %v: %v, want %v", name, o.Format, got.Assignment, want.Assignment)
-			}
-		}
-	}
-}
-
 // TestListsThatAreRejected names the entry, and what to write.
 func TestListsThatAreRejected(t *testing.T) {
 	for _, tt := range []struct {

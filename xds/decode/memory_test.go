@@ -36,11 +36,13 @@ func TestPeakMemory(t *testing.T) {
 		most            int
 	}{
 		{"refused JSON", "JSON", objects(10<<20, "{}"), 160 * mib},
+		{"refused policy", "JSON", `{"policy":{"drop_overloads":[{}` + strings.Repeat(",{}", 10<<20) + `]}}`, 160 * mib},
 		{"refused protobuf", "protobuf", strings.Repeat("\x12\x00", 16<<20), 160 * mib},
 		{"refused bundle", "bundle protobuf", strings.Repeat("\x12\x00", 32<<20), 160 * mib},
 		{"empty messages as JSON", "JSON", objects(decode.MaxJSONEntries/2-1, "{}"), 1024 * mib},
 		{"unknown fields as JSON", "JSON", objects(decode.MaxJSONEntries/2-1, `{"a":1}`), 1024 * mib},
 		{"metadata as JSON", "JSON", `{"endpoints":[{"metadata":{"filter_metadata":{"a":{"b":[0` + strings.Repeat(`,{"c":1}`, decode.MaxJSONEntries/2-10) + `]}}}}]}`, 1024 * mib},
+		{"refused list as text", "text", strings.Repeat(":1\n", 10<<20), 1024 * mib},
 		{"empty messages as protobuf", "protobuf", strings.Repeat("\x12\x00", decode.MaxProtobufEntries), 1024 * mib},
 		{"the largest extension as JSON", "JSON", withExtension(decode.MaxExtensionEntries/2-1, decode.FormatJSON), 512 * mib},
 		{"the largest extension as protobuf", "protobuf", withExtension(decode.MaxExtensionEntries, decode.FormatProtobuf), 512 * mib},
@@ -84,8 +86,11 @@ func decodeInput(t *testing.T, how string) {
 		kind, format = "", how
 	}
 	o := decode.Options{Format: decode.FormatJSON}
-	if format == "protobuf" {
+	switch format {
+	case "protobuf":
 		o.Format = decode.FormatProtobuf
+	case "text":
+		o.Format = decode.FormatText
 	}
 	if kind == "bundle" {
 		_, err = decode.All(body.Bytes(), o)

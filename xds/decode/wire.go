@@ -128,7 +128,7 @@ func appendUint[T int | uint32](b []byte, v T) []byte {
 }
 
 // appendBytes appends a string or a message.
-func appendBytes(b []byte, num protowire.Number, s []byte) []byte {
+func appendBytes[S []byte | string](b []byte, num protowire.Number, s S) []byte {
 	return append(appendUint(appendTag(b, num, protowire.BytesType), len(s)), s...)
 }
 
@@ -137,7 +137,7 @@ func appendText[S []byte | string](b []byte, num protowire.Number, s S) []byte {
 	if len(s) == 0 {
 		return b
 	}
-	return append(appendUint(appendTag(b, num, protowire.BytesType), len(s)), s...)
+	return appendBytes(b, num, s)
 }
 
 // appendUint32 appends a uint32 without presence.
@@ -171,7 +171,7 @@ func endMessage(b []byte, from int) []byte {
 }
 
 // appendAddress appends field 1, an Address with a SocketAddress.
-func appendAddress[S []byte | string](b []byte, host S, port uint32) []byte {
+func appendAddress(b []byte, host string, port uint32) []byte {
 	b, from := beginMessage(b, 1)
 	b, at := beginMessage(b, 1)
 	b = appendUint(appendTag(appendText(b, 2, host), 3, protowire.VarintType), port)

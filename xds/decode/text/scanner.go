@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -169,71 +170,15 @@ func (s *Scanner) Uint32() uint32 {
 func (s *Scanner) Number() []byte {
 	s.Peek()
 	from := s.at
-	if s.is('-', '-') {
+	for s.at < len(s.body) && strings.IndexByte("+-.0123456789eE", s.body[s.at]) >= 0 {
 		s.at++
 	}
-	if s.is('0', '0') {
-		s.at++
-	} else {
-		s.digits()
-	}
-	if s.is('.', '.') {
-		s.at++
-		s.digits()
-	}
-	if s.is('e', 'E') {
-		if s.at++; s.is('+', '-') {
-			s.at++
-		}
-		s.digits()
-	}
-	if s.Failed {
-		return nil
-	}
-	return s.body[from:s.at]
-}
-
-// is reports whether the next byte is one of two.
-func (s *Scanner) is(a, b byte) bool {
-	return s.at < len(s.body) && (s.body[s.at] == a || s.body[s.at] == b)
-}
-
-// digits reads one digit or more.
-func (s *Scanner) digits() {
-	from := s.at
-	for s.at < len(s.body) && s.body[s.at]-'0' <= 9 {
-		s.at++
-	}
-	if s.at == from {
+	number := s.body[from:s.at]
+	if !json.Valid(number) {
 		s.Fail()
-	}
-}
-
-// Value reads a value of any type, and returns it as it is written.
-func (s *Scanner) Value() []byte {
-	c := s.Peek()
-	from := s.at
-	switch c {
-	case '{':
-		for s.Begin('{'); s.More('}'); {
-			s.Name()
-			s.Value()
-		}
-	case '[':
-		for s.Begin('['); s.More(']'); {
-			s.Value()
-		}
-	case '"':
-		s.String()
-	default:
-		if !s.Word("null") && !s.Word("true") && !s.Word("false") {
-			s.Number()
-		}
-	}
-	if s.Failed {
 		return nil
 	}
-	return s.body[from:s.at]
+	return number
 }
 
 // End reads the end of the text, and reports whether it was read as it is.

@@ -30,7 +30,7 @@ type yamlName struct {
 	from, to int
 }
 
-// maxYAMLKey is below the limit of the parser for a key.
+// maxYAMLKey is below the limit of the parser for what is before the colon of a key.
 const maxYAMLKey = 1000
 
 // scanYAML returns a text as JSON, as FromYAML does, or false if it gave up.
@@ -249,12 +249,13 @@ func (y *yamlScanner) isName() bool {
 // name reads the name of a member of a mapping whose first member has an index.
 func (y *yamlScanner) name(first int) {
 	y.visit()
+	begin := y.at
 	name, quoted := y.token()
 	json := quoted && y.flows > 0
 	if json {
 		y.spaces()
 	}
-	if y.peek() != ':' || !json && !y.blankAt(y.at+1) || len(name) > maxYAMLKey || !quoted && strings.EqualFold(name, "null") {
+	if y.peek() != ':' || !json && !y.blankAt(y.at+1) || y.at-begin > maxYAMLKey || !quoted && strings.EqualFold(name, "null") {
 		y.fail()
 	}
 	y.at++
@@ -277,6 +278,7 @@ func (y *yamlScanner) close(first, begin int) {
 	}
 	byName := func(a, b yamlName) int { return strings.Compare(a.name, b.name) }
 	if !slices.IsSortedFunc(list, byName) {
+		y.pause()
 		slices.SortFunc(list, byName)
 		sorted := make([]byte, 0, len(y.json)-begin)
 		for i, m := range list {
@@ -350,32 +352,20 @@ func (y *yamlScanner) scalar(text string, quoted bool) {
 	case quoted:
 	case y.failed:
 		return
-	case text == "null" || text == "true" || text == "false", isDigit(text[0]) && y.isNumber(text):
+	case text == "null" || text == "true" || text == "false":
 		y.json = append(y.json, text...)
 		return
 	case strings.EqualFold(text, "null") || strings.EqualFold(text, "true") || strings.EqualFold(text, "false"):
 		y.fail()
-	}
-	y.json = appendQuoted(y.json, text)
-}
-
-// isNumber reports whether what begins with a digit is a number. It fails on what may be one in a rare form.
-func (y *yamlScanner) isNumber(text string) bool {
-	dots, others := 0, 0
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '.':
-			dots++
-		case isDigit(c):
-		case strings.IndexByte("_eE+-", c) >= 0:
-			others = max(others, 1)
-		default:
-			others = 2 // it is a string
+	case isDigit(text[0]) && strings.Count(text, ".") < 2: // others are addresses and the like
+		value, reason := number(text)
+		if reason != "" || value != "" && (len(text) > 18 || strings.ContainsAny(text, "eE")) { // the parser may not read it as a number
+			y.fail()
+		}
+		if value != "" {
+			y.json = append(y.json, value...)
+			return
 		}
 	}
-	switch {
-	case len(text) > 1 && text[0] == '0' && text[1] != '.' || others == 1 || len(text) > 18 && others == 0 && dots < 2 || text[len(text)-1] == '.' && dots == 1:
-		y.fail()
-	}
-	return others == 0 && dots < 2
+	y.json = appendQuoted(y.json, text)
 }

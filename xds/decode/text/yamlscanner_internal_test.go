@@ -50,11 +50,19 @@ policy:
 func TestOrdinaryYAMLTakesOnePass(t *testing.T) {
 	for _, body := range []string{
 		assignmentYAML, "a: b", "- a\n- b: 1\n  c: 2\n", "---\n- 10.0.0.1:80 2 eu/a\n- h:1", "a:\n- 1\n-\n- 2\nb:\n  -  c: 1\n     d: 2\n",
-		"a: 0\nb: 0.5\nc: 10.0.0.1\nd: 1h\ne: yes\nf: 'x'\ng: \"<\"\nh: a b#c\ni: a:b # c\n", "z: 1\n\"a\": 2\n'm': {y: 1, x: 2}\n",
+		"a: 0\nb: 0.5\nc: 10.0.0.1\nd: 1h\ne: yes\nf: 'x'\ng: \"<\"\nh: a b#c\ni: a:b # c\n", "a: 0x10\nb: 0o7\nc: 0b1\nd: 1_000\ne: 1.\nf: 2001-01-01\ng: 999999999999999999\nh: 1.10\ni: 30seconds\nj: 10-0-0-1-of-the-cluster.example\nk: 1.2.e3\nl: 00.1.1", "z: 1\n\"a\": 2\n'm': {y: 1, x: 2}\n",
 	} {
 		if !compareYAML(t, []byte(body)) {
 			t.Errorf("%q: gave up", body)
 		}
+	}
+}
+
+// TestOnePassYAMLPauses: the members of each mapping around a long one may have to be moved.
+func TestOnePassYAMLPauses(t *testing.T) {
+	calls := 0
+	if _, ok := scanYAML([]byte("b: {d: 1, c: 2}\na: 1"), func() { calls++ }); !ok || calls != 2 {
+		t.Errorf("%d pauses for two mappings, read is %v", calls, ok)
 	}
 }
 
@@ -63,9 +71,10 @@ func TestOnePassGivesUpOnYAML(t *testing.T) {
 	for _, body := range []string{
 		"", "a", "null", "a: b: c", "a: b\n c", "a: b\n  c: d", "a:\n b: 1\n  c: 2", "- a\n b", "a: &x b", "a: *x", "a: !!str b", "a: |\n  b", "a: >-\n  b",
 		"a: b\n---\nc: d", "a: b\n...\n", "%YAML 1.2\n---\na: b", "? a\n: b", "a: \"b\\n\"", "a: 'b''c'", "a: \"b\n  c\"", "a: [b,\n c]", "a: [b, ]", "a: {b}", "a: {b: }",
-		"a:\tb", "a: b\tc", "a: é", "a: b # é", "a: 010", "a: 0x10", "a: 1e3", "a: 1_000", "a: -1", "a: +1", "a: .5", "a: 1.", "a: 2001-01-01", "a: 12345678901234567890",
+		"a:\tb", "a: b\tc", "a: é", "a: b # é", "a: 010", "a: 0x1e", "a: 1e3", "a: 1e999", "a: -1", "a: +1", "a: .5", "a: 12345678901234567890",
 		"a: True", "a: NULL", "Null: b", "<<: {a: b}", "a: b\na: c", "a: {b: 1, b: 2}", "a: - b", "- a: b\n- c\n d: e", "a: \"b\"c", "a: b\r\nc: d", "\ufeffa: b", "a: [b]: c", "a: {b:c,d: e}",
 		"a: [b:]", "a: {? b: c}", "a: @b", "a: `b", strings.Repeat("a", 2000) + ": b", strings.Repeat("- ", 200) + "a", "a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200),
+		"a" + strings.Repeat(" ", 1100) + ": 1", `x: {"a"` + strings.Repeat(" ", 1100) + ": 1}", "x: {a" + strings.Repeat(" ", 1100) + ": 1}",
 		"- a\nb: c", "  a: b\nc: d", "a:\n  - b\n - c",
 	} {
 		if compareYAML(t, []byte(body)) {
@@ -74,7 +83,8 @@ func TestOnePassGivesUpOnYAML(t *testing.T) {
 	}
 }
 
-var yamlParts = strings.Split("a|b|\"c\"|'d'|: |:|- |-|\n|\n  |\n    |\n- |\n  - | |{|}|[|]|, |,|#| # |1|0|10.0.0.1|8080|1.5|true|null|yes|30s|---\n|...|?|&a |*a|!!str |'|\"|\\|a: b|a:\n  |<<|<|é|\t|\r\n|_|~|0x1|1e3|-1|2001-01-01|.|%|@", "|")
+var yamlParts = append(strings.Split("a¦b¦\"c\"¦'d'¦: ¦:¦- ¦-¦\n¦\n  ¦\n    ¦\n- ¦\n  - ¦ ¦{¦}¦[¦]¦, ¦,¦#¦ # ¦1¦0¦10.0.0.1¦8080¦1.5¦true¦null¦yes¦30s¦---\n¦...¦?¦&a ¦*a¦!!str ¦'¦\"¦\\¦a: b¦a:\n  ¦<<¦<¦é"+
+	"¦\t¦\r\n¦_¦~¦0x1¦0b1¦0o7¦1_0¦08¦1e3¦1.¦123456789¦-1¦2001-01-01¦.¦%¦@¦|¦>¦|\n  ¦: >-\n  ", "¦"), strings.Repeat(" ", 1100))
 
 // TestYAMLReadersAgree is a part of FuzzYAML for each run of the tests.
 func TestYAMLReadersAgree(t *testing.T) {
