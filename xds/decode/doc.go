@@ -30,8 +30,8 @@
 //     and which break no rule. It gives up on all others.
 //
 // What the one-pass decoder gives up on, the reflective decoder reads from the start. So only
-// that one reports what is wrong with a resource, and both have the same results: FuzzOnePass
-// and FuzzOnePassJSON compare them.
+// that one reports what is wrong with a resource, and both have the same results: FuzzOnePass,
+// FuzzOnePassJSON and FuzzLists compare them.
 //
 // The one-pass decoder reads texts, too, which are written as protobuf first, without messages:
 // JSON by [assignmentJSON], which gives up in the same way, and lists. YAML becomes JSON: in one
