@@ -130,7 +130,7 @@ func (d *jsonAssignment) message(b []byte, fields []jsonMember) []byte {
 	type place struct{ rank, from, to int }
 	var places [8]place
 	var seen uint32
-	begin, n, sorted := len(b), 0, true
+	begin, n, last, sorted := len(b), 0, 0, true
 	for d.Begin('{'); d.More('}'); {
 		f := d.field(fields, &seen)
 		if f == nil {
@@ -148,7 +148,8 @@ func (d *jsonAssignment) message(b []byte, fields []jsonMember) []byte {
 			b = d.value(b, f)
 		}
 		places[n] = place{f.rank, from, len(b)}
-		sorted = sorted && (n == 0 || places[n-1].rank <= f.rank)
+		sorted = sorted && last <= f.rank
+		last = f.rank
 		n++
 	}
 	if sorted {
