@@ -10,7 +10,13 @@ import (
 )
 
 // patience is how long n requests may take.
-func patience(n int) time.Duration { return stand.Patience + time.Duration(n)*10*time.Millisecond }
+func (c *client) patience(n int) time.Duration {
+	each := 10 * time.Millisecond
+	if c.name == "shell" { // starts processes for each request
+		each = time.Second
+	}
+	return stand.Patience + time.Duration(n)*each
+}
 
 // sends plays a step that sends requests, again until its outcome is the one wanted if the
 // step has time for that.
@@ -87,7 +93,7 @@ func (p *play) outcome(do string, c *call, during []step) (outcome, error) {
 			return o, err
 		}
 	}
-	a, err := p.runner.Receive(patience(o.n))
+	a, err := p.runner.Receive(p.patience(o.n))
 	if err != nil {
 		return o, err
 	}
