@@ -49,8 +49,8 @@ bin/lbd-proxy:
 	$(BUILD_PROXY) -o $(CURDIR)/$@ .
 
 # Tests build much and keep little: a garbage collection is less often worth its time than in a daemon.
-# Daemons that the tests of other modules start do not inherit it.
-TEST := GOGC=400 GORACE=atexit_sleep_ms=20 go test
+# Daemons that the tests of other modules start do not inherit it. The binaries are not debugged, and check-vet vets more.
+TEST := GOGC=400 GORACE=atexit_sleep_ms=20 go test -ldflags=-w -vet=off
 
 # Some test files are built only without the race detector: what counts allocations, because the race
 # detector makes sync.Pool drop items at random, and long computations of one goroutine, which it would make
@@ -61,13 +61,19 @@ WITHOUT_RACE = git grep --untracked -lE '^//go:build .*!race' -- '*_test.go' ':!
 # the end, which fails nothing: how long it takes depends on the machine too.
 TEST_BUDGET := 60
 
-.PHONY: test
+.PHONY: test test-race test-plain
 test: ## Run all tests: with the race detector, and without it those that are for one goroutine or count allocations
+	$(MAKE) -j2 test-race test-plain
+
+test-race:
 	$(TEST) -race -parallel 8 -timeout 8m ./... | awk -v budget=$(TEST_BUDGET) '{ print; fflush() } \
 		$$1 == "ok" && $$3 + 0 > budget { slow = slow "\n  " $$2 " " $$3 } \
 		END { if (slow) print "longer than the budget of " budget "s:" slow }'
+
+# The longest of them computes on one core for a minute: all begin at once. The packages are compiled as for build.
+test-plain:
 	files=$$($(WITHOUT_RACE)) && \
-	$(TEST) -timeout 8m -run "^($$(sed -nE 's/^func ((Test|Fuzz)[A-Za-z0-9_]*)\(.*/\1/p' $$files | sort -u | paste -sd'|'))$$" \
+	CGO_ENABLED=0 $(TEST) -trimpath -timeout 8m -run "^($$(sed -nE 's/^func ((Test|Fuzz)[A-Za-z0-9_]*)\(.*/\1/p' $$files | sort -u | paste -sd'|'))$$" \
 		$$(dirname $$files | sort -u | sed 's,^,./,')
 
 .PHONY: quick
