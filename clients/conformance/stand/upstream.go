@@ -2,6 +2,7 @@ package stand
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -93,13 +95,23 @@ func NewUpstream(meter *Meter, behaves string) (*Upstream, error) {
 	if err := u.Behave(behaves); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not wait
+	l, err := listen()
 	if err != nil {
 		return nil, err
 	}
 	u.Address = l.Addr().String()
 	u.serve(l)
 	return u, nil
+}
+
+// listen takes a port that no connection gets as its own while an upstream is stopped: one below the ephemeral ports.
+func listen() (net.Listener, error) {
+	for {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(22_000))) //nolint:noctx // it does not wait
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return l, err
+		}
+	}
 }
 
 func (u *Upstream) serve(l net.Listener) {
