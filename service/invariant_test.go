@@ -42,6 +42,11 @@ type world struct {
 	Picks      bool // there are picks before the end, too
 }
 
+var detection = servicetest.Object{
+	"interval": "1s", "max_ejection_percent": 100, "failure_percentage_threshold": 50, "enforcing_failure_percentage": 100,
+	"failure_percentage_minimum_hosts": 1, "failure_percentage_request_volume": 1,
+}
+
 func drawWorld(t *rapid.T) world {
 	yes := func(of int, what string) bool { return rapid.IntRange(1, of).Draw(t, what) == 1 }
 	w := world{
@@ -67,10 +72,7 @@ func drawWorld(t *rapid.T) world {
 			w.Config["circuit_breakers"] = servicetest.Object{"thresholds": []servicetest.Object{{"max_requests": rapid.IntRange(0, 1).Draw(t, "max_requests")}}}
 		}
 		if yes(2, "detection") {
-			w.Config["outlier_detection"] = servicetest.Object{
-				"interval": "1s", "max_ejection_percent": 100, "failure_percentage_threshold": 50, "enforcing_failure_percentage": 100,
-				"failure_percentage_minimum_hosts": 1, "failure_percentage_request_volume": 1,
-			}
+			w.Config["outlier_detection"] = detection
 		}
 	}
 	weight := 1
@@ -186,6 +188,8 @@ func (w *world) live(t *testing.T) (seen observed) {
 		}
 	}
 	for second := range seconds {
+		time.Sleep(time.Second)
+		synctest.Wait()
 		for range 3 {
 			if !w.Picks && second < seconds-10 {
 				break
@@ -224,8 +228,6 @@ func (w *world) live(t *testing.T) (seen observed) {
 			}
 			endLease(t, s, out.Picks[0].Lease.ID, outcome, nil)
 		}
-		time.Sleep(time.Second)
-		synctest.Wait()
 	}
 	recently := time.Now().Add(-5 * time.Second)
 	seen.picksFail, seen.picksFailSince = !picked[1].IsZero() && picked[1].Before(recently), picked[1]
@@ -298,6 +300,25 @@ func TestFailuresAreProblems(t *testing.T) {
 		}
 	})
 	t.Logf("failing: %d", failing)
+}
+
+// TestEjectionsAreTheCause: endpoints that outlier detection ejects again and again are why picks fail at times, also in a
+// moment when none is ejected.
+func TestEjectionsAreTheCause(t *testing.T) {
+	for fails, endpoints := range map[int][]int{26: {1, 3}, 29: {3}} {
+		w := world{
+			Config: servicetest.Object{"type": "EDS", "outlier_detection": detection}, Connects: true, Down: -1, Back: -1, Fails: fails, Reports: true, Picks: true,
+		}
+		for p, n := range endpoints {
+			w.Places = append(w.Places, servicetest.Place(strconv.Itoa(p), p, 1, servicetest.Endpoints("a"+strconv.Itoa(p), n)))
+		}
+		synctest.Test(t, func(t *testing.T) {
+			seen := w.live(t)
+			if wrong := w.check(&seen); wrong != "" {
+				t.Errorf("%s\n%+v", wrong, w)
+			}
+		})
+	}
 }
 
 // TestLeafThatDropsEverything: an aggregate fails if the leaf in use drops all picks, whatever the others do.

@@ -108,16 +108,19 @@ func (c *Cluster) failures(bad []failing, all, ready int) []Check {
 	return out
 }
 
+// outliers says what outlier detection has ejected, or that picks fail at times because it ejects endpoints.
 func (c *Cluster) outliers(ejected []string, all int) []Check {
-	if ejected == nil {
-		return nil
-	}
+	says := fmt.Sprintf("outlier detection has ejected %d of %s: their requests fail too often", len(ejected), difference.Count(all, "endpoint"))
 	status := Warning
-	if len(ejected) == all {
+	switch t := c.State.Trouble; {
+	case t != nil && t.Ejecting:
+		status, says = Problem, t.Cause
+	case len(ejected) == 0:
+		return nil
+	case len(ejected) == all:
 		status = Problem
 	}
-	return []Check{c.found("outliers", status, "outlier detection has ejected %d of %s: their requests fail too often", len(ejected), difference.Count(all, "endpoint")).
-		do("check these endpoints; an overlay of the kind hold_ejections stops ejections").with(ejected...)}
+	return []Check{c.found("outliers", status, "%s", says).do("check the endpoints; an overlay of the kind hold_ejections stops ejections").with(ejected...)}
 }
 
 // neverPicked names the endpoints in use that no request hash leads to: a ring has fewer entries than there
@@ -164,7 +167,7 @@ func (c *Cluster) tried(d *Daemon, tried map[string]*Attempt) []Check {
 	var out []Check
 	if lost != nil {
 		out = append(out, c.found("connections", Warning, "%s READY, but did not accept a connection now: %s", difference.Plural(len(lost), "endpoint is", "endpoints are"), lost[0]).
-			do("check these endpoints; lbd notices within %s", c.State.NoticeTime).with(lost...))
+			do("check the endpoints; lbd notices within %s", c.State.NoticeTime).with(lost...))
 	}
 	if again != nil {
 		out = append(out, c.found("connections", Warning, "%s now: %s", difference.Plural(len(again), "endpoint that failed accepts connections", "endpoints that failed accept connections"), again[0]).

@@ -39,6 +39,8 @@ type Record struct {
 	// Limited is since when drops or limits refuse every pick, with a resolution of a second; nil if some
 	// pass.
 	Limited atomic.Pointer[time.Time]
+	// Ejected is when outlier detection had last ejected an endpoint, with a resolution of a second; nil for never.
+	Ejected atomic.Pointer[time.Time]
 
 	// unhashed is set by picks without the hash key that the policy needs, and unhashedAt is when
 	// SampleUnhashed last found it set.

@@ -30,6 +30,8 @@ type Trouble struct {
 	Since time.Time `json:"since,omitzero" validate:"optional"`
 	// Checks is the path of a report that says what to do.
 	Checks string `json:"checks" example:"/v1/doctor?cluster=orders&dial=true"`
+	// Ejecting is whether picks fail at times because outlier detection ejects endpoints.
+	Ejecting bool `json:"-"`
 }
 
 // String is the cause with its time; empty without trouble.
@@ -61,7 +63,12 @@ func troubleOf(m *ledger.Cluster) *Trouble {
 	switch {
 	case out.Cause != "":
 	case refusing != nil && (failing == nil || failing.Percent < refusing.Percent):
-		out.Cause = fmt.Sprintf("%d %% of the picks fail: %s", refusing.Percent, cmp.Or(refusals[fault.Code(refusing.Kind)], refusing.Kind))
+		code := fault.Code(refusing.Kind)
+		out.Cause = fmt.Sprintf("%d %% of the picks fail: %s", refusing.Percent, cmp.Or(refusals[code], refusing.Kind))
+		ejected := m.Ejected.Load()
+		if out.Ejecting = code == fault.NoReadyEndpoint && ejected != nil && !ejected.Before(refusing.Since); out.Ejecting {
+			out.Cause += ", because outlier detection ejects endpoints whose requests fail too often"
+		}
 	case failing != nil:
 		out.Fails, out.Since = "requests", failing.Since
 		out.Cause = fmt.Sprintf("%d %% of the requests fail at the endpoints, as callers report", failing.Percent)
@@ -97,12 +104,17 @@ func unusable(m *ledger.Cluster) string {
 	}
 }
 
-// causeOf says why the picks of a tree fail.
-func causeOf(sum *policy.Summary) string {
-	var all policy.Census
+// census counts the endpoints of all priorities.
+func census(sum *policy.Summary) (all policy.Census) {
 	for _, c := range sum.Priorities {
 		all = all.Add(c)
 	}
+	return all
+}
+
+// causeOf says why the picks of a tree fail.
+func causeOf(sum *policy.Summary) string {
+	all := census(sum)
 	if all.Ejected > 0 && all.Ejected == all.Total() {
 		return fmt.Sprintf("outlier detection has ejected all endpoints (%d): their requests fail too often", all.Ejected)
 	}
@@ -191,6 +203,9 @@ func noteTrouble(l *ledger.Ledger, now time.Time) {
 	for t := range l.Hosted().All() {
 		t.Note(now)
 		for _, m := range t.View().Clusters.All() {
+			if sum := t.Channel.ClusterSummary(m.Name); census(&sum).Ejected > 0 {
+				m.Ejected.Store(&now)
+			}
 			switch was := m.Limited.Load(); {
 			case limited(m) == "":
 				m.Limited.Store(nil)
