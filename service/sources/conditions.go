@@ -2,8 +2,10 @@ package sources
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 
+	"golang.org/x/net/http/httpproxy"
 	"google.golang.org/grpc/status"
 
 	"github.com/lbd-dev/lbd/service/observe"
@@ -49,14 +51,19 @@ func unreachableServers(servers []client.ServerStatus) []observe.Condition {
 		out = append(out, observe.Condition{
 			Kind: observe.ConditionServerUnreachable, Subject: server.URI, Since: since,
 			Text:   fmt.Sprintf("management server %s cannot be reached (%s); %s", server.URI, reason(server.LastError), meanwhile),
-			Remedy: remedy(server.LastError),
+			Remedy: remedy(server.URI, server.LastError) + "; lbd reconnects by itself",
 		})
 	}
 	return out
 }
 
 // remedy says what to do about a server that cannot be reached.
-func remedy(err error) string {
+func remedy(uri string, err error) string {
+	// grpc-go connects through a proxy as Go's net/http does to a URL of https.
+	server := &url.URL{Scheme: "https", Host: strings.TrimPrefix(uri, "dns:///")}
+	if proxy, _ := httpproxy.FromEnvironment().ProxyFunc()(server); proxy != nil {
+		return fmt.Sprintf("correct HTTPS_PROXY, which leads to this server through the proxy %s, or name the server in NO_PROXY", proxy.Host)
+	}
 	for _, of := range []struct{ text, remedy string }{
 		{"does not look like a TLS handshake", "the server speaks no TLS: set channel_creds of the bootstrap to insecure, or enable TLS at the server"},
 		{"x509: ", "correct ca_certificate_file of the channel_creds in the bootstrap, or the certificate of the server"},
@@ -64,10 +71,10 @@ func remedy(err error) string {
 		{"connection refused", "start the server, or correct server_uri in the bootstrap"},
 	} {
 		if strings.Contains(err.Error(), of.text) {
-			return of.remedy + "; lbd reconnects by itself"
+			return of.remedy
 		}
 	}
-	return "check the server and the network; lbd reconnects by itself"
+	return "check the server and the network"
 }
 
 // reason returns an error's text, without the prefix of a gRPC status.

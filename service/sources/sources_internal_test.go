@@ -130,6 +130,27 @@ func TestUnreachableServers(t *testing.T) {
 	}
 }
 
+func TestRemedyNamesTheProxy(t *testing.T) {
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"} {
+		t.Setenv(name, "")
+	}
+	refused := errors.New("dial tcp 10.0.0.9:3128: connect: connection refused")
+	if got := remedy("xds.example.com:443", refused); got != "start the server, or correct server_uri in the bootstrap" {
+		t.Error(got)
+	}
+	t.Setenv("HTTPS_PROXY", "http://user:secret@10.0.0.9:3128")
+	t.Setenv("NO_PROXY", "direct.example.com")
+	for uri, want := range map[string]string{
+		"xds.example.com:443":        "correct HTTPS_PROXY, which leads to this server through the proxy 10.0.0.9:3128, or name the server in NO_PROXY",
+		"dns:///xds.example.com:443": "correct HTTPS_PROXY, which leads to this server through the proxy 10.0.0.9:3128, or name the server in NO_PROXY",
+		"direct.example.com:443":     "start the server, or correct server_uri in the bootstrap",
+	} {
+		if got := remedy(uri, refused); got != want {
+			t.Errorf("%s: %s", uri, got)
+		}
+	}
+}
+
 func TestRejectedResources(t *testing.T) {
 	rejection := &client.Rejection{Version: "2", Err: errors.New("name: is required"), At: time.Unix(7, 0)}
 	key := func(name string) resource.Key { return resource.Key{Type: resource.TypeCluster, Name: name} }
