@@ -71,7 +71,12 @@ func playAll(t *testing.T, c *client, all []scenario, came *results) (played int
 		for _, mode := range s.Modes {
 			t.Run(s.Name+"/"+mode, func(t *testing.T) {
 				played++
-				err := c.run(s, mode)
+				var err error
+				if reason, cannot := s.Without[c.adapter]; cannot {
+					err = unsupportedError{reason}
+				} else {
+					err = c.run(s, mode)
+				}
 				var not unsupportedError
 				for plays := 1; err != nil && !errors.As(err, &not); plays++ {
 					if !s.Timed || plays == 3 {

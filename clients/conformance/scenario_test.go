@@ -17,16 +17,18 @@ type scenario struct {
 	About string   `json:"about"`
 	Modes []string `json:"modes"`
 	// Once is set if the adapter makes no difference: the first one of the client plays it.
-	Once      bool           `json:"once"`
-	Via       string         `json:"via"`
-	Token     string         `json:"token"`
-	TokenFile bool           `json:"token_file"` // with a token that rotate replaces
-	Options   map[string]any `json:"options"`
-	Upstreams []string       `json:"upstreams"`
-	Cluster   *cluster       `json:"cluster"`
-	Before    []step         `json:"before"` // the client opens
-	Steps     []step         `json:"steps"`
-	After     []step         `json:"after"` // the client has closed
+	Once bool `json:"once"`
+	// Without has the adapters that cannot play it, with the reasons.
+	Without   map[string]string `json:"without"`
+	Via       string            `json:"via"`
+	Token     string            `json:"token"`
+	TokenFile bool              `json:"token_file"` // with a token that rotate replaces
+	Options   map[string]any    `json:"options"`
+	Upstreams []string          `json:"upstreams"`
+	Cluster   *cluster          `json:"cluster"`
+	Before    []step            `json:"before"` // the client opens
+	Steps     []step            `json:"steps"`
+	After     []step            `json:"after"` // the client has closed
 	// Expires is set if leases may remain, whose end lbd could not be told.
 	Expires bool `json:"expires"`
 	// Timed is set if the client has to end soon. It is played up to three times, because a busy machine may be

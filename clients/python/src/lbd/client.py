@@ -316,13 +316,20 @@ class Try:
         self._call.cluster.asides.answered(self.address)
 
     def failed(self, error: BaseException) -> None:
-        """The connection failed after it was made, or the deadline passed."""
+        """The connection failed after it was made, or the deadline passed then."""
         self._fails("error", error)
 
     def unsent(self, error: BaseException, timed_out: bool) -> None:
-        """There was no connection. timed_out says whether it took longer than connect_timeout."""
-        if self._call is not None and timed_out and self.connect_timeout < self._call.client.connect_timeout:
-            self._call.cut = True
+        """There was no connection. timed_out says whether it took longer than connect_timeout, or than the deadline."""
+        call, counts = self._call, self._counts
+        if call is not None and timed_out and call.deadline.passed():  # lbd hears nothing of it
+            if counts is not None:
+                counts.end(self.address)
+            self._counts = None
+            self._fails("cancelled", error)
+            return
+        if call is not None and timed_out and self.connect_timeout < call.client.connect_timeout:
+            call.cut = True
         self._fails("unreachable", error)
 
     def _fails(self, outcome: Outcome, error: BaseException) -> None:

@@ -145,9 +145,9 @@ class _Request:
         if shortage(error) or isinstance(error, httpx.PoolTimeout):
             attempt.finish(error)
             return False
-        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) and not self.deadline.passed():
+        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
             attempt.unsent(error, isinstance(error, httpx.ConnectTimeout))
-            return True
+            return not self.deadline.passed()
         if isinstance(error, (httpx.NetworkError, httpx.RemoteProtocolError, httpx.TimeoutException)):
             attempt.failed(error)
         attempt.finish(error)

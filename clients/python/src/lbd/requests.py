@@ -140,13 +140,13 @@ class Adapter(HTTPAdapter):
                 sent = _copy(request, parts, attempt.address)
                 _trying.connecting, _trying.connects = False, call.cluster.connects
                 response = super().send(sent, stream, limits, verify, cert, {})
-            except requests.ConnectionError as error:
+            except (requests.ConnectionError, requests.Timeout) as error:
                 if shortage(error):
                     attempt.finish(error)
                     raise
                 timed_out = isinstance(error, requests.Timeout)
-                late = timed_out and deadline.passed()
-                if _trying.connecting and not late:
+                late = timed_out and (deadline.passed() or not _trying.connecting)
+                if _trying.connecting:
                     attempt.unsent(error, timed_out)
                 else:
                     attempt.failed(error)
@@ -154,9 +154,6 @@ class Adapter(HTTPAdapter):
                 if other is None:
                     error.request = request
                     raise
-            except requests.Timeout as error:
-                attempt.failed(error)
-                raise
             except BaseException as error:
                 attempt.finish(error)
                 raise

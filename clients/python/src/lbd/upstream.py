@@ -151,8 +151,8 @@ class Upstreams:
                     attempt.finish(error)
                     raise
                 timed_out = isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT
-                if send.connecting and not timed_out:
-                    attempt.unsent(error, isinstance(error.__cause__, TimeoutError))
+                if send.connecting:
+                    attempt.unsent(error, timed_out or isinstance(error.__cause__, TimeoutError))
                 else:
                     attempt.failed(error)
                 other = None if timed_out else call.retry()
