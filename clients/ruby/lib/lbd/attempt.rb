@@ -104,8 +104,10 @@ module Lbd
       @error = error
       return if @outcome || kind.nil? || kind == :shortage
 
-      unsent = UNSENT.include?(kind)
-      ended(unsent ? :unreachable : :error)
+      late = UNSENT.include?(kind) && @call.deadline.passed? # lbd hears nothing of it
+      unsent = UNSENT.include?(kind) && !late
+      outcome = unsent ? :unreachable : :error
+      late ? ended(:cancelled, nil) : ended(outcome)
       @call.failed(@choice, unsent, kind == :cut && @hurries)
       finish unless @lease # the next try may have to wait
       @following = @call.retry(@outcome) if unsent || kind == :connection
@@ -127,13 +129,13 @@ module Lbd
 
     private
 
-    def ended(outcome)
+    def ended(outcome, counts = @counts)
       return if @outcome
 
       @outcome = outcome
       return unless @started && @epoch == @call.client.epoch
 
-      @counts&.answered(@address, outcome, @began) unless outcome == :unreachable
+      counts&.answered(@address, outcome, @began) unless outcome == :unreachable
       hooks = @call.client.hooks or return
       @duration = Clock.now - @began
       hooks.attempted(self)

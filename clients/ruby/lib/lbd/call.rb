@@ -22,7 +22,7 @@ module Lbd
     OTHER_TIME = 1.0
     OTHER_PAUSE = 0.2
 
-    attr_reader :client, :cluster, :request, :url
+    attr_reader :client, :cluster, :deadline, :request, :url
 
     # repeatable permits retries. query is what the request asks, and ask gets the choices. request and url are for
     # hooks.

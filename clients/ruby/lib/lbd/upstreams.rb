@@ -45,7 +45,7 @@ module Lbd
         return :cut if error.is_a?(ConnectTimeout)
 
         kind = Failures.kind(error)
-        kind == :connection && connecting ? :unsent : kind
+        connecting && (kind == :connection || (kind == :timeout && deadline.passed?)) ? :unsent : kind
       end
     end
     private_constant :Exchange

@@ -38,7 +38,7 @@ module Lbd
         env.request_headers["Host"] ||= host_of(env.url)
         deadline = Deadline.new(env.request.read_timeout || env.request.timeout || @client.timeout)
         url, options, rescuing = env.url, env.request, $ERROR_INFO
-        kind = ->(error) { kind(error, rescuing, deadline) }
+        kind = ->(error) { kind(error, rescuing) }
         ask = Faraday.ask(env)
         query = host.query(url.path, ask) { |name| Array(env.request_headers[name]) }
         Faraday.translate do
@@ -96,19 +96,19 @@ module Lbd
       end
 
       # Adapters raise errors of their own: what they are is in their causes, up to what the caller is rescuing.
-      def kind(error, rescuing, deadline)
+      def kind(error, rescuing)
         kinds = []
         while error && !error.equal?(rescuing)
-          kinds << kind_of(error, deadline)
+          kinds << kind_of(error)
           error = error.cause
         end
         (kinds & [:shortage, *Attempt::UNSENT]).min_by { |each| each == :shortage ? 0 : 1 } || kinds.compact.last
       end
 
-      def kind_of(error, deadline)
+      def kind_of(error)
         connecting = error.message.start_with?("Failed to open TCP connection") # says Net::HTTP
         case error
-        when Net::OpenTimeout, *(Errno::ETIMEDOUT if connecting) then deadline.passed? ? :timeout : :cut
+        when Net::OpenTimeout, *(Errno::ETIMEDOUT if connecting) then :cut
         when Errno::ECONNREFUSED, *(SystemCallError if connecting) then :unsent
         when ::Faraday::TimeoutError then :timeout
         when ::Faraday::ConnectionFailed, ::Faraday::SSLError then :connection
