@@ -94,7 +94,7 @@ final class Attempt
         $this->ended($status >= 500 ? 'error' : 'success');
     }
 
-    /** The connection failed after it was made, or the deadline passed. */
+    /** The connection failed after it was made, or the deadline passed then. */
     public function failed(?\Throwable $error = null): void
     {
         $this->error = $error;
@@ -104,11 +104,11 @@ final class Attempt
     /** There was no connection. $timedOut says whether that is because it took too long. */
     public function unsent(bool $timedOut, ?\Throwable $error = null): void
     {
-        if ($timedOut && !$this->hasTime()) {
-            $this->failed($error);
+        $this->error = $error;
+        if ($timedOut && !$this->hasTime()) { // lbd hears nothing of it
+            $this->fails('cancelled', false);
             return;
         }
-        $this->error = $error;
         $limit = $this->client->connectTimeout;
         $this->fails('unreachable', $timedOut && $this->connectTimeout < $limit && Deadline::now() - $this->begin < $limit);
     }
@@ -122,7 +122,7 @@ final class Attempt
     private function fails(string $outcome, bool $cut): void
     {
         if ($this->outcome === '' && $this->epoch === $this->client->background->epoch) {
-            $this->ended($outcome);
+            $this->ended($outcome, $outcome !== 'cancelled');
             $this->call->failed($this->cluster->target ? $this->fields()[0] : $this->cluster->name, $this->address, $outcome === 'unreachable', $cut);
         }
         $this->finish();
@@ -147,12 +147,12 @@ final class Attempt
         $this->client->advance();
     }
 
-    private function ended(string $outcome): void
+    private function ended(string $outcome, bool $counted = true): void
     {
         if ($this->outcome === '') {
             $this->outcome = $outcome;
             if ($this->epoch === $this->client->background->epoch) {
-                $this->counts?->ended($this->address, $outcome, $this->begin);
+                $counted && $this->counts?->ended($this->address, $outcome, $this->begin);
                 $this->untold = $this->client->hooks === null ? null : Deadline::now() - $this->begin;
                 $this->tell();
             }

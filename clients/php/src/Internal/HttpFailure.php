@@ -20,7 +20,7 @@ final class HttpFailure
         }
         if ($curl !== null && Errors::isUnsent($curl, self::context($error)['request_size'] ?? 1)) {
             $attempt->unsent($curl === CURLE_OPERATION_TIMEDOUT, $error);
-            return true;
+            return $curl !== CURLE_OPERATION_TIMEDOUT || $attempt->hasTime();
         }
         $network = $error instanceof NetworkExceptionInterface;
         if ($curl !== null || $network) {

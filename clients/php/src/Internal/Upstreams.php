@@ -84,16 +84,16 @@ final class Upstreams
         }
         $message = curl_error($handle) ?: (string) curl_strerror($error);
         $where = "{$request->method} " . self::shown($request->url) . ($attempt === null ? '' : " at $attempt->address");
+        $unsent = Errors::isUnsent($error, (int) curl_getinfo($handle, CURLINFO_REQUEST_SIZE));
         if ($error === CURLE_OPERATION_TIMEDOUT && $deadline->atMost(1.0) < 0.01) {
             $timedOut = new TimedOut("$where: $message");
-            $attempt?->failed($timedOut);
+            $unsent ? $attempt?->unsent(true, $timedOut) : $attempt?->failed($timedOut);
             throw $timedOut;
         }
         if (Errors::isLocal($error)) {
             $attempt?->finish();
             throw new ConnectionFailed("$where: $message");
         }
-        $unsent = Errors::isUnsent($error, (int) curl_getinfo($handle, CURLINFO_REQUEST_SIZE));
         $elsewhere = !$request->answered() && (Errors::isConnection($error) || $error === CURLE_OPERATION_TIMEDOUT);
         $failed = new ConnectionFailed("$where: $message", $elsewhere ? $error : 0);
         $unsent ? $attempt?->unsent($error === CURLE_OPERATION_TIMEDOUT, $failed) : $attempt?->failed($failed);
