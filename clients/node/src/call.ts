@@ -322,7 +322,9 @@ export class Attempt {
     const timeout = isTimeout(error);
     const blamed = !own && (timeout || blamesEndpoint(error));
     const unsent = blamed && !timeout && !this.sent;
-    this.#end(unsent ? "unreachable" : blamed ? "error" : "cancelled", undefined, error);
+    const late = blamed && timeout && !this.sent;
+    const outcome = unsent ? "unreachable" : blamed && !late ? "error" : "cancelled";
+    this.#end(outcome, undefined, error, !late); // of one that is late, lbd hears nothing
     if (blamed && !this.#fallback) {
       this.#cluster.failed(this.address, !unsent);
       if (unsent && this.#lease === undefined) this.#sender.unreachable(this.#element.cluster, this.address);
@@ -340,10 +342,10 @@ export class Attempt {
     if (this.#lease !== undefined) this.#sender.end(this.#lease, this.outcome!);
   }
 
-  #end(outcome: Outcome, status?: number, error?: unknown): void {
+  #end(outcome: Outcome, status?: number, error?: unknown, counted = true): void {
     if (this.outcome !== undefined) return;
     this.outcome = outcome;
-    this.#element.counts?.ended(this.address, outcome, this.#begin);
+    if (counted) this.#element.counts?.ended(this.address, outcome, this.#begin);
     this.#ended?.({ outcome, duration: performance.now() - this.#begin, status, error });
   }
 }
