@@ -127,7 +127,7 @@ final class AsyncExchange<T> {
         response.body().cancel();
       }
     } else if (cause != null) {
-      if (exchange.failed(attempt, cause)) {
+      if (exchange.failed(attempt, failure)) {
         take(
             () -> exchange.call().retry(result::isDone), () -> result.completeExceptionally(cause));
       } else {

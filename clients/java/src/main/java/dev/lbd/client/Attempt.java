@@ -63,6 +63,13 @@ public final class Attempt implements AutoCloseable {
       return true;
     }
 
+    /** Closes without an outcome, unless there is one. */
+    synchronized boolean withdraw() {
+      boolean open = outcome == null && !closed;
+      finish();
+      return open;
+    }
+
     synchronized void finish() {
       if (closed) {
         return;
@@ -172,11 +179,26 @@ public final class Attempt implements AutoCloseable {
   }
 
   /**
-   * Reports that the request was not sent, because its deadline had passed before, and closes the
+   * Reports that the deadline of the request has passed while a connection was made, and closes the
    * attempt. It is not counted.
+   *
+   * @param cause the error of the request
    */
-  public void withdraw() {
-    state.finish();
+  public void late(Throwable cause) {
+    call.failed(this, Outcome.CANCELLED);
+    withdraw(cause);
+  }
+
+  /**
+   * Reports that the deadline of the request had passed before it could be sent, and closes the
+   * attempt. It is not counted, and the endpoint is not to blame.
+   *
+   * @param cause the error of the request
+   */
+  public void withdraw(Throwable cause) {
+    if (state.withdraw()) {
+      call.ended(this, Outcome.CANCELLED, 0, cause);
+    }
   }
 
   /**

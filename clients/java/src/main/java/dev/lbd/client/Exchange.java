@@ -86,8 +86,9 @@ final class Exchange<T> {
 
   private HttpRequest to(Attempt attempt) throws HttpTimeoutException {
     if (call.deadline().passed()) {
-      attempt.withdraw(); // the endpoint is not to blame
-      throw new HttpTimeoutException("request timed out");
+      HttpTimeoutException late = new HttpTimeoutException("request timed out");
+      attempt.withdraw(late);
+      throw late;
     }
     URI uri = request.uri();
     String path = uri.getRawPath() == null || uri.getRawPath().isEmpty() ? "/" : uri.getRawPath();
@@ -109,7 +110,11 @@ final class Exchange<T> {
   /** Ends an attempt without a response, and returns whether another one is permitted. */
   boolean failed(Attempt attempt, Throwable error) {
     boolean late = call.deadline().passed();
-    if (!late && isUnsent(error)) {
+    if (late && isUnsent(error)) {
+      attempt.late(error);
+      return false;
+    }
+    if (isUnsent(error)) {
       return attempt.unsent(error, error instanceof HttpConnectTimeoutException);
     }
     return attempt.failed(error)

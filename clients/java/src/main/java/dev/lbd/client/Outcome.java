@@ -8,7 +8,10 @@ public enum Outcome {
   SUCCESS,
   /** It was not answered in time, or with a status from 500 on. */
   ERROR,
-  /** Its caller has given it up, or this machine is to blame. */
+  /**
+   * Its caller has given it up, its deadline passed while a connection was made, or this machine is
+   * to blame.
+   */
   CANCELLED,
   /** There was no connection: nothing was sent. */
   UNREACHABLE;

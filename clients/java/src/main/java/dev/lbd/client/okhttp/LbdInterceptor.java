@@ -103,8 +103,9 @@ final class LbdInterceptor implements Interceptor {
       Optional<Attempt> next;
       try {
         if (call.deadline().passed()) {
-          attempt.withdraw(); // the endpoint is not to blame
-          throw new InterruptedIOException("timeout");
+          InterruptedIOException late = new InterruptedIOException("timeout");
+          attempt.withdraw(late);
+          throw late;
         }
         response = limited(chain, call, attempt).proceed(to(attempt, chain.request(), sent));
         if (chain.call().isCanceled()) { // an endpoint may answer while OkHttp closes the socket
@@ -186,6 +187,10 @@ final class LbdInterceptor implements Interceptor {
     boolean late = isLate(call);
     if (chain.call().isCanceled() && !late) {
       attempt.close();
+      return false;
+    }
+    if (late && !sent.connected) {
+      attempt.late(error);
       return false;
     }
     if (!late && isUnsent(sent, error)) {
