@@ -6,6 +6,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub(crate) struct TryOptions {
     pub host: String,
     pub connect_timeout: Duration,
     pub connects: Arc<Connects>,
+    /// Whether there is no connection yet that would be made for the try.
+    pub connecting: Arc<AtomicBool>,
 }
 
 /// Why [`Connections`] has no response.
@@ -121,13 +124,18 @@ impl Connections {
     }
 
     pub(crate) async fn send(
-        &self, target: &Target, mut request: Request<Body>, limit: Duration, connects: Option<&Connects>,
+        &self, target: &Target, mut request: Request<Body>, limit: Duration, options: Option<&TryOptions>,
     ) -> Result<Response<Received>, SendError> {
+        let connecting = |is| options.iter().for_each(|options| options.connecting.store(is, Ordering::Relaxed));
         loop {
             let (mut sender, reused) = match self.idle(target) {
                 Some(sender) => (sender, true),
-                None => (self.connect(target, limit, connects).await?, false),
+                None => {
+                    connecting(true);
+                    (self.connect(target, limit, options.map(|options| &*options.connects)).await?, false)
+                }
             };
+            connecting(false);
             match sender.try_send_request(request).await {
                 Ok(response) => {
                     let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
@@ -345,12 +353,8 @@ impl tower_service::Service<Request<Body>> for Connections {
             }
             let path = request.uri().path_and_query().map_or_else(|| "/".parse(), |path| path.as_str().parse());
             *request.uri_mut() = path.map_err(|error| SendError::new(error, false))?;
-            match options {
-                Some(options) => {
-                    connections.send(&target, request, options.connect_timeout, Some(&options.connects)).await
-                }
-                None => connections.send(&target, request, connections.0.connect_timeout, None).await,
-            }
+            let limit = options.as_ref().map_or(connections.0.connect_timeout, |options| options.connect_timeout);
+            connections.send(&target, request, limit, options.as_ref()).await
         })
     }
 }

@@ -41,7 +41,7 @@ pub enum Outcome {
     Success,
     /// It had no answer in time, or a status from 500 on. Outlier detection counts it.
     Error,
-    /// Its caller gave it up, or this machine is to blame.
+    /// Its caller gave it up, its deadline passed while a connection was made, or this machine is to blame.
     Cancelled,
     /// Nothing of it was sent, because there was no connection. lbd looks at the endpoint at once.
     Unreachable,
@@ -248,6 +248,14 @@ impl Pick {
             let (choice, request, status) = (self.choice(), self.request.clone(), self.status);
             inner.attempted(&Attempt { choice, outcome, duration, request, status });
         }
+    }
+
+    /// Ends a try whose deadline passed while a connection was made: lbd hears nothing of it.
+    pub(crate) fn uncount(&mut self) {
+        if let Some(count) = self.current.count.take() {
+            count.end();
+        }
+        self.ends(Outcome::Cancelled);
     }
 
     /// May set the address aside: the try was not sent, or there was no answer to it.

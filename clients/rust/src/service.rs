@@ -2,6 +2,8 @@ use std::error::Error as StdError;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -138,15 +140,21 @@ where
         let (head, body) = request.into_parts();
         loop {
             let mut next = Request::from_parts(head.clone(), body.clone());
+            let connecting = Arc::new(AtomicBool::new(false));
             *next.uri_mut() = endpoint(&original, pick.address())?;
             next.extensions_mut().insert(TryOptions {
                 host: original.host().unwrap_or_default().to_ascii_lowercase(),
                 connect_timeout: pick.connect_timeout(),
                 connects: pick.connects(),
+                connecting: connecting.clone(),
             });
             match within(deadline, try_once(&mut self.inner, next)).await {
                 None => {
-                    pick.ends(Outcome::Error);
+                    if connecting.load(Ordering::Relaxed) {
+                        pick.uncount();
+                    } else {
+                        pick.ends(Outcome::Error);
+                    }
                     pick.failed(true);
                     return Err(Error::of_try(ErrorKind::Timeout, pick.choice(), "no response in time from", None));
                 }
