@@ -123,7 +123,7 @@ func (c *cluster) wait(ctx context.Context, query string, others bool) (*batch, 
 		return c.ask(ctx, query, known, b, others)
 	}
 	if err := c.err.Load(); err != nil {
-		if err.Code == "no_route" || err.Code == "invalid_argument" && query != "" { // of another request
+		if err.Code == "no_route" || err.Code == "invalid_argument" && c.target != "" { // of another request
 			return c.ask(ctx, query, known, nil, false)
 		}
 		return nil, err

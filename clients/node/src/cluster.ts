@@ -116,7 +116,7 @@ export class Cluster {
     if (this.#batch !== last && this.#error?.code === "") this.#hooks.stale(this.#error);
     const code = this.#error?.code;
     // The error may be that of what another request asks.
-    if (last !== undefined || code === "no_route" || (code === "invalid_argument" && query !== "")) {
+    if (last !== undefined || code === "no_route" || (code === "invalid_argument" && "target" in this.param)) {
       return await this.#ask(query, deadline, last);
     }
     if (this.#error !== undefined) throw like(this.#error);

@@ -136,7 +136,7 @@ impl Cluster {
         }
         let last = match (self.usable(client, Instant::now()), self.error()) {
             (Some(batch), _) if batch.query == query => return Ok(batch),
-            (None, Some(error)) if !error.is_of_another(query) => return Err(error),
+            (None, Some(error)) if !error.is_of_another(self.is_target) => return Err(error),
             (None, None) => return Err(Error::unavailable(&self.name, "the cluster is no longer followed")),
             (last, _) => last.filter(|_| others),
         };

@@ -127,9 +127,9 @@ impl Error {
             || self.code() == "invalid_argument"
     }
 
-    /// Whether this is because of what another request than that with the query asks.
-    pub(crate) fn is_of_another(&self, query: &str) -> bool {
-        self.code() == "no_route" || self.code() == "invalid_argument" && !query.is_empty()
+    /// Whether this may be because of what another request asks.
+    pub(crate) fn is_of_another(&self, to_target: bool) -> bool {
+        self.code() == "no_route" || self.code() == "invalid_argument" && to_target
     }
 
     /// The drop category of [`ErrorKind::Dropped`].

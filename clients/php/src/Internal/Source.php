@@ -61,7 +61,7 @@ abstract class Source
         try {
             $last = $this->usable() ?? $this->await($deadline);
         } catch (LbdException $error) {
-            $others = $error->reason === 'no_route' || ($error->reason === 'invalid_argument' && $query !== '');
+            $others = $error->reason === 'no_route' || ($error->reason === 'invalid_argument' && Host::target($this->cluster) !== null);
             $last = $others ? null : throw $error; // it is that of another request
         }
         $batch = $this->ask($query . $excluded, $any ? $last : null, $deadline);

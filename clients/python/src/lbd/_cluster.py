@@ -147,7 +147,7 @@ class Cluster:
         if batch is not None and usable:
             return batch if batch.query == query else self._ask(deadline, query, batch if any_will_do else None)
         if error is not None:
-            if error.code == "no_route" or (error.code == "invalid_argument" and query):  # of another request
+            if error.code == "no_route" or (error.code == "invalid_argument" and self.target):  # of another request
                 return self._ask(deadline, query, None)
             if batch is not None and not error.code:
                 self._observer.stale(error)

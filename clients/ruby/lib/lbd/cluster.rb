@@ -140,7 +140,7 @@ module Lbd
       return batch.query == query ? batch : ask(query, (batch if any), deadline) if usable
       # Those of other requests.
       return ask(query, nil, deadline) if error&.code == "no_route"
-      return ask(query, nil, deadline) if error&.code == "invalid_argument" && !query.empty?
+      return ask(query, nil, deadline) if error&.code == "invalid_argument" && @target
 
       @hooks&.stale(error) if batch && error&.code == ""
       raise Errors.like(error) if error

@@ -122,13 +122,13 @@ final class Cluster {
     Batch kept = asked.get(query); // of the last generation, which current may not be
     LbdException last = error;
     boolean fresh = kept != null && (!kept.end().passed() || (last != null && !isStale(kept)));
-    return fresh && (usable(current) || isOfOther(last, query)) ? kept : null;
+    return fresh && (usable(current) || isOfOther(last)) ? kept : null;
   }
 
   /** Returns whether an error may say nothing of a request: it is that of another one. */
-  private static boolean isOfOther(LbdException error, String query) {
+  private boolean isOfOther(LbdException error) {
     String code = error == null ? "" : error.code();
-    return code.equals("no_route") || (code.equals("invalid_argument") && !query.isEmpty());
+    return code.equals("no_route") || (code.equals("invalid_argument") && Host.isTarget(name));
   }
 
   /** Returns the last batch, or null. */
@@ -167,7 +167,7 @@ final class Cluster {
     try {
       last = awaitAny(deadline);
     } catch (UnavailableException e) {
-      if (!isOfOther(e, query)) {
+      if (!isOfOther(e)) {
         throw e;
       }
     }
