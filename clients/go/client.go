@@ -1,8 +1,11 @@
 package lbdclient
 
 import (
+	"cmp"
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -10,7 +13,8 @@ import (
 )
 
 const (
-	// maxClusters of a client. Beyond it, those without a batch are forgotten.
+	// maxClusters of a client. Beyond it, those without a batch are forgotten; in the other modes, the one without an
+	// endpoint for longest.
 	maxClusters = 1000
 	// closeTimeout is for the last report and the ends of leases.
 	closeTimeout = time.Second
@@ -116,11 +120,13 @@ func (c *Client) cluster(name string) (*cluster, error) {
 	if known := old[name]; known != nil {
 		return known, nil
 	}
-	all := make(map[string]*cluster, len(old)+1)
-	for name, known := range old {
-		if len(old) < maxClusters || known.batch.Load() != nil {
-			all[name] = known
-		}
+	all := maps.Clone(old)
+	if len(old) >= maxClusters && c.config.Mode == ModeBatch {
+		maps.DeleteFunc(all, func(_ string, known *cluster) bool { return known.batch.Load() == nil })
+	} else if len(old) >= maxClusters {
+		delete(all, slices.MinFunc(slices.Collect(maps.Values(all)), func(a, b *cluster) int {
+			return cmp.Compare(a.picked.Load(), b.picked.Load())
+		}).name)
 	}
 	if len(all) >= maxClusters {
 		return nil, unavailable(name, "the client has too many clusters", nil)

@@ -50,7 +50,8 @@ type cluster struct {
 	connects connects
 	asked    asked
 
-	used atomic.Bool // since the goroutine has looked
+	used   atomic.Bool  // since the goroutine has looked
+	picked atomic.Int64 // when lbd gave it an endpoint last; 0 for never. In the modes without a batch
 
 	// Written with mu held.
 	batch atomic.Pointer[batch] // nil unless the goroutine runs

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lbd-dev/lbd/clients/go/internal/lbdtest"
 )
 
 // TestBudget has gRFC A6's example: a retry while more than half of the tokens are left.
@@ -221,6 +223,42 @@ func TestClustersWithoutRequestsAreForgotten(t *testing.T) {
 		t.Errorf("without batches: %v", err)
 	}
 	if all := *c.clusters.Load(); len(all) != 2 || all["1"] == nil || all["one more"] == nil {
+		t.Errorf("%d clusters are left", len(all))
+	}
+}
+
+// TestClustersAreForgottenInTurn: without batches, the first to go are those that lbd never gave an endpoint.
+func TestClustersAreForgottenInTurn(t *testing.T) {
+	d := lbdtest.Start(t)
+	c, err := New(Config{Mode: ModePick, Address: d.Address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, name := range []string{"first", "second"} {
+		d.Push(t, name, "", "127.0.0.1:1")
+		pick, err := c.Pick(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pick.End(Cancelled)
+	}
+	for i := range 2 * maxClusters {
+		if _, err := c.cluster(strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := *c.clusters.Load(); len(all) != maxClusters || all["first"] == nil || all["second"] == nil {
+		t.Errorf("%d clusters are left after unknown names", len(all))
+	}
+	for i := range maxClusters - 1 {
+		known, err := c.cluster("known " + strconv.Itoa(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		known.picked.Store(int64(now()))
+	}
+	if all := *c.clusters.Load(); len(all) != maxClusters || all["first"] != nil || all["second"] == nil {
 		t.Errorf("%d clusters are left", len(all))
 	}
 }

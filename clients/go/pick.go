@@ -202,6 +202,7 @@ func (p *Pick) answer(ctx context.Context, answer picked, err error) error {
 		return unavailable(p.cluster.name, "lbd is unreachable", errors.New("the answer has no lease"))
 	}
 	p.choice, p.begin = &answer.Choice, now()
+	p.cluster.picked.Store(int64(p.begin))
 	p.choice.Cluster = cmp.Or(p.choice.Cluster, p.cluster.name)
 	return nil
 }

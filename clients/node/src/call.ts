@@ -177,7 +177,10 @@ export class Call {
     if (again) this.#cut = false;
     this.#tried.push(address);
     this.#lease = lease;
-    if (counts === undefined) asides.avoids(address); // this may be the trial
+    if (counts === undefined) {
+      this.#cluster.picked = performance.now();
+      asides.avoids(address); // this may be the trial
+    }
     const connectTime = this.#moves < HURRIED && !again ? connects.limit : Number.POSITIVE_INFINITY;
     return this.#attempt(element, { lease, connectTime });
   }

@@ -99,10 +99,12 @@ export class Client {
     let cluster = this.#clusters.get(name);
     if (cluster === undefined) {
       if (this.#clusters.size >= CLUSTERS_MAX) {
-        for (const [other, known] of this.#clusters) {
-          if (known.hasBatch) continue;
+        let others = [...this.#clusters.values()];
+        if (this.#settings.mode === "batch") others = others.filter((known) => !known.hasBatch);
+        else others = [others.reduce((least, known) => (known.picked < least.picked ? known : least))];
+        for (const known of others) {
           known.forgotten = true;
-          this.#clusters.delete(other);
+          this.#clusters.delete(known.name);
         }
       }
       if (this.#clusters.size >= CLUSTERS_MAX) {

@@ -70,6 +70,8 @@ export class Cluster {
   readonly #stop = new AbortController();
   /** Set by the client, which has another one for the name if there is a request: the background task ends. */
   forgotten = false;
+  /** When lbd gave it an endpoint last, in the modes without a batch. */
+  picked = 0;
   #running = false;
   /** Until when #error is the answer to requests, without a background task. */
   #refused = 0;

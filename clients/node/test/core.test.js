@@ -146,6 +146,36 @@ test("clusters whose names are special in URLs are followed", async (t) => {
   }
 });
 
+test("without batches, names that lbd does not know are forgotten first", async (t) => {
+  const upstreams = await Promise.all([Upstream.start(status(503)), Upstream.start(status(503))]);
+  t.after(() => upstreams.map((one) => one.close()));
+  let tries = 0;
+  const client = new Client({ lbd: daemon.lbd, mode: "pick", maxTokens: 3, onAttempt: () => tries++ });
+  t.after(() => client.close());
+  const triesOf = async (name) => {
+    tries = 0;
+    await (await client.request(`http://${name}.lbd/`)).text();
+    return tries;
+  };
+  for (const name of ["first", "second"]) {
+    await daemon.push(
+      name,
+      upstreams.map(({ address }) => address),
+    );
+    assert.equal(await triesOf(name), 2);
+    assert.equal(await triesOf(name), 1, "no token is left");
+  }
+  for (let i = 0; i < 1100; i++) await assert.rejects(triesOf(`later-${i}`), UnknownClusterError);
+  assert.equal(await triesOf("second"), 1);
+  assert.equal(await triesOf("first"), 1);
+  for (let i = 0; i < 999; i++) {
+    await daemon.push(`known-${i}`, [upstreams[0].address]);
+    await triesOf(`known-${i}`);
+  }
+  assert.equal(await triesOf("first"), 1);
+  assert.equal(await triesOf("second"), 2, "it got its last endpoint longest ago");
+});
+
 test("names that lbd does not know neither keep it busy, nor clusters from being used", async (t) => {
   const { client, url, upstream } = await open(t, undefined, { maxAge: 100 });
   const send = async (to) => (await client.request(to)).text();

@@ -259,6 +259,7 @@ final class Call
         $this->tried[] = $address;
         $this->lease = $lease;
         if (!$picked instanceof Batch) {
+            $this->cluster->picked = Deadline::now();
             $this->cluster->asides->avoids($address); // this may be the trial
         }
         return new Attempt($this, $address, count($this->tried), $picked, $element, $lease, $this->moves < Connects::HURRIED && !$again);

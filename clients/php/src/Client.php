@@ -227,7 +227,10 @@ final class Client
         if (isset($this->clusters[$cluster])) {
             return $this->clusters[$cluster];
         }
-        if (count($this->clusters) >= self::CLUSTERS) {
+        if (count($this->clusters) >= self::CLUSTERS && $this->mode !== 'batch') {
+            $picked = array_map(static fn (Cluster $known): float => $known->picked, $this->clusters);
+            unset($this->clusters[array_search(min($picked), $picked, true)]);
+        } elseif (count($this->clusters) >= self::CLUSTERS) {
             $this->clusters = array_filter($this->clusters, static fn (Cluster $known): bool => !$known->idle());
         }
         if (count($this->clusters) >= self::CLUSTERS) {

@@ -11,6 +11,7 @@ use Lbd\Exception\ConnectionFailed;
 use Lbd\Exception\Unavailable;
 use Lbd\Exception\UnknownCluster;
 use Lbd\GuzzleMiddleware;
+use Lbd\Internal\Deadline;
 use Lbd\Internal\Host;
 use Lbd\Internal\UpstreamRequest;
 use Lbd\Psr18Client;
@@ -242,6 +243,27 @@ final class AskTest extends RequestTestCase
         self::assertSame('', $send('known'));
         self::$daemon->push('later-1100', [$upstream->address]);
         Process::until(static fn (): bool => $send('later-1100') === '', 'the cluster is known');
+    }
+
+    /** In the modes without a batch, those that lbd never gave an endpoint are the first to go. */
+    public function testForgetsNamesInTurn(): void
+    {
+        $upstream = new Upstream();
+        $client = $this->client(['mode' => 'pick']);
+        foreach (['first', 'second'] as $name) {
+            self::$daemon->push($name, [$upstream->address]);
+            self::assertSame('', self::errorOf(self::sender('core', $client), $name));
+        }
+        [$first, $second] = [$client->cluster('first'), $client->cluster('second')];
+        foreach (range(1, 2000) as $i) {
+            $client->cluster("name-$i");
+        }
+        self::assertSame($first, $client->cluster('first'));
+        foreach (range(1, 999) as $i) {
+            $client->cluster("known-$i")->picked = Deadline::now();
+        }
+        self::assertSame($second, $client->cluster('second'));
+        self::assertNotSame($first, $client->cluster('first'));
     }
 
     public function testForgetsWhatRequestsAskedLongAgo(): void

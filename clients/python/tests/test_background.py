@@ -109,6 +109,22 @@ class BackgroundTest(unittest.TestCase):
 
         until(known, "the cluster is known")
 
+    def test_without_batches_names_that_lbd_does_not_know_are_forgotten_first(self):
+        upstream = Upstream()
+        self.addCleanup(upstream.close)
+        client = self.client(mode="pick")
+        for name in ("first", "second"):
+            self.daemon.push(name, [upstream.address])
+            client.request("GET", f"http://{name}.lbd/").close()
+        first, second = client.cluster("first"), client.cluster("second")
+        for number in range(2 * CLUSTERS_MAX):
+            client.cluster(f"name-{number}")
+        self.assertIs(client.cluster("first"), first)
+        for number in range(CLUSTERS_MAX - 1):
+            client.cluster(f"known-{number}").picked = time.monotonic()
+        self.assertNotIn("first", client._clusters)
+        self.assertIs(client.cluster("second"), second)
+
     def test_names_that_are_forgotten_are_not_followed(self):
         client = lbd.Client("http://127.0.0.1:1")
         self.addCleanup(client.close)

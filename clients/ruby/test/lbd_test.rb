@@ -175,6 +175,21 @@ class LbdTest < Case
     end
   end
 
+  def test_without_batches_names_that_lbd_does_not_know_are_forgotten_first
+    client = client(mode: :pick)
+    address = upstream.address
+    first, second = %w[first second].map do |name|
+      daemon.push(name, [address])
+      client.request("GET", "http://#{name}.lbd/")
+      client.cluster(name)
+    end
+    2000.times { |i| client.cluster("name-#{i}") }
+    assert_same first, client.cluster("first")
+    999.times { |i| client.cluster("known-#{i}").picked = Lbd::Clock.now }
+    assert_same second, client.cluster("second")
+    refute_same first, client.cluster("first")
+  end
+
   def test_names_that_are_forgotten_are_not_followed
     client = client("http://127.0.0.1:1")
     1010.times do |i|

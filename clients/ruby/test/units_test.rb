@@ -476,8 +476,7 @@ class ClientTest < Minitest::Test
 
   def test_forgets_clusters_without_requests
     client = Lbd::Client.new("http://127.0.0.1:1")
-    client.instance_variable_set(:@mode, :pick) # without a thread for each cluster
-    Lbd::Client::CLUSTERS_MAX.times { |i| client.call("orders#{i}", Lbd::Deadline.new(1), false) }
+    Lbd::Client::CLUSTERS_MAX.times { |i| client.cluster("orders#{i}") }
     busy = client.instance_variable_get(:@clusters).values
     busy.each { |cluster| cluster.instance_variable_set(:@batch, Object) }
     assert_raises(Lbd::Unavailable) { client.call("other", Lbd::Deadline.new(1), false) }

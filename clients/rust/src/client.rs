@@ -14,9 +14,10 @@ use crate::config::Host;
 use crate::connection::Connections;
 use crate::leases::Leases;
 use crate::util::{lock, random};
-use crate::{Config, Error, State};
+use crate::{Config, Error, Mode, State};
 
-/// Clusters of a client, at most. Beyond it, those without a batch are forgotten.
+/// Clusters of a client, at most. Beyond it, those without a batch are forgotten; in the other modes, the one without an
+/// endpoint for longest.
 const MAX_CLUSTERS: usize = 1000;
 /// For the last report and the ends of leases.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -132,7 +133,10 @@ impl Inner {
             return Ok(known.clone());
         }
         let mut clusters = self.clusters.write().unwrap_or_else(PoisonError::into_inner);
-        if clusters.len() >= MAX_CLUSTERS {
+        if clusters.len() >= MAX_CLUSTERS && self.config.mode != Mode::Batch {
+            let least = clusters.values().min_by_key(|known| *lock(&known.picked)).map(|known| known.name.clone());
+            clusters.remove(&least.unwrap_or_default());
+        } else if clusters.len() >= MAX_CLUSTERS {
             clusters.retain(|_, known| known.batch().is_some() || Arc::strong_count(&known.counts) > 1); // of a target
         }
         if clusters.len() >= MAX_CLUSTERS {

@@ -43,6 +43,8 @@ pub(crate) struct Cluster {
     asked: Mutex<Asked>,
     /// Since the task has looked.
     used: AtomicBool,
+    /// When lbd gave it an endpoint last, in the modes without a batch.
+    pub picked: Mutex<Option<Instant>>,
     published: watch::Sender<Published>,
 }
 
@@ -80,6 +82,7 @@ impl Cluster {
             connects: Arc::default(),
             asked: Mutex::default(),
             used: AtomicBool::new(false),
+            picked: Mutex::default(),
             published: watch::Sender::default(),
         }
     }

@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::config::Host;
 use crate::counts::Count;
 use crate::leases::Lease;
-use crate::util::{encode, expired, milliseconds, random, within};
+use crate::util::{encode, expired, lock, milliseconds, random, within};
 use crate::{Ask, Attempt, Choice, Client, Error, Mode};
 
 /// How long a pick may queue in lbd.
@@ -435,6 +435,7 @@ async fn get(
         } else {
             let found = ask(inner, cluster, &format!("{query}{excluded}"), deadline).await;
             if let Ok(found) = &found {
+                *lock(&cluster.picked) = Some(Instant::now());
                 cluster.asides.avoids(&found.picked.address, Instant::now()); // it may be the trial
             }
             found

@@ -12,6 +12,9 @@ final class Cluster
 
     public readonly Counts $counts;
 
+    /** When lbd gave it an endpoint last, in the modes pick and lease. */
+    public float $picked = -INF;
+
     /** Whether it is a target, whose routes choose the cluster. */
     public readonly bool $target;
 
@@ -42,6 +45,6 @@ final class Cluster
     /** Whether nothing is lost if the cluster is forgotten. */
     public function idle(): bool
     {
-        return $this->source === null || ($this->source->batch() === null && $this->counts->isEmpty());
+        return $this->source?->batch() === null && $this->counts->isEmpty();
     }
 }

@@ -65,6 +65,7 @@ class Cluster:
         self._max_age = max_age
         self._stale_for = stale_for
         self.batch: Optional[Batch] = None
+        self.picked = 0.0  # when lbd gave it an endpoint last, in the modes without a batch
         self._reset()
 
     def _reset(self) -> None:

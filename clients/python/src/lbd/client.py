@@ -214,7 +214,9 @@ class Client:
             known = self._clusters.get(name)
             if known is None:
                 if len(self._clusters) >= CLUSTERS_MAX:
-                    for other in [other for other in self._clusters.values() if other.idle()]:
+                    others = list(self._clusters.values())
+                    idle = [other for other in others if other.idle()]
+                    for other in idle if self.mode == "batch" else [min(others, key=lambda other: other.picked)]:
                         del self._clusters[other.name]
                         other.forgotten.set()
                 if len(self._clusters) >= CLUSTERS_MAX:
@@ -569,6 +571,7 @@ class Call:
             raise errors.Unavailable(f"cluster {name}: lbd is unreachable: {reason}", cluster=name) from error
         if lease is not None and not client._sender.hold(lease):
             raise errors.Unavailable(f"cluster {name}: the client is closed", cluster=name, code="closed")
+        self.cluster.picked = time.monotonic()
         if self.deadline.passed() and lease is not None:
             client._sender.end(lease)
         self._check_deadline()

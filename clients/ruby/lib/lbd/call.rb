@@ -175,6 +175,7 @@ module Lbd
       if @client.mode == :batch
         counts = (@cluster.chosen ? @cluster : @client.cluster(choice.cluster)).counts
       else
+        @cluster.picked = Clock.now
         @cluster.asides.avoid?(choice.address) # this may be the trial
       end
       Attempt.new(self, choice, @tried.size, lease: lease, counts: counts, hurries: @moves < HURRIED && !@last)

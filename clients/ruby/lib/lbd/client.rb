@@ -233,10 +233,17 @@ module Lbd
       "#{process}/#{SecureRandom.hex(4)}"
     end
 
+    # The clusters that are kept if there are too many.
+    def others
+      return @clusters.reject { |_, cluster| cluster.forget } if @mode == :batch
+
+      @clusters.except(@clusters.each_value.min_by(&:picked).name)
+    end
+
     def add(name)
       @lock.synchronize do
         @clusters.fetch(name) do
-          @clusters = @clusters.reject { |_, cluster| cluster.forget } if @clusters.size >= CLUSTERS_MAX
+          @clusters = others if @clusters.size >= CLUSTERS_MAX
           raise Errors.unavailable(name, "the client has #{CLUSTERS_MAX} clusters") if @clusters.size >= CLUSTERS_MAX
 
           @clusters = @clusters.merge(name => Cluster.new(name, @api, **@settings))

@@ -41,6 +41,9 @@ module Lbd
 
     attr_reader :name, :counts, :budget, :asides, :connects, :batch
 
+    # When lbd gave it an endpoint last, in the modes without a batch; 0 for never.
+    attr_accessor :picked
+
     def initialize(name, api, max_age:, stale_for:, max_tokens:, hooks: nil)
       @name = name
       @target = name.delete_prefix(Host::TARGET) if name.start_with?(Host::TARGET)
@@ -54,6 +57,7 @@ module Lbd
       @batch = nil
       @asked = Asked.new
       @closed = @forgotten = false
+      @picked = 0
       after_fork
     end
 

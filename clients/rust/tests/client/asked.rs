@@ -43,6 +43,32 @@ async fn unknown_names_cost_nothing_for_long() {
     until(async || pick(&client, "later-1099", &Ask::default()).await.is_ok()).await;
 }
 
+/// In the modes without a batch, the first to be forgotten are those that lbd never gave an endpoint.
+#[tokio::test]
+async fn a_budget_outlives_unknown_names() {
+    let lbd = Daemon::start().await;
+    for name in ["orders", "other"] {
+        lbd.push_to(name, &["127.0.0.1:1", "127.0.0.1:2"]).await;
+    }
+    let client = lbd.client(Config { mode: Mode::Pick, max_tokens: 3.0, ..Config::default() });
+    let retries = async |name| client.pick(name, &Ask::default()).await.unwrap().next(Outcome::Error).await;
+    for name in ["orders", "other"] {
+        assert!(retries(name).await);
+        assert!(!retries(name).await);
+    }
+    for i in 0..1100 {
+        pick(&client, &format!("later-{i}"), &Ask::default()).await.expect_err("an error");
+    }
+    assert!(!retries("other").await);
+    assert!(!retries("orders").await);
+    for i in 0..999 {
+        lbd.push_to(&format!("known-{i}"), &["127.0.0.1:1"]).await;
+        pick(&client, &format!("known-{i}"), &Ask::default()).await.unwrap();
+    }
+    assert!(!retries("orders").await);
+    assert!(retries("other").await, "it got its last endpoint longest ago");
+}
+
 /// What is counted at the cluster that a target has chosen is reported, whatever other names there are.
 #[tokio::test]
 async fn clusters_of_targets_are_not_forgotten() {

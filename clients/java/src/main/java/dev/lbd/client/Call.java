@@ -362,6 +362,7 @@ public final class Call {
       if (lease != null && !client.sender().hold(lease)) {
         throw new UnavailableException(cluster.name(), "the client is closed", null);
       }
+      cluster.pick();
       cluster.asides().avoids(chosen.address()); // this may be the trial
       return at(chosen, null, lease);
     } catch (LbdException e) {

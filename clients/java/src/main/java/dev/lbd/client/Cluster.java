@@ -53,6 +53,7 @@ final class Cluster {
   private volatile Batch batch;
   private volatile LbdException error; // of the last call to lbd, or null
   private volatile boolean used;
+  private volatile long picked = Long.MIN_VALUE; // in the time of System.nanoTime
   private volatile boolean stopped;
 
   // Guarded by lock.
@@ -84,6 +85,16 @@ final class Cluster {
 
   Connects connects() {
     return connects;
+  }
+
+  /** Remembers that lbd has given an endpoint, in the modes without a batch. */
+  void pick() {
+    picked = System.nanoTime();
+  }
+
+  /** Returns when that was last; Long.MIN_VALUE for never. */
+  long picked() {
+    return picked;
   }
 
   /** Remembers a try that was not sent, or that was sent without an answer. */

@@ -3,6 +3,7 @@ package dev.lbd.client;
 import java.io.Closeable;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Comparator;
 import java.util.Locale;
 import java.util.Optional;
 import java.util.Set;
@@ -119,8 +120,12 @@ public final class LbdClient implements Closeable {
         throw UnavailableException.tooLong(
             cluster.substring(0, MAX_NAME / 4), "its name has more than 512 bytes");
       }
-      if (clusters.size() >= MAX_CLUSTERS) {
+      if (clusters.size() >= MAX_CLUSTERS && settings.mode() == Mode.BATCH) {
         clusters.values().removeIf(any -> any.batch() == null);
+      } else if (clusters.size() >= MAX_CLUSTERS) {
+        clusters.values().stream()
+            .min(Comparator.comparingLong(Cluster::picked))
+            .ifPresent(clusters.values()::remove);
       }
       if (clusters.size() >= MAX_CLUSTERS) {
         throw new UnavailableException(

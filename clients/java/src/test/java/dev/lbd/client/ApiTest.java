@@ -4,6 +4,8 @@ import static java.net.http.HttpResponse.BodyHandlers.discarding;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
+import static org.junit.jupiter.api.Assertions.assertNotSame;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -641,6 +643,29 @@ class ApiTest {
     return Thread.getAllStackTraces().keySet().stream()
         .filter(thread -> thread.getName().startsWith("lbd " + prefix))
         .count();
+  }
+
+  @Test
+  void withoutBatchesNamesThatLbdDoesNotKnowAreForgottenFirst() throws Exception {
+    try (Daemon daemon = new Daemon();
+        LbdClient lbd = LbdClient.builder().address(daemon.lbd()).mode(Mode.PICK).build()) {
+      for (String name : List.of("first", "second")) {
+        daemon.push(name, "127.0.0.1:1");
+        pick(lbd, name).close();
+      }
+      Counts first = lbd.counts("first");
+      Counts second = lbd.counts("second");
+      for (int i = 0; i < 2000; i++) {
+        lbd.call("name-" + i, Deadline.NEVER, false);
+      }
+      assertSame(first, lbd.counts("first"));
+      for (int i = 0; i < 999; i++) {
+        daemon.push("known-" + i, "127.0.0.1:1");
+        pick(lbd, "known-" + i).close();
+      }
+      assertSame(second, lbd.counts("second"));
+      assertNotSame(first, lbd.counts("first"));
+    }
   }
 
   @Test
