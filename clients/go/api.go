@@ -162,7 +162,11 @@ func (a *api) call(ctx context.Context, c call, answer any) error {
 		return err
 	}
 	if status == http.StatusOK || status == http.StatusCreated {
-		return json.Unmarshal(content, answer)
+		err = json.Unmarshal(content, answer)
+		if picks, ok := answer.(interface{ isComplete() bool }); ok && err == nil && !picks.isComplete() {
+			err = errors.New("the answer has no picks")
+		}
+		return err
 	}
 	var p problem
 	if json.Unmarshal(content, &p) != nil {

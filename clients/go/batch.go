@@ -16,6 +16,10 @@ type answered struct {
 	CircuitBroken int            `json:"circuit_broken"`
 }
 
+func (a *answered) isComplete() bool {
+	return a.Generation != 0 && len(a.Picks)+len(a.Dropped)+a.CircuitBroken > 0
+}
+
 // element of a batch: an endpoint, or the refusal of a request.
 type element struct {
 	address string
@@ -63,7 +67,7 @@ func (c *cluster) batchOf(query string, a answered) (*batch, error) {
 	}
 	b.refuse(problem{Code: "circuit_broken", Detail: "the circuit breaker is full"}.error(c.name, 0, 0), a.CircuitBroken)
 	b.endpoints = len(distinct)
-	if len(b.elements) == 0 || b.generation == 0 {
+	if len(b.elements) == 0 {
 		return nil, errors.New("the answer is not a batch of picks")
 	}
 	rand.Shuffle(len(b.elements), func(i, j int) { b.elements[i], b.elements[j] = b.elements[j], b.elements[i] })

@@ -154,6 +154,8 @@ type picked struct {
 	} `json:"lease"`
 }
 
+func (p *picked) isComplete() bool { return p.Address != "" }
+
 // ask asks lbd for a pick.
 func (p *Pick) ask(ctx context.Context) error {
 	c := p.cluster.client
@@ -196,8 +198,6 @@ func (p *Pick) answer(ctx context.Context, answer picked, err error) error {
 		return unavailable(p.cluster.name, "lbd did not answer in time", ctx.Err())
 	case err != nil:
 		return errorOf(p.cluster.name, err)
-	case answer.Address == "":
-		return unavailable(p.cluster.name, "lbd is unreachable", errors.New("the answer has no address"))
 	case p.cluster.client.config.Mode == ModeLease && answer.Lease.ID == "":
 		return unavailable(p.cluster.name, "lbd is unreachable", errors.New("the answer has no lease"))
 	}

@@ -55,7 +55,7 @@ func NewProxy(socket, daemon string, certificate *tls.Certificate) (*Proxy, erro
 
 // Fault sets what happens to calls from now on: "none"; "delay 700ms" before the call;
 // "half", "chunk" and "garbage": half of the answer, with Content-Length, with a chunk that
-// does not end, and as a complete answer that is not JSON; "reset"; "hang". "reset at /done" is
+// does not end, and as a complete answer that is not JSON; "empty": {}; "reset"; "hang". "reset at /done" is
 // for calls whose path ends with /done.
 func (p *Proxy) Fault(text string) { p.fault.Store(&text) }
 
@@ -94,6 +94,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		end(w, "reset")
 	case "hang":
 		pause(r.Context(), time.Hour)
+	case "empty":
+		_, _ = io.WriteString(w, "{}")
 	default:
 		p.cut(w, r, fault)
 	}

@@ -107,6 +107,9 @@ export class Api {
     const decoded = decode(content);
     if (status === 200 || status === 201) {
       if (decoded === undefined) throw new Error("the answer is not JSON");
+      if (call.path === "/v1/pick" && !("picks" in decoded || "address" in decoded)) {
+        throw new Error("the answer has no picks");
+      }
       return decoded;
     }
     const code = typeof decoded?.code === "string" && decoded.code !== "";

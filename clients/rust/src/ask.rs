@@ -71,12 +71,15 @@ pub struct Locality {
 
 /// A pick, as lbd answers it.
 #[derive(Debug, Default, Deserialize)]
-#[serde(default)]
 pub(crate) struct Picked {
+    #[serde(default)]
     pub cluster: String,
     pub address: String,
+    #[serde(default)]
     hostname: String,
+    #[serde(default)]
     locality: Locality,
+    #[serde(default)]
     priority: u32,
 }
 

@@ -210,6 +210,9 @@ final class Api
         $answer = json_decode($content, true, 64);
         $answer = is_array($answer) ? $answer : null;
         if ($status === 200 || $status === 201) {
+            if ($answer !== null && str_starts_with($path, '/v1/pick?') && !isset($answer['picks']) && !isset($answer['address'])) {
+                return $this->unreachable($method, $path, 'the answer has no picks');
+            }
             return $answer ?? $this->unreachable($method, $path, 'the answer is not JSON');
         }
         if (!is_string($answer['code'] ?? null) && !in_array($status, [401, 403, 429], true)) {

@@ -122,6 +122,8 @@ class Api:
         if status in (200, 201):
             if answer is None:
                 raise Unreachable("the answer is not JSON")
+            if path.startswith("/v1/pick?") and not ("picks" in answer or "address" in answer):
+                raise Unreachable("the answer has no picks")
             return answer
         if status not in (401, 403, 429) and not isinstance((answer or {}).get("code"), str):
             raise Unreachable(f"status {status} without a code of lbd")

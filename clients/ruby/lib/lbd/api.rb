@@ -67,7 +67,13 @@ module Lbd
         @token = fresh
         response, content = exchange(method, path, body, fresh, deadline)
       end
-      answer_of(response, content, cluster).tap { hooks&.reached }
+      answer = answer_of(response, content, cluster)
+      if path.start_with?("/v1/pick?") && (answer.keys & %w[picks address]).empty?
+        raise Unreachable, "the answer has no picks"
+      end
+
+      hooks&.reached
+      answer
     rescue Error
       hooks&.reached
       raise

@@ -153,6 +153,11 @@ final class Api implements Closeable {
     }
     int status = answer.status();
     if ((status == 200 || status == 201) && object != null) {
+      if (target.startsWith("/v1/pick?")
+          && !object.containsKey("picks")
+          && !object.containsKey("address")) {
+        throw unreachable(method, target, new ProtocolException("the answer has no picks"));
+      }
       return object;
     }
     boolean code = object != null && object.get("code") instanceof String text && !text.isEmpty();
