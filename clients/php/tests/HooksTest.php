@@ -10,6 +10,12 @@ use Lbd\Exception\Failure;
 use Lbd\Exception\Unavailable;
 use Lbd\State;
 use Lbd\Tried;
+use OpenTelemetry\API\Trace\SpanKind;
+use OpenTelemetry\API\Trace\StatusCode;
+use OpenTelemetry\SDK\Resource\ResourceInfoFactory;
+use OpenTelemetry\SDK\Trace\SpanExporter\InMemoryExporter;
+use OpenTelemetry\SDK\Trace\SpanProcessor\SimpleSpanProcessor;
+use OpenTelemetry\SDK\Trace\TracerProvider;
 
 /** What a program sees of the client. */
 final class HooksTest extends RequestTestCase
@@ -124,7 +130,7 @@ final class HooksTest extends RequestTestCase
     /** With an object in place of OpenTelemetry, which remembers what the hook calls. */
     public function testTheExampleMakesSpans(): void
     {
-        require_once __DIR__ . '/opentelemetry.php';
+        interface_exists(SpanKind::class) || require_once __DIR__ . '/opentelemetry.php';
         $upstreams = [new Upstream('503'), new Upstream('503')];
         self::$daemon->push('spans', Upstream::addresses(...$upstreams));
         $provider = new Recorder();
@@ -147,5 +153,42 @@ final class HooksTest extends RequestTestCase
             self::assertLessThan($calls('end')[$i][0], $calls('setStartTimestamp')[$i][0]);
         }
         self::assertStringNotContainsString('secret', (string) json_encode($provider->calls));
+    }
+
+    /** With the package open-telemetry/sdk, if the autoloader finds it, and its exporter in memory. */
+    public function testTheExampleMakesSpansOfTheSdk(): void
+    {
+        if (!class_exists(TracerProvider::class)) {
+            self::markTestSkipped('the package open-telemetry/sdk is not installed');
+        }
+        $upstreams = [new Upstream('503'), new Upstream('503')];
+        self::$daemon->push('sdk', Upstream::addresses(...$upstreams));
+        $processor = new SimpleSpanProcessor($exporter = new InMemoryExporter());
+        $provider = new TracerProvider($processor, resource: ResourceInfoFactory::emptyResource());
+        $hook = (require __DIR__ . '/../examples/opentelemetry.php')($provider);
+        $client = $this->client(['onAttempt' => $hook]);
+        $parent = $provider->getTracer('test')->spanBuilder('parent')->startSpan();
+        $scope = $parent->activate();
+        $client->request('GET', 'http://sdk.lbd/items?key=secret');
+        $scope->detach();
+        $peers = [];
+        foreach ($exporter->getSpans() as $i => $span) {
+            $attributes = $span->getAttributes()->toArray();
+            $peers[] = $attributes['network.peer.address'] . ':' . $attributes['network.peer.port'];
+            unset($attributes['network.peer.address'], $attributes['network.peer.port']);
+            self::assertSame([
+                'http.request.method' => 'GET',
+                'server.address' => 'sdk.lbd',
+                'server.port' => 80,
+                'http.response.status_code' => 503,
+                'error.type' => '503',
+            ] + ($i === 0 ? [] : ['http.request.resend_count' => 1]) + ['lbd.cluster' => 'sdk'], $attributes);
+            self::assertSame(
+                ['GET', SpanKind::KIND_CLIENT, $parent->getContext()->getSpanId(), StatusCode::STATUS_ERROR, true],
+                [$span->getName(), $span->getKind(), $span->getParentSpanId(), $span->getStatus()->getCode(), $span->hasEnded()],
+            );
+            self::assertLessThan($span->getEndEpochNanos(), $span->getStartEpochNanos());
+        }
+        self::assertEqualsCanonicalizing(Upstream::addresses(...$upstreams), $peers);
     }
 }

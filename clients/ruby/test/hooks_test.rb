@@ -140,6 +140,7 @@ class HooksTest < Case
       expected["http.request.resend_count"] = 1 if i == 1
       assert_equal expected, attributes
       assert_equal ["GET", :client, parent.context.span_id], [span.name, span.kind, span.parent_span_id]
+      assert_equal OpenTelemetry::Trace::Status::ERROR, span.status.code
       assert_operator span.start_timestamp, :<, span.end_timestamp
     end
     assert_equal 2, spans.map { |span| span.attributes["network.peer.port"] }.uniq.size
