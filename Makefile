@@ -220,8 +220,9 @@ $(addprefix check-client-,$(CLIENTS)): check-client-%: build
 	$(MAKE) -C clients/$* test LBD_BIN=$(CURDIR)/bin/lbd PACKAGED=1
 	$(MAKE) -C clients/$* package LBD_BIN=$(CURDIR)/bin/lbd
 
-# Measurements need optimized code; tests mostly wait.
+# Measurements need optimized code; tests mostly wait, or end before it is worth its compilation.
 bench-clients $(if $(RATE),test-clients): export RUST_PROFILE := release
+bench-clients $(if $(RATE),test-clients): export JAVA_TIER := 4
 
 .PHONY: test-clients
 test-clients: build $(CLIENT_BUILDS) $(if $(RATE),$(PEERS)/nginx) ## Play all scenarios to the clients, for CLIENTS (all), and compare with clients/conformance/RESULTS.md, or write it (UPDATE=1); RATE=full plays faults at 1,000 requests/s, beside nginx
