@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -139,9 +140,20 @@ func (c *client) close(mode string) error {
 	return err
 }
 
-// adaptersOf asks the runner of a client which adapters it has.
-func adaptersOf(t *testing.T, name string) (has []string) {
+// adaptersOf are the adapters of clients whose runner was asked.
+var (
+	adaptersMu sync.Mutex
+	adaptersBy = make(map[string][]string)
+)
+
+// adaptersOf asks the runner of a client once which adapters it has.
+func adaptersOf(t *testing.T, name string) []string {
 	t.Helper()
+	adaptersMu.Lock()
+	defer adaptersMu.Unlock()
+	if has := adaptersBy[name]; has != nil {
+		return has
+	}
 	c := &client{name: name}
 	defer c.discard()
 	for _, adapter := range adapters {
@@ -150,13 +162,13 @@ func adaptersOf(t *testing.T, name string) (has []string) {
 			t.Fatalf("open of adapter %s: %v", adapter, err)
 		}
 		if opens {
-			has = append(has, adapter)
+			adaptersBy[name] = append(adaptersBy[name], adapter)
 		}
 	}
-	if has == nil {
+	if adaptersBy[name] == nil {
 		t.Fatal("the runner opens no adapter")
 	}
-	return has
+	return adaptersBy[name]
 }
 
 // opens reports whether the client has an adapter, in one of the modes.

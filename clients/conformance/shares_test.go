@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"testing"
 
@@ -17,24 +18,29 @@ func TestShares(t *testing.T) {
 	} else {
 		t.Parallel()
 	}
-	for _, c := range []struct {
-		name     string
-		weights  map[string]int
-		critical float64 // of the distribution with a degree of freedom less than there are weights
-	}{
-		{"1:2:3:4", map[string]int{"0": 1, "1": 2, "2": 3, "3": 4}, 11.345},
-		{"1 percent", map[string]int{"0": 1, "1": 99}, 6.635},
-	} {
-		for _, name := range clients(t) {
-			t.Run(c.name+"/"+name, func(t *testing.T) {
-				if !isFull() {
-					t.Parallel()
-				}
-				n := n
-				if name == "shell" { // starts processes for each request
-					n /= 20
-				}
-				host := newClient(t, name, "core")
+	for _, name := range clients(t) {
+		t.Run(name, func(t *testing.T) {
+			if !isFull() {
+				t.Parallel()
+			}
+			n := n
+			if name == "shell" { // starts processes for each request
+				n /= 20
+			}
+			host := newClient(t, name, "core")
+			processes := make([]*client, 4)
+			for i := range processes {
+				processes[i] = &client{name: name, adapter: "core", daemon: host.daemon, credentials: host.credentials}
+				t.Cleanup(processes[i].discard)
+			}
+			for _, c := range []struct {
+				name     string
+				weights  map[string]int
+				critical float64 // of the distribution with a degree of freedom less than there are weights
+			}{
+				{"1:2:3:4", map[string]int{"0": 1, "1": 2, "2": 3, "3": 4}, 11.345},
+				{"1 percent", map[string]int{"0": 1, "1": 99}, 6.635},
+			} {
 				p := &play{client: host}
 				for range c.weights {
 					u, err := stand.NewUpstream(&p.meter, "ok")
@@ -42,22 +48,17 @@ func TestShares(t *testing.T) {
 					t.Cleanup(u.Close)
 					p.upstreams = append(p.upstreams, u)
 				}
-				processes := make([]*client, 4)
-				for i := range processes {
-					processes[i] = &client{name: name, adapter: "core", daemon: host.daemon, credentials: host.credentials}
-					t.Cleanup(processes[i].discard)
-				}
 				worst := 0.0
 				for run := range runs {
-					p.target = "shares-" + strconv.Itoa(run)
+					p.target = fmt.Sprintf("shares-%d-%d", len(c.weights), run)
 					must(t, p.push(&cluster{Weights: c.weights}))
 					worst = max(worst, p.chiSquare(t, processes, c.weights, n))
 				}
-				if t.Logf("%s: chi-square %.2f at most", name, worst); worst > c.critical {
+				if t.Logf("%s of %s: chi-square %.2f at most", c.name, name, worst); worst > c.critical {
 					t.Errorf("chi-square %.2f, more than %.2f", worst, c.critical)
 				}
-			})
-		}
+			}
+		})
 	}
 }
 
