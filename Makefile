@@ -226,7 +226,7 @@ bench-clients $(if $(RATE),test-clients): export JAVA_TIER := 4
 
 .PHONY: test-clients
 test-clients: build $(CLIENT_BUILDS) $(if $(RATE),$(PEERS)/nginx) ## Play all scenarios to the clients, for CLIENTS (all), and compare with clients/conformance/RESULTS.md, or write it (UPDATE=1); RATE=full plays faults at 1,000 requests/s, beside nginx
-	$(DAEMON) CLIENTS='$(CLIENTS)' $(if $(RATE),RATE=$(RATE) LBD_TEST_NGINX=$(CURDIR)/$(PEERS)/nginx) go test -C clients/conformance -count=1 -parallel 8 -timeout $(if $(RATE),5h,15m) -v . $(if $(RATE),-run 'TestRate|TestShares') $(if $(UPDATE),-update) | grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP))|unsupported:'
+	$(DAEMON) CLIENTS='$(CLIENTS)' $(if $(RATE),RATE=$(RATE) LBD_TEST_NGINX=$(CURDIR)/$(PEERS)/nginx) go test -C clients/conformance -count=1 -parallel 8 -timeout $(if $(RATE),5h,15m) -v . $(if $(RATE),-run 'TestRate|TestShares|TestNoticed') $(if $(UPDATE),-update) | grep --line-buffered -vE '^ *(=== |--- (PASS|SKIP))|unsupported:'
 
 .PHONY: bench-clients
 bench-clients: build $(CLIENT_BUILDS) $(PEERS)/nginx ## Measure what clients add to a request, compared with nginx, for CLIENTS (all); BENCH has flags, such as -rounds=31
