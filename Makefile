@@ -49,7 +49,7 @@ bin/lbd-proxy:
 	$(BUILD_PROXY) -o $(CURDIR)/$@ .
 
 # Tests build much and keep little: a garbage collection is less often worth its time than in a daemon.
-# Daemons that the tests of other modules start do not inherit it. The binaries are not debugged, and check-vet vets more.
+# Daemons that the tests of other modules start do not inherit it. The binaries are not debugged, and check-lint vets more.
 TEST := GOGC=400 GORACE=atexit_sleep_ms=20 go test -ldflags=-w -vet=off
 
 # Some test files are built only without the race detector: what counts allocations, because the race
@@ -240,15 +240,11 @@ format: $(GOLANGCI) ## Format the code (gofumpt, goimports)
 	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt $$($(GOFILES))); done
 
 .PHONY: lint
-lint: check-format check-vet check-lint check-fix check-tidy check-cycles ## Check format, vet, linters, go fix, go.mod and reference cycles
+lint: check-format check-lint check-fix check-tidy check-cycles ## Check format, linters (with all of go vet), go fix, go.mod and reference cycles
 
 .PHONY: check-format
 check-format: $(GOLANGCI)
 	for module in $(MODULES); do (cd "$$module" && $(GOLANGCI) fmt --diff $$($(GOFILES))); done
-
-.PHONY: check-vet
-check-vet:
-	for module in $(MODULES); do go vet -C "$$module" ./...; done
 
 .PHONY: check-lint
 check-lint: $(GOLANGCI)
