@@ -35,11 +35,12 @@ type Upstream struct {
 	Tries   atomic.Int64 // requests that arrived
 	Conns   atomic.Int64 // connections that were accepted
 
-	meter  *Meter
-	server *http.Server
-	closed context.Context
-	stop   context.CancelFunc
-	socket *socket // of an upstream that accepts nothing
+	meter    *Meter
+	server   *http.Server
+	listener net.Listener // of server
+	closed   context.Context
+	stop     context.CancelFunc
+	socket   *socket // of an upstream that accepts nothing
 
 	mu       sync.Mutex
 	behavior behavior
@@ -115,6 +116,7 @@ func listen() (net.Listener, error) {
 }
 
 func (u *Upstream) serve(l net.Listener) {
+	u.listener = l
 	u.server = &http.Server{Handler: u, ReadHeaderTimeout: Patience, ConnState: func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
 			u.Conns.Add(1)
@@ -129,15 +131,17 @@ func (u *Upstream) Fail(fault string) (err error) {
 	if fault == "stop" {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
+		_ = u.listener.Close()
 		return u.server.Shutdown(ctx)
 	}
-	_ = u.server.Close()
+	u.end()
 	switch fault {
 	case "silent":
 		u.socket, err = newSocketAt(u.Address, true)
 	case "resets":
 		var l net.Listener
 		if l, err = net.Listen("tcp", u.Address); err == nil { //nolint:noctx // it does not wait
+			u.listener = l
 			u.server = &http.Server{ReadHeaderTimeout: Patience, ConnState: func(conn net.Conn, state http.ConnState) {
 				if tcp, ok := conn.(*net.TCPConn); ok && state == http.StateNew {
 					_ = tcp.SetLinger(0)
@@ -156,7 +160,7 @@ func (u *Upstream) Return() error {
 		u.socket.close()
 		u.socket = nil
 	}
-	_ = u.server.Close()
+	u.end()
 	l, err := net.Listen("tcp", u.Address) //nolint:noctx // it does not wait
 	if err == nil {
 		u.serve(l)
@@ -183,6 +187,12 @@ func (u *Upstream) Close() {
 		u.socket.close()
 		return
 	}
+	u.end()
+}
+
+// end closes the server, and its listener, which Serve may not have taken yet.
+func (u *Upstream) end() {
+	_ = u.listener.Close()
 	_ = u.server.Close()
 }
 
