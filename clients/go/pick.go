@@ -60,6 +60,7 @@ type Pick struct {
 	outcome Outcome       // "" until it is known
 	retries int32         // tries before of which something was sent
 	moves   int32         // tries before that were not sent
+	lost    bool          // the connection ended after something was sent, before an answer
 	hurries bool          // the connect has less time, as there may be other endpoints
 	cut     bool          // for want of that time, this try or one before was not sent
 	anew    bool          // it may have an address that was tried before
@@ -368,10 +369,10 @@ func (p *Pick) next(ctx context.Context, next *Pick, repeatable bool) bool {
 	if p.moveTo(b, next) {
 		return true
 	}
-	if p.outcome != Unreachable {
+	if !p.mayMove() {
 		return false
 	}
-	// lbd hears of it now, and may choose endpoints of another priority.
+	// lbd hears now of connects that failed, and may choose endpoints of another priority.
 	ctx, cancel := context.WithTimeout(ctx, otherTime)
 	defer cancel()
 	for p.cluster.other(ctx, b) {
@@ -404,6 +405,9 @@ func (p *Pick) moveTo(b *batch, next *Pick) bool {
 // hurry decides how much time the connect has.
 func (p *Pick) hurry(cut bool) { p.hurries, p.cut = p.moves+p.retries < hurried, cut }
 
+// mayMove reports whether a try that failed is worth a wait for other endpoints: there was no answer to it.
+func (p *Pick) mayMove() bool { return p.outcome == Unreachable || p.lost }
+
 // askAgain asks lbd for an endpoint that the request has not tried.
 func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
 	c := p.cluster.client
@@ -416,7 +420,7 @@ func (p *Pick) askAgain(ctx context.Context, next *Pick) bool {
 		next.hurries, next.cut, next.anew = false, false, true
 		err = next.get(ctx)
 	}
-	for end := now() + otherTime; p.outcome == Unreachable && codeOf(err) == "all_excluded" && now() < end && sleep(ctx, otherPause); {
+	for end := now() + otherTime; p.mayMove() && codeOf(err) == "all_excluded" && now() < end && sleep(ctx, otherPause); {
 		err = next.get(ctx)
 	}
 	if err != nil {

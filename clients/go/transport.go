@@ -236,6 +236,7 @@ func (t *try) answered(ctx context.Context, original *http.Request, response *ht
 		t.pick.answered(Unreachable)
 		return true
 	default:
+		t.pick.lost = true
 		t.pick.answered(Failure)
 		t.pick.failed(true)
 		return true
