@@ -380,7 +380,7 @@ class Call:
     """One request to a cluster, with all of its tries."""
 
     __slots__ = (
-        "_again", "_fallback", "_lease", "_moves", "_query", "_repeatable", "_tried", "_unsent",
+        "_again", "_fallback", "_lease", "_lost", "_moves", "_query", "_repeatable", "_tried", "_unsent",
         "client", "cluster", "cut", "deadline", "epoch", "given_up", "request",
     )  # fmt: skip
 
@@ -403,6 +403,7 @@ class Call:
         self._tried: list[str] = []
         self._moves = 0  # tries that were not sent
         self._unsent = False  # the last try was not
+        self._lost = False  # it got no answer, and may be sent again
         self._fallback = False  # its address is not from lbd
         self._again = False  # its address is one that was tried
         self.cut = False  # a try was not sent for want of time to connect, and its address was not tried again
@@ -416,7 +417,7 @@ class Call:
             return True
         if not self._draws():
             return bool(self._tried or self.cluster.asides.avoided()) or not self.cluster.fresh(self._query)
-        return self._unsent and not self.cut and self.cluster.draw(lambda a: a not in self._tried) is None
+        return self._lost and not self.cut and self.cluster.draw(lambda a: a not in self._tried) is None
 
     def _draws(self) -> bool:
         """Whether its tries are elements of the batch: those of a request that asks something are other picks."""
@@ -436,7 +437,7 @@ class Call:
 
     def failed(self, endpoint: Endpoint, unsent: bool) -> None:
         """Remembers that a try failed. If nothing was sent, lbd is told at once."""
-        self._unsent = unsent
+        self._unsent, self._lost = unsent, unsent or self._repeatable
         if self._fallback:
             return
         self.cluster.failed(endpoint.address, not unsent)
@@ -449,7 +450,7 @@ class Call:
         A try fails if it is not sent, if its connection ends before the status line, or with the status 502, 503 or
         504. One that was not sent may be any request, and is no retry for the limits.
         """
-        unsent, self._unsent = self._unsent, False
+        unsent = self._unsent
         self._moves += unsent
         retries = len(self._tried) - self._moves
         if not unsent and not (self.cluster.budget.failed() and self._repeatable and retries <= self.client.retries):
@@ -457,8 +458,8 @@ class Call:
         if self._fallback or len(self._tried) >= TRIED_MAX or self._over():
             return None
         try:
-            # lbd hears now of a try that was not sent, and may choose another priority.
-            end = Deadline(self.deadline.at_most(OTHER_TIME if unsent else 0))
+            # lbd hears now of connects that failed, and may choose another priority.
+            end = Deadline(self.deadline.at_most(OTHER_TIME if self._lost else 0))
             return self._other(end) if self._draws() else self._pick_other(end)
         except (errors.LbdError, TimeoutError):
             return None
@@ -526,7 +527,7 @@ class Call:
         else:
             counts = (self.client.cluster(endpoint.cluster) if cluster.target else cluster).counts
         self._tried.append(endpoint.address)
-        self._lease = lease
+        self._lease, self._unsent, self._lost = lease, False, False
         hurries = self._moves < HURRIED and not self._again
         return Try(self, endpoint, lease, counts, len(self._tried), hurries)
 
