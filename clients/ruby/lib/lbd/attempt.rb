@@ -92,7 +92,7 @@ module Lbd
       ended(status >= 500 ? :error : :success)
       @call.cluster.asides.answered(@address)
       if RETRIED_STATUSES.include?(status)
-        @following = @call.retry(:error)
+        @following = @call.retry(:error, 0)
       else
         @call.cluster.budget.succeeded
         nil

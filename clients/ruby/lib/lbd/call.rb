@@ -17,8 +17,8 @@ module Lbd
     # Connects that have less time, at most.
     HURRIED = 3
 
-    # Seconds that a request waits for other endpoints after all that are known could not be connected to, and between
-    # two picks of that time.
+    # Seconds that a request waits for other endpoints after none that are known has answered, and between two picks of
+    # that time.
     OTHER_TIME = 1.0
     OTHER_PAUSE = 0.2
 
@@ -64,8 +64,9 @@ module Lbd
     end
 
     # The next try after one that failed with an outcome; nil if the result of that one is the result of the request.
-    # One that was not sent may be any request, and is no retry for the limits.
-    def retry(outcome)
+    # One that was not sent may be any request, and is no retry for the limits. The request waits up to time seconds for
+    # other endpoints.
+    def retry(outcome, time = OTHER_TIME)
       if outcome == :unreachable
         @moves += 1
       else
@@ -74,7 +75,7 @@ module Lbd
       end
       return if @fallback || @tried.size >= Cluster::TRIED_MAX || over?
 
-      others = @deadline.within(outcome == :unreachable ? OTHER_TIME : 0)
+      others = @deadline.within(time)
       # The batch may be that of another request, which has asked something.
       @plain && @cluster.batch&.query == "" ? other(others) : pick_other(outcome, others)
     rescue Error
