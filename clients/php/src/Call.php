@@ -28,7 +28,7 @@ final class Call
     private const LEASE_GRACE = 5.0;
     private const LEASE_MAX = 600.0;
 
-    /** Seconds that a request waits for other endpoints after the last one was not sent, and until it looks or asks again. */
+    /** Seconds that a request waits for other endpoints after the last one did not answer, and until it looks or asks again. */
     private const OTHER_TIME = 1.0;
     private const LOOK_PAUSE = 0.01;
     private const ASK_PAUSE = 0.2;
@@ -42,8 +42,8 @@ final class Call
     /** Tries that were not sent. */
     private int $moves = 0;
 
-    /** Whether the last try was not sent. */
-    private bool $unsent = false;
+    /** Whether the last try was not sent; null unless it failed without an answer. */
+    private ?bool $unsent = null;
 
     /** Whether a try was not sent for want of time to connect, and its address was not tried again. */
     private bool $cut = false;
@@ -126,7 +126,7 @@ final class Call
     public function retry(bool $unread = true): ?Attempt
     {
         $this->client->advance(); // notices that this is a child
-        [$unsent, $this->unsent] = [$this->unsent, false];
+        [$unsent, $this->unsent] = [$this->unsent, null];
         $this->moves += (int) $unsent;
         $permitted = $unsent ? $unread
             : $this->cluster->permitsRetry() && $this->repeatable && count($this->tried) - $this->moves <= $this->client->retries;
@@ -134,7 +134,7 @@ final class Call
             return null;
         }
         try {
-            $wait = new Deadline($unsent ? $this->deadline->atMost(self::OTHER_TIME) : 0.0);
+            $wait = new Deadline($unsent !== null ? $this->deadline->atMost(self::OTHER_TIME) : 0.0);
             return $this->cluster->source === null || $this->query !== '' || ($this->cluster->source->batch()->query ?? '') !== ''
                 ? $this->askOther($unsent ? 'unreachable' : 'error', $wait)
                 : $this->other($this->cluster->source, $wait);
