@@ -25,7 +25,7 @@ export const RETRIED_STATUSES: ReadonlySet<number> = new Set([502, 503, 504]);
 /** Connects of a request that have less time, at most. */
 const HURRIED = 3;
 
-/** Milliseconds that a request waits for other endpoints after it could connect to none, and after which it asks again. */
+/** Milliseconds that a request waits for other endpoints after none has answered, and after which it asks again. */
 const OTHER_TIME = 1000;
 const OTHER_PAUSE = 200;
 
@@ -103,9 +103,9 @@ export class Call {
   /**
    * The next try after one that failed: it was not sent, its connection ended before the status line, or it has one of
    * RETRIED_STATUSES. One that was not sent may be of any request, and is no retry for the limits. Undefined if the
-   * result of the last try is the result of the request, or limit ends it.
+   * result of the last try is the result of the request, or limit ends it. It waits for others if last was not answered.
    */
-  async retry(last: Attempt, limit: Limit): Promise<Attempt | undefined> {
+  async retry(last: Attempt, limit: Limit, answered = false): Promise<Attempt | undefined> {
     const { sender, settings } = this.#context;
     if (last.outcome === "unreachable") {
       this.#moves++;
@@ -117,10 +117,10 @@ export class Call {
     const over = () => limit.reason !== undefined || this.deadline.passed() || sender.closed;
     if (this.#fallback || this.#tried.length >= TRIED_MAX || over()) return undefined;
     const end = performance.now() + OTHER_TIME;
-    const mayWait = () => last.outcome === "unreachable" && !over() && performance.now() < end;
+    const mayWait = () => !answered && !over() && performance.now() < end;
     if (this.#plain && this.#cluster.current("") !== undefined) {
       let other = this.#other();
-      // lbd hears of it now, and may choose endpoints of another priority.
+      // lbd hears now of connects that failed, and may choose endpoints of another priority.
       while (other === undefined && mayWait()) {
         await this.#cluster.next(Math.min(end - performance.now(), this.deadline.left()));
         if (!over()) other = this.#other();

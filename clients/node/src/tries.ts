@@ -37,7 +37,7 @@ export async function sendWithRetries<A extends Answer>(call: Call, limit: Limit
     }
     let other: Attempt | undefined;
     try {
-      other = await limit.race(call.retry(attempt, limit), giveUp);
+      other = await limit.race(call.retry(attempt, limit, answer !== undefined), giveUp);
     } catch (error) {
       answer?.discard();
       throw error;
