@@ -28,8 +28,8 @@ const MAX_TTL: Duration = Duration::from_secs(600);
 const MAX_TRIED: usize = 100;
 /// The number of connects of a request that end early, at most.
 const HURRIED: u32 = 3;
-/// How long a request waits for other endpoints after all that are known could not be connected to. In the modes without
-/// a batch, it asks again after OTHER_PAUSE.
+/// How long a request waits for other endpoints after none that is known has answered. In the modes without a batch, it
+/// asks again after OTHER_PAUSE.
 const OTHER_TIME: Duration = Duration::from_secs(1);
 const OTHER_PAUSE: Duration = Duration::from_millis(200);
 
@@ -217,7 +217,7 @@ impl Pick {
     /// that are idempotent, when an endpoint ended the connection or was overloaded, but not after a timeout.
     pub async fn next(&mut self, outcome: Outcome) -> bool {
         self.ends(outcome);
-        self.again(true).await
+        self.again(true, false).await
     }
 
     /// The endpoint has answered, whatever it was.
@@ -296,8 +296,8 @@ impl Pick {
     }
 
     /// Makes this the pick of the next try of a request whose try has failed, if it may be sent again. `repeatable` says
-    /// whether that is so if something was sent, which takes a token of the budget.
-    pub(crate) async fn again(&mut self, repeatable: bool) -> bool {
+    /// whether that is so if something was sent, which takes a token of the budget; `lost`, that there was no answer then.
+    pub(crate) async fn again(&mut self, repeatable: bool, lost: bool) -> bool {
         let client = self.client.clone();
         let inner = client.inner();
         let unreachable = self.current.outcome == Some(Outcome::Unreachable);
@@ -311,9 +311,9 @@ impl Pick {
         let hurries = self.moves + u32::from(unreachable) < HURRIED;
         let plain = self.query.is_empty() && self.cluster.batch().is_none_or(|batch| batch.query.is_empty());
         let next = if inner.config.mode == Mode::Batch && plain {
-            self.other(inner, unreachable, hurries).await
+            self.other(inner, unreachable || lost, hurries).await
         } else {
-            self.ask_again(inner, unreachable, hurries).await
+            self.ask_again(inner, unreachable || lost, hurries).await
         };
         let Some(next) = next else { return false };
         self.finish();
@@ -326,9 +326,9 @@ impl Pick {
         true
     }
 
-    /// An endpoint of the batch that the request has not tried. After a try that was not sent, it waits for other batches:
-    /// lbd hears of it now, and may choose endpoints of another priority.
-    async fn other(&mut self, inner: &Inner, unreachable: bool, hurries: bool) -> Option<Try> {
+    /// An endpoint of the batch that the request has not tried. If it may wait, it does so for other batches: lbd hears now
+    /// of connects that failed, and may choose endpoints of another priority.
+    async fn other(&mut self, inner: &Inner, may_wait: bool, hurries: bool) -> Option<Try> {
         let mut batch = self.cluster.batch();
         let end = Instant::now() + OTHER_TIME;
         let end = self.deadline.map_or(end, |deadline| deadline.min(end));
@@ -336,7 +336,7 @@ impl Pick {
             if let Some(next) = batch.as_deref().and_then(|batch| self.move_to(batch, hurries)) {
                 return Some(next);
             }
-            if !unreachable {
+            if !may_wait {
                 return None;
             }
             batch = Some(within(Some(end), self.cluster.other(inner, batch.as_ref())).await??);
@@ -357,7 +357,7 @@ impl Pick {
     }
 
     /// Asks lbd for an endpoint that the request has not tried.
-    async fn ask_again(&mut self, inner: &Arc<Inner>, unreachable: bool, hurries: bool) -> Option<Try> {
+    async fn ask_again(&mut self, inner: &Arc<Inner>, may_wait: bool, hurries: bool) -> Option<Try> {
         if let (Some(lease), Some(outcome)) = (&self.current.lease, self.current.outcome) {
             // lbd may need its place in the circuit breaker
             if !lease.end_failed(inner, outcome, self.deadline).await {
@@ -373,7 +373,7 @@ impl Pick {
             next = self.get(inner, &[]).await;
         }
         let end = Instant::now() + OTHER_TIME;
-        while unreachable && excluded(&next) && Instant::now() < end && !inner.is_closed() {
+        while may_wait && excluded(&next) && Instant::now() < end && !inner.is_closed() {
             within(self.deadline, sleep(OTHER_PAUSE)).await?;
             next = self.get(inner, if repeats { &[] } else { &self.tried }).await;
         }

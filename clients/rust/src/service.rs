@@ -164,7 +164,7 @@ where
                     if is_overload(status) {
                         pick.answer();
                         pick.ends(Outcome::Error);
-                        if body.is_repeatable() && pick.again(idempotent).await {
+                        if body.is_repeatable() && pick.again(idempotent, false).await {
                             continue;
                         }
                     } else if status.is_server_error() {
@@ -198,7 +198,7 @@ where
                         }
                     }
                     let choice = pick.choice();
-                    if matches!(end, End::Cancelled) || !body.is_repeatable() || !pick.again(idempotent).await {
+                    if matches!(end, End::Cancelled) || !body.is_repeatable() || !pick.again(idempotent, true).await {
                         return Err(failed(choice));
                     }
                 }
