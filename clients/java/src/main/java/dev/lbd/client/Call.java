@@ -37,6 +37,7 @@ public final class Call {
   private boolean cut; // a connect had too little time
   private Lease lease; // of the last try
   private boolean unsent; // the last try was not sent
+  private boolean lost; // it had no answer
   private boolean again; // its address is one that was tried before
   private boolean fallback; // its address is not from lbd
 
@@ -99,7 +100,7 @@ public final class Call {
     Batch batch = cluster.batch();
     return batch == null
         || !cluster.ready("")
-        || (unsent && !(cut && !again) && batch.draw(any -> !tried.contains(any)) == null);
+        || (lost && !(cut && !again) && batch.draw(any -> !tried.contains(any)) == null);
   }
 
   /** Returns whether the batch for the next try is one of its own. */
@@ -165,9 +166,9 @@ public final class Call {
     if (fallback || tries >= Cluster.MAX_TRIED || deadline.passed() || client.isClosed()) {
       return Optional.empty();
     }
-    // lbd hears of a try that was not sent, and may choose endpoints of another priority.
-    Deadline end =
-        Deadline.after(outcome == Outcome.ERROR ? Duration.ZERO : deadline.atMost(OTHER_TIME));
+    // lbd hears now of connects that failed, and may choose endpoints of another priority.
+    Deadline end = Deadline.after(lost ? deadline.atMost(OTHER_TIME) : Duration.ZERO);
+    lost = false;
     if (isBatch() && !asks()) {
       Batch.Element other = other(end);
       return other == null || over.getAsBoolean()
@@ -248,6 +249,7 @@ public final class Call {
 
   void failed(Attempt attempt, Outcome outcome) {
     unsent = outcome == Outcome.UNREACHABLE;
+    lost = true;
     if (fallback) {
       return;
     }
