@@ -220,6 +220,9 @@ func (p *play) step(s step) error {
 		return p.remove()
 	case s.Behave != nil:
 		return p.behave(s.Behave)
+	case s.Pause > 0:
+		time.Sleep(time.Duration(s.Pause * float64(time.Second)))
+		return nil
 	case s.Hold > 0:
 		ids, err := p.daemon.Lease(p.target, s.Hold)
 		p.leases = append(p.leases, ids...)

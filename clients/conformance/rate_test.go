@@ -260,7 +260,6 @@ func TestNoticed(t *testing.T) {
 			took := make([]time.Duration, 0, times)
 			u := p.upstreams[0]
 			for range times {
-				time.Sleep(time.Second) // a connection of lbd that fails earlier does not end its back-off
 				before := u.Tries.Load()
 				must(t, until(stand.Patience, func() error {
 					if u.Tries.Load() < before+20 {
@@ -268,6 +267,7 @@ func TestNoticed(t *testing.T) {
 					}
 					return nil
 				}))
+				time.Sleep(1100 * time.Millisecond) // a connection of lbd that fails within a second does not end its back-off
 				begin, last, known := time.Now(), time.Duration(0), p.unsent(t)
 				must(t, u.Fail("stop"))
 				for time.Since(begin) < 750*time.Millisecond { // clients try it again later

@@ -92,6 +92,7 @@ type step struct {
 	Push    *cluster          `json:"push"`    // replaces the cluster
 	Remove  bool              `json:"remove"`  // removes it
 	Behave  map[string]string `json:"behave"`  // changes upstreams
+	Pause   float64           `json:"pause"`   // seconds
 	Hold    int               `json:"hold"`    // takes leases that the client knows nothing of
 	Release bool              `json:"release"` // ends them
 	Rotate  bool              `json:"rotate"`  // replaces the token in lbd, then in the file

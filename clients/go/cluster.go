@@ -31,7 +31,7 @@ const (
 	maxBackoff    = 5 * time.Second
 	maxRetryAfter = time.Minute
 
-	// otherTime is how long a request waits for other endpoints after all that are known could not be connected to.
+	// otherTime is how long a request waits for other endpoints after none that is known has answered.
 	// In the modes without a batch, it asks again after otherPause.
 	otherTime, otherPause = time.Second, 200 * time.Millisecond
 

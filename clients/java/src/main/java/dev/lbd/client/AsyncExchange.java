@@ -120,7 +120,7 @@ final class AsyncExchange<T> {
 
   private void ended(Attempt attempt, HttpResponse<Body<T>> response, Throwable error) {
     Throwable failure = error instanceof CompletionException ? error.getCause() : error;
-    Throwable cause = failure instanceof IOException e ? exchange.shown(e) : failure;
+    Throwable cause = failure instanceof IOException e ? exchange.shown(attempt, e) : failure;
     if (result.isDone()) {
       attempt.close();
       if (response != null) {

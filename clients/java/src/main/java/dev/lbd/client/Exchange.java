@@ -49,7 +49,7 @@ final class Exchange<T> {
       } catch (IOException e) {
         next = failed(attempt, e) ? call.retry() : Optional.empty();
         if (next.isEmpty()) {
-          throw shown(e);
+          throw shown(attempt, e);
         }
       } catch (InterruptedException | RuntimeException | Error e) {
         attempt.close();
@@ -133,10 +133,16 @@ final class Exchange<T> {
   }
 
   /** Returns the error for the caller: that of a connection only if there was time left. */
-  IOException shown(IOException error) {
-    return error instanceof HttpConnectTimeoutException && call.deadline().passed()
-        ? new HttpTimeoutException("request timed out")
-        : error;
+  IOException shown(Attempt attempt, IOException error) {
+    if (error instanceof HttpConnectTimeoutException && call.deadline().passed()) {
+      return new HttpTimeoutException("request timed out");
+    }
+    if (!(error instanceof ConnectException) || error.getMessage() != null) {
+      return error;
+    }
+    ConnectException named = new ConnectException("cannot connect to " + attempt.address());
+    named.initCause(error); // HttpClient says nothing
+    return named;
   }
 
   private static boolean isProtocol(Throwable error) {
