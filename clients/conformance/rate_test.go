@@ -156,7 +156,10 @@ func (s *story) play(t *testing.T, c *client, rate float64) {
 	}
 	if s.name == "all" { // the error has the cause
 		p.happens(t, event{"kill", four})
-		a, err := c.do(stand.Command{Do: "request", Method: "GET", Path: "/", Timeout: 5})
+		ask := stand.Command{Do: "request", Method: "GET", Path: "/", Timeout: 5}
+		_, err := c.do(ask) // its connections end when it was sent
+		must(t, err)
+		a, err := c.do(ask)
 		must(t, err)
 		// curl and Java do not say "refused".
 		if says := strings.ToLower(a.Message); !strings.Contains(says, "refused") && !strings.Contains(says, "connect to 127.0.0.1") {
