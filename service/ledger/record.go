@@ -39,7 +39,8 @@ type Record struct {
 	// Limited is since when drops or limits refuse every pick, with a resolution of a second; nil if some
 	// pass.
 	Limited atomic.Pointer[time.Time]
-	// Ejected is when outlier detection had last ejected an endpoint, with a resolution of a second; nil for never.
+	// Ejected is when no endpoint was READY last while outlier detection had ejected some, with a resolution of a second;
+	// nil for never.
 	Ejected atomic.Pointer[time.Time]
 
 	// unhashed is set by picks without the hash key that the policy needs, and unhashedAt is when

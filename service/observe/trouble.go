@@ -66,7 +66,7 @@ func troubleOf(m *ledger.Cluster) *Trouble {
 		code := fault.Code(refusing.Kind)
 		out.Cause = fmt.Sprintf("%d %% of the picks fail: %s", refusing.Percent, cmp.Or(refusals[code], refusing.Kind))
 		ejected := m.Ejected.Load()
-		if out.Ejecting = code == fault.NoReadyEndpoint && ejected != nil && !ejected.Before(refusing.Since); out.Ejecting {
+		if out.Ejecting = code == fault.NoReadyEndpoint && ejected != nil && time.Since(*ejected) < ejectedAge; out.Ejecting {
 			out.Cause += ", because outlier detection ejects endpoints whose requests fail too often"
 		}
 	case failing != nil:
@@ -79,6 +79,9 @@ func troubleOf(m *ledger.Cluster) *Trouble {
 	out.Checks = "/v1/doctor?" + url.Values{"cluster": {m.Name}, "dial": {"true"}}.Encode()
 	return out
 }
+
+// ejectedAge is how long ejections count as why no endpoint was READY: as long as failed picks do.
+const ejectedAge = time.Minute
 
 // refusals say why picks fail, by the code of their error.
 var refusals = map[fault.Code]string{
@@ -203,7 +206,8 @@ func noteTrouble(l *ledger.Ledger, now time.Time) {
 	for t := range l.Hosted().All() {
 		t.Note(now)
 		for _, m := range t.View().Clusters.All() {
-			if sum := t.Channel.ClusterSummary(m.Name); census(&sum).Ejected > 0 {
+			sum := t.Channel.ClusterSummary(m.Name)
+			if all := census(&sum); all.Ejected > 0 && all.Ready == 0 {
 				m.Ejected.Store(&now)
 			}
 			switch was := m.Limited.Load(); {

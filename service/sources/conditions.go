@@ -59,22 +59,29 @@ func unreachableServers(servers []client.ServerStatus) []observe.Condition {
 
 // remedy says what to do about a server that cannot be reached.
 func remedy(uri string, err error) string {
-	// grpc-go connects through a proxy as Go's net/http does to a URL of https.
-	server := &url.URL{Scheme: "https", Host: strings.TrimPrefix(uri, "dns:///")}
-	if proxy, _ := httpproxy.FromEnvironment().ProxyFunc()(server); proxy != nil {
-		return fmt.Sprintf("correct HTTPS_PROXY, which leads to this server through the proxy %s, or name the server in NO_PROXY", proxy.Host)
-	}
 	for _, of := range []struct{ text, remedy string }{
 		{"does not look like a TLS handshake", "the server speaks no TLS: set channel_creds of the bootstrap to insecure, or enable TLS at the server"},
 		{"x509: ", "correct ca_certificate_file of the channel_creds in the bootstrap, or the certificate of the server"},
+		{"", proxied(uri)},
 		{"no such host", "correct server_uri in the bootstrap, or the DNS records"},
 		{"connection refused", "start the server, or correct server_uri in the bootstrap"},
 	} {
-		if strings.Contains(err.Error(), of.text) {
+		if of.remedy != "" && strings.Contains(err.Error(), of.text) {
 			return of.remedy
 		}
 	}
 	return "check the server and the network"
+}
+
+// proxied says what to do about a proxy between lbd and a server; empty without one. grpc-go connects to a TCP address
+// through a proxy as Go's net/http does to a URL of https.
+func proxied(uri string) string {
+	server := &url.URL{Scheme: "https", Host: strings.TrimPrefix(uri, "dns:///")}
+	proxy, _ := httpproxy.FromEnvironment().ProxyFunc()(server)
+	if proxy == nil || strings.HasPrefix(uri, "unix:") {
+		return ""
+	}
+	return fmt.Sprintf("correct HTTPS_PROXY, which leads to this server through the proxy %s, or name the server in NO_PROXY", proxy.Host)
 }
 
 // reason returns an error's text, without the prefix of a gRPC status.

@@ -144,10 +144,14 @@ func TestRemedyNamesTheProxy(t *testing.T) {
 		"xds.example.com:443":        "correct HTTPS_PROXY, which leads to this server through the proxy 10.0.0.9:3128, or name the server in NO_PROXY",
 		"dns:///xds.example.com:443": "correct HTTPS_PROXY, which leads to this server through the proxy 10.0.0.9:3128, or name the server in NO_PROXY",
 		"direct.example.com:443":     "start the server, or correct server_uri in the bootstrap",
+		"unix:///run/xds.sock":       "start the server, or correct server_uri in the bootstrap",
 	} {
 		if got := remedy(uri, refused); got != want {
 			t.Errorf("%s: %s", uri, got)
 		}
+	}
+	if got := remedy("xds.example.com:443", errors.New("x509: certificate signed by unknown authority")); !strings.Contains(got, "ca_certificate_file") {
+		t.Errorf("a certificate behind a proxy: %s", got)
 	}
 }
 
