@@ -35,7 +35,7 @@ FOLLOW_WAIT = 30.0
 """Seconds that a call waits for a change of a cluster, at most."""
 
 OTHER_TIME, OTHER_PAUSE = 1.0, 0.2
-"""Seconds that a request waits for other endpoints after the last one was not sent, at most, and between two picks."""
+"""Seconds that a request waits for other endpoints after none has answered, at most, and between two picks."""
 
 BACKOFF_FIRST, BACKOFF_MAX, RETRY_AFTER_MAX = 0.1, 5.0, 60.0
 
