@@ -167,7 +167,7 @@ func (c *Cluster) tried(d *Daemon, tried map[string]*Attempt) []Check {
 	var out []Check
 	if lost != nil {
 		out = append(out, c.found("connections", Warning, "%s READY, but did not accept a connection now: %s", difference.Plural(len(lost), "endpoint is", "endpoints are"), lost[0]).
-			do("check the endpoints; lbd notices within %s", c.State.NoticeTime).with(lost...))
+			do("check these endpoints; lbd notices within %s", c.State.NoticeTime).with(lost...))
 	}
 	if again != nil {
 		out = append(out, c.found("connections", Warning, "%s now: %s", difference.Plural(len(again), "endpoint that failed accepts connections", "endpoints that failed accept connections"), again[0]).

@@ -206,9 +206,11 @@ func noteTrouble(l *ledger.Ledger, now time.Time) {
 	for t := range l.Hosted().All() {
 		t.Note(now)
 		for _, m := range t.View().Clusters.All() {
-			sum := t.Channel.ClusterSummary(m.Name)
-			if all := census(&sum); all.Ejected > 0 && all.Ready == 0 {
-				m.Ejected.Store(&now)
+			if m.Refusing.Now() != nil {
+				sum := t.Channel.ClusterSummary(m.Name)
+				if all := census(&sum); all.Ejected > 0 && all.Ready == 0 {
+					m.Ejected.Store(&now)
+				}
 			}
 			switch was := m.Limited.Load(); {
 			case limited(m) == "":
